@@ -1,0 +1,46 @@
+"""paddle-ngraph: PaddlePaddle programs, faster on the CPU, with one line.
+
+::
+
+    import paddle_ngraph
+
+    paddle_ngraph.enable()  # every Executor.run from here on goes through nGraph
+"""
+
+from __future__ import annotations
+
+import warnings as _warnings
+
+from paddle_ngraph import library as _library
+from paddle_ngraph.api import (
+    cache_info,
+    clear_cache,
+    disable,
+    enable,
+    explain,
+    is_enabled,
+    reset_stats,
+    stats,
+    use_ngraph,
+)
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.version import __version__
+
+__all__ = [
+    "NgraphError",
+    "__version__",
+    "cache_info",
+    "clear_cache",
+    "disable",
+    "enable",
+    "explain",
+    "is_enabled",
+    "reset_stats",
+    "stats",
+    "use_ngraph",
+]
+
+if _library.why_unavailable() is None:
+    _library.load()
+elif _library.wanted_by_environment():
+    _warnings.warn(f"FLAGS_use_ngraph has no effect: {_library.why_unavailable()}", stacklevel=2)

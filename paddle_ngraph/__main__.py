@@ -1,0 +1,106 @@
+"""``python -m paddle_ngraph``: run a script through nGraph, explain a saved model, show versions."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from paddle_ngraph import api, library
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.version import __version__
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.command(options) or 0)
+    except NgraphError as error:
+        print(f"paddle_ngraph: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m paddle_ngraph",
+        description="PaddlePaddle programs, faster on the CPU.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", required=True)
+
+    run = commands.add_parser(
+        "run", help="run an unchanged script through nGraph", description=_run.__doc__
+    )
+    run.add_argument("--stats", action="store_true", help="print the counters at the end")
+    run.add_argument("script", help="the Python script")
+    run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    run.set_defaults(command=_run)
+
+    explain = commands.add_parser(
+        "explain", help="say what nGraph makes of a saved model", description=_explain.__doc__
+    )
+    explain.add_argument("model", help="a .json or .pdmodel file, or its path without the ending")
+    explain.set_defaults(command=_explain)
+
+    info = commands.add_parser(
+        "info", help="show versions and whether the engine is ready", description=_info.__doc__
+    )
+    info.set_defaults(command=_info)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run SCRIPT as __main__ with the engine switched on; the script needs no change."""
+    script = Path(options.script)
+    if not script.is_file():
+        raise NgraphError(f"there is no script {script}: give the path of a Python file")
+    api.enable()
+    sys.argv = [str(script), *options.args]
+    sys.path[0] = str(script.resolve().parent)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        if options.stats:
+            print(api.stats(), file=sys.stderr)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    """Print which operators of a saved inference model run through nGraph, and why others do not."""
+    import paddle
+
+    library.load()
+    prefix = Path(options.model)
+    if prefix.suffix in (".json", ".pdmodel"):
+        prefix = prefix.with_suffix("")
+    files = [prefix.with_name(prefix.name + ending) for ending in (".json", ".pdmodel")]
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        raise NgraphError(f"there is no model {files[0]} or {files[1]}: give the path of one")
+    paddle.enable_static()
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    if found.suffix == ".pdmodel":
+        with paddle.pir_utils.OldIrGuard():
+            program = paddle.static.load_inference_model(str(prefix), executor)[0]
+            print(api.explain(program))
+    else:
+        program = paddle.static.load_inference_model(str(prefix), executor)[0]
+        print(api.explain(program))
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    """Print the versions and whether the engine is ready."""
+    reason = library.why_unavailable()
+    print(f"paddle-ngraph {__version__}")
+    for line in library.versions():
+        print(line)
+    print("engine: ready" if reason is None else f"engine: not available. {reason}")
+    return 0 if reason is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The public functions. Each loads what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from paddle_ngraph import library
+
+if TYPE_CHECKING:
+    from paddle_ngraph.report import Report
+    from paddle_ngraph.statistics import CacheInfo
+
+
+def enable() -> None:
+    """Runs static programs on the CPU through nGraph, from the next run on.
+
+    Raises:
+        NgraphError: The engine is missing or was compiled against another release of Paddle or
+            OpenVINO; the message says how to get it.
+    """
+    _switch(True)
+
+
+def disable() -> None:
+    """Runs every program natively again, from the next run on."""
+    if library.why_unavailable() is None:
+        _switch(False)
+
+
+def is_enabled() -> bool:
+    """Whether the next run goes through nGraph."""
+    if library.why_unavailable() is not None:
+        return False
+    library.load()
+    from paddle_ngraph import flags
+
+    return bool(flags.get("use_ngraph"))
+
+
+@contextmanager
+def use_ngraph(on: bool = True) -> Iterator[None]:
+    """Switches nGraph on or off for the runs inside the ``with`` block.
+
+    Raises:
+        NgraphError: As :func:`enable`, when ``on``.
+    """
+    before = is_enabled()
+    enable() if on else disable()
+    try:
+        yield
+    finally:
+        enable() if before else disable()
+
+
+def explain(program: Any) -> Report:
+    """What the program pass makes of a program, without running or changing it.
+
+    Args:
+        program: A static program, PIR or ProgramDesc, or a ``paddle.pir.Program``.
+
+    Returns:
+        A report; ``str()`` of it lists the intervals, the share of operators converted, and the
+        reason for each operator left native.
+
+    Raises:
+        NgraphError: The engine is missing, or ``program`` is not a static program.
+    """
+    library.load()
+    from paddle_ngraph import program_pass
+
+    return program_pass.plan(_as_pir(program))
+
+
+def stats() -> dict[str, Any]:
+    """Counters since the start or :func:`reset_stats`; see ``paddle_ngraph.statistics.stats``."""
+    library.load()
+    from paddle_ngraph import statistics
+
+    return statistics.stats()
+
+
+def reset_stats() -> None:
+    """Sets the counters of :func:`stats` and :func:`cache_info` to zero."""
+    library.load()
+    from paddle_ngraph import statistics
+
+    statistics.reset_stats()
+
+
+def cache_info() -> CacheInfo:
+    """Hits, misses, capacity, fill and evictions of the function cache."""
+    library.load()
+    from paddle_ngraph import statistics
+
+    return statistics.cache_info()
+
+
+def clear_cache() -> None:
+    """Forgets every compiled function."""
+    library.load()
+    from paddle_ngraph import _core
+
+    _core.clear_cache()
+
+
+def _switch(on: bool) -> None:
+    library.load()
+    from paddle_ngraph import flags
+
+    flags.set("use_ngraph", on)
+
+
+def _as_pir(program: Any) -> Any:
+    import paddle
+    from paddle_ngraph.errors import NgraphError
+
+    program = getattr(program, "_program", program)
+    if isinstance(program, paddle.base.libpaddle.pir.Program):
+        return program
+    if hasattr(program, "desc"):
+        return paddle.pir.translate_to_pir(program.desc)
+    raise NgraphError(
+        f"explain() takes a static program, not {type(program).__name__}: "
+        "pass the paddle.static.Program that Executor.run gets"
+    )

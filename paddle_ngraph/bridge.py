@@ -1,0 +1,310 @@
+"""The nGraph bridge: from Paddle operators to nGraph nodes.
+
+One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
+and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`.
+Shapes are concrete here: a function is built for one input signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.registry import find_converter
+
+# Integers with at most this many elements are computed while the function is built, in 64 bits:
+# shape arithmetic.
+_FOLD_LIMIT = 1024
+
+_TYPES = {
+    "bool": Type.boolean,
+    "int8": Type.i8,
+    "uint8": Type.u8,
+    "int16": Type.i16,
+    "int32": Type.i32,
+    "int64": Type.i64,
+    "float16": Type.f16,
+    "bfloat16": Type.bf16,
+    "float32": Type.f32,
+    "float64": Type.f64,
+}
+_DTYPES = {str(kind.get_type_name()): dtype for dtype, kind in _TYPES.items()}
+
+
+def element_type(dtype: str) -> Type:
+    """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
+    if dtype not in _TYPES:
+        raise NgraphError(f"the dtype {dtype} has no nGraph element type")
+    return _TYPES[dtype]
+
+
+@dataclass(frozen=True)
+class RangeCheck:
+    """Whole numbers that an input of the function may hold: ``low <= value < high``, or ``ignored``.
+
+    The engine checks them before it computes, as native Paddle does.
+    """
+
+    input: int
+    low: int
+    high: int
+    ignored: int | None
+    message: str
+
+
+class NgraphBridge:
+    """Builds the ``ov::Model`` of one subgraph for one signature.
+
+    Args:
+        graph: The subgraph.
+        signature: dtype name and shape of each input, then of each state.
+        values: The contents of the inputs that are read by value, by position.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        signature: Sequence[tuple[str, Sequence[int]]],
+        values: dict[int, np.ndarray] | None = None,
+    ) -> None:
+        self._graph = graph
+        self._nodes: dict[int, Output] = {}
+        self._checks: list[RangeCheck] = []
+        self._input_of_parameter: dict[str, int] = {}
+        self._parameters: list[Node] = []
+        self._origin: dict[int, int] = {}
+        self._op: Op | None = None
+        values = values or {}
+        for position, spec in enumerate([*graph.inputs, *graph.states]):
+            dtype, shape = signature[position]
+            self._add_input(position, spec, dtype, shape, values.get(position))
+
+    # -- what converters use ------------------------------------------------------------------
+
+    def get_input_node(self, op: Op, name: str, position: int = 0) -> Output:
+        """The node of the input ``name`` of ``op``.
+
+        Raises:
+            NgraphError: The input is absent.
+        """
+        specs = op.inputs.get(name, ())
+        if position >= len(specs):
+            raise NgraphError(f"input '{name}' has no tensor {position}")
+        return self._nodes[specs[position].id]
+
+    def get_input_nodes(self, op: Op, name: str) -> list[Output]:
+        """The nodes of the input ``name``, which holds a list of tensors."""
+        return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+
+    def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
+        """Makes ``node`` the output ``name`` of ``op``. An output that nobody uses is dropped.
+
+        Raises:
+            NgraphError: The node's dtype or shape is not what Paddle says of the output.
+        """
+        specs = op.outputs.get(name, ())
+        if position >= len(specs):
+            raise NgraphError(f"there is no output '{name}' number {position}")
+        spec = specs[position]
+        if spec is None:
+            return
+        output = self._folded(_as_output(node))
+        self._check_output(name, spec, output)
+        self._nodes[spec.id] = output
+
+    def constant(self, op: Op, name: str) -> np.ndarray:
+        """The contents of input ``name``, known while the function is built.
+
+        Returns an array of the input's shape; the inputs of a list are joined along axis 0.
+
+        Raises:
+            NgraphError: The contents are known only at run time.
+        """
+        arrays = []
+        for node in self.get_input_nodes(op, name):
+            producer = node.get_node()
+            if producer.get_type_name() != "Constant":
+                raise NgraphError(f"input '{name}' is known only at run time")
+            arrays.append(producer.get_data())
+        if not arrays:
+            raise NgraphError(f"input '{name}' is absent")
+        if len(arrays) == 1:
+            return arrays[0]
+        return np.concatenate([np.atleast_1d(array) for array in arrays])
+
+    def shape(self, node: Any) -> list[int]:
+        """The concrete shape of a node."""
+        return [int(dim) for dim in _as_output(node).get_shape()]
+
+    def full(self, value: Any, dtype: str | Type, shape: Sequence[int] = ()) -> Node:
+        """A constant of one ``value``; a scalar unless ``shape`` is given."""
+        kind = element_type(dtype) if isinstance(dtype, str) else dtype
+        scalar = opset15.constant(value, kind)
+        if not shape:
+            return scalar
+        return opset15.broadcast(scalar, opset15.constant(list(shape), Type.i64))
+
+    def ints(self, values: Sequence[int]) -> Node:
+        """A 1-D int64 constant: axes, shapes, pads."""
+        return opset15.constant(np.asarray(values, dtype=np.int64).reshape(-1))
+
+    def require_range(
+        self,
+        op: Op,
+        name: str,
+        low: int,
+        high: int,
+        ignored: int | None = None,
+    ) -> None:
+        """Lets the engine refuse a run whose input ``name`` holds a value out of range.
+
+        Applies where the values come from outside the interval, moved about at most; values that
+        the interval computes itself are not checked.
+        """
+        origin = self._origin_of(op.inputs[name][0].id)
+        if origin is None:
+            return
+        message = f"{op.type} (operator {op.index}): a value of input '{name}' is out of range."
+        self._checks.append(RangeCheck(origin, low, high, ignored, message))
+
+    # -- the build ----------------------------------------------------------------------------
+
+    def build(self) -> tuple[ov.Model, list[int], list[RangeCheck]]:
+        """Converts every operator.
+
+        Returns the model, the input position that feeds each of its parameters, and the checks.
+
+        Raises:
+            NgraphError: Names the operator that could not be converted, and why.
+        """
+        for op in self._graph.ops:
+            self._convert(op)
+        results = []
+        for spec in [*self._graph.outputs, *self._graph.state_outputs]:
+            results.append(opset15.result(self._nodes[spec.id]))
+        used = [node for node in self._parameters if _is_used(node)]
+        model = ov.Model(results, used, "ngraph_interval")
+        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
+        return model, positions, self._checks
+
+    def _convert(self, op: Op) -> None:
+        entry = find_converter(op.type)
+        if entry is None:
+            raise NgraphError(
+                f"{op.type} (operator {op.index}) has no converter; "
+                "import the module that registers it before running this program"
+            )
+        try:
+            entry.function(self, op)
+        except Exception as error:
+            raise NgraphError(f"{op.type} (operator {op.index}): {error}") from error
+        for spec in op.output_specs():
+            if spec.id not in self._nodes:
+                raise NgraphError(f"{op.type} (operator {op.index}): an output was not set")
+        if entry.moves:
+            self._remember_origin(op)
+
+    def _remember_origin(self, op: Op) -> None:
+        origins = {self._origin.get(spec.id) for spec in op.input_specs()} - {None}
+        if len(origins) == 1:
+            origin = origins.pop()
+            assert origin is not None
+            self._origin.update({spec.id: origin for spec in op.output_specs()})
+
+    def _origin_of(self, tensor: int) -> int | None:
+        return self._origin.get(tensor)
+
+    def _add_input(
+        self,
+        position: int,
+        spec: TensorSpec,
+        dtype: str,
+        shape: Sequence[int],
+        value: np.ndarray | None,
+    ) -> None:
+        kind: Type = getattr(Type, dtype)
+        if value is not None:
+            self._nodes[spec.id] = opset15.constant(value, kind).output(0)
+            return
+        node = opset15.parameter(list(shape), kind, name=f"input_{position}")
+        self._parameters.append(node)
+        self._input_of_parameter[node.get_friendly_name()] = position
+        self._origin[spec.id] = position
+        self._nodes[spec.id] = node.output(0)
+
+    def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
+        if output.get_element_type() != element_type(spec.dtype):
+            found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
+            raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
+        shape = list(output.get_shape())
+        fits = len(shape) == len(spec.shape) and all(
+            declared in (-1, actual) for declared, actual in zip(spec.shape, shape)
+        )
+        if not fits:
+            raise NgraphError(
+                f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
+            )
+
+    def _folded(self, output: Output) -> Output:
+        """``output`` as a constant when it is a small computation on constants only."""
+        node = output.get_node()
+        sources = node.input_values()
+        if not sources or any(s.get_node().get_type_name() != "Constant" for s in sources):
+            return self._fold_shape_of(output)
+        if np.prod(output.get_shape(), dtype=np.int64) > _FOLD_LIMIT:
+            return output
+        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        inputs = [ov.Tensor(s.get_node().get_data()) for s in sources]
+        if not node.evaluate(results, inputs):
+            return output
+        value = results[output.get_index()].data
+        return opset15.constant(np.array(value), output.get_element_type()).output(0)
+
+    @staticmethod
+    def _fold_shape_of(output: Output) -> Output:
+        node = output.get_node()
+        if node.get_type_name() != "ShapeOf":
+            return output
+        shape = list(node.input_value(0).get_shape())
+        return opset15.constant(shape, output.get_element_type()).output(0)
+
+
+def build_model(
+    text: str,
+    signature: Sequence[tuple[str, Sequence[int]]],
+    values: dict[int, bytes],
+) -> tuple[Any, list[int], list[RangeCheck]]:
+    """Called by the C++ engine on a cache miss: the graph string to a model.
+
+    Args:
+        text: The graph string.
+        signature: nGraph element type name and shape of every input.
+        values: Raw contents of the inputs that are read by value.
+
+    Returns:
+        The bare model of OpenVINO's bindings, the input of each parameter, the range checks.
+    """
+    graph = Graph.from_string(text)
+    arrays = {
+        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+            tuple(signature[position][1])
+        )
+        for position, data in values.items()
+    }
+    model, positions, checks = NgraphBridge(graph, signature, arrays).build()
+    return model._Model__model, positions, checks
+
+
+def _as_output(node: Any) -> Output:
+    return node.output(0) if isinstance(node, Node) else node
+
+
+def _is_used(node: Node) -> bool:
+    return bool(node.output(0).get_target_inputs())

@@ -1,0 +1,8 @@
+#include "flags.h"
+
+PHI_DEFINE_EXPORTED_bool(use_ngraph, false, "Run static programs on the CPU through nGraph.");
+PHI_DEFINE_EXPORTED_int32(ngraph_cache_size, 256, "How many compiled functions are kept.");
+PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
+                          "Threads of the engine; 0: every core the process may use.");
+PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_ops, 1,
+                          "An interval of fewer compute ops than this stays native.");

@@ -1,0 +1,10 @@
+// The flags of the core, exported to paddle.get_flags and paddle.set_flags.
+// paddle_ngraph/flags.py documents each and reads its environment variable.
+#pragma once
+
+#include "paddle/common/flags.h"
+
+COMMON_DECLARE_bool(use_ngraph);
+COMMON_DECLARE_int32(ngraph_cache_size);
+COMMON_DECLARE_int32(ngraph_num_threads);
+COMMON_DECLARE_int32(ngraph_min_interval_ops);

@@ -1,0 +1,270 @@
+#include "ngraph_engine.h"
+
+#include <cstring>
+#include <shared_mutex>
+#include <sstream>
+#include <unordered_map>
+
+#include "error.h"
+#include "model_builder.h"
+#include "tensor_bridge.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+constexpr char kMagic[] = "ngraph_engine";
+constexpr int kFormat = 1;
+
+// A state of at most this many bytes is copied back: cheaper than exchanging buffers.
+constexpr size_t kSmallState = 4096;
+
+template <typename T>
+void check_values(const phi::DenseTensor& tensor, const RangeCheck& check) {
+  const T* values = static_cast<const T*>(tensor.data());
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    const auto value = static_cast<int64_t>(values[i]);
+    if (value >= check.low && value < check.high) continue;
+    if (check.has_ignored && value == check.ignored) continue;
+    throw InvalidInput(concat(check.message, " Expected ", check.low, " <= value < ", check.high,
+                              ", but got ", value, "."));
+  }
+}
+
+void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
+  const auto bytes = static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
+  const size_t start = words->size();
+  words->resize(start + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
+  if (bytes > 0) std::memcpy(words->data() + start, tensor.data(), bytes);
+}
+
+// Whether a tensor beside the variable and its output name uses the buffer of this state.
+bool is_shared(const phi::DenseTensor& state, const phi::DenseTensor* output) {
+  const long own = (output != nullptr && output->Holder() == state.Holder()) ? 2 : 1;
+  return state.Holder().use_count() - 1 > own || state.meta().offset != 0;
+}
+
+void publish_state(phi::DenseTensor* state, phi::DenseTensor* output,
+                   const phi::DenseTensor& fresh) {
+  const auto bytes = static_cast<size_t>(fresh.numel()) * phi::SizeOf(fresh.dtype());
+  if (bytes <= kSmallState || is_shared(*state, output)) {
+    if (bytes > 0) std::memcpy(state->data(), fresh.data(), bytes);
+  } else {
+    state->ShareDataWith(fresh);
+  }
+  if (output != nullptr) output->ShareDataWith(*state);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// NgraphFunction
+
+// A request taken from the idle ones, or a new one, for the time of one run.
+class NgraphFunction::Lease {
+ public:
+  explicit Lease(NgraphFunction* owner) : owner_(owner) {
+    {
+      std::lock_guard<std::mutex> lock(owner_->mutex_);
+      if (!owner_->idle_.empty()) {
+        request_ = std::move(owner_->idle_.back());
+        owner_->idle_.pop_back();
+        return;
+      }
+    }
+    request_ = std::make_unique<Request>();
+    request_->infer = owner_->model_.create_infer_request();
+    request_->bound_inputs.assign(owner_->parameter_inputs_.size(), nullptr);
+  }
+  ~Lease() {
+    std::lock_guard<std::mutex> lock(owner_->mutex_);
+    owner_->idle_.push_back(std::move(request_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Request* get() const { return request_.get(); }
+
+ private:
+  NgraphFunction* owner_;
+  std::unique_ptr<Request> request_;
+};
+
+NgraphFunction::NgraphFunction(ov::CompiledModel model, std::vector<size_t> parameter_inputs,
+                               std::vector<RangeCheck> checks)
+    : model_(std::move(model)),
+      parameter_inputs_(std::move(parameter_inputs)),
+      checks_(std::move(checks)) {
+  for (const auto& output : model_.outputs()) {
+    results_.emplace_back(output.get_element_type(), output.get_shape());
+  }
+}
+
+void NgraphFunction::check_ranges(const NgraphIO& io) const {
+  for (const auto& check : checks_) {
+    const auto& tensor = *io.inputs.at(check.input);
+    if (tensor.dtype() == paddle::DataType::INT64) {
+      check_values<int64_t>(tensor, check);
+    } else {
+      check_values<int32_t>(tensor, check);
+    }
+  }
+}
+
+void NgraphFunction::bind_inputs(Request* request, const NgraphIO& io) const {
+  for (size_t p = 0; p < parameter_inputs_.size(); ++p) {
+    const auto& tensor = *io.inputs[parameter_inputs_[p]];
+    if (tensor.data() == request->bound_inputs[p] && tensor.data() != nullptr) continue;
+    request->infer.set_input_tensor(p, view(tensor));
+    request->bound_inputs[p] = tensor.data();
+  }
+}
+
+std::vector<paddle::Tensor> NgraphFunction::bind_outputs(Request* request) const {
+  std::vector<paddle::Tensor> fresh;
+  fresh.reserve(results_.size());
+  for (size_t r = 0; r < results_.size(); ++r) {
+    fresh.push_back(allocate(results_[r].second, results_[r].first));
+    request->infer.set_output_tensor(r, view(*dense(fresh.back())));
+  }
+  return fresh;
+}
+
+void NgraphFunction::run(const NgraphIO& io) {
+  check_ranges(io);
+  std::vector<paddle::Tensor> fresh;
+  {
+    Lease lease(this);
+    bind_inputs(lease.get(), io);
+    fresh = bind_outputs(lease.get());
+    lease.get()->infer.infer();
+  }
+  for (size_t i = 0; i < io.outputs.size(); ++i) io.outputs[i]->ShareDataWith(*dense(fresh[i]));
+  const size_t first_state = io.inputs.size() - io.num_states;
+  for (size_t i = 0; i < io.num_states; ++i) {
+    publish_state(io.inputs[first_state + i], io.state_outputs[i],
+                  *dense(fresh[io.outputs.size() + i]));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// NgraphEngine
+
+EngineStats& EngineStats::instance() {
+  static EngineStats stats;
+  return stats;
+}
+
+void EngineStats::reset() {
+  engine_runs = 0;
+  functions_built = 0;
+  functions_reused = 0;
+}
+
+std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
+  static std::shared_mutex mutex;
+  static std::unordered_map<std::string, std::shared_ptr<NgraphEngine>> engines;
+  // The first line holds a digest of the rest: enough to tell graphs apart.
+  const std::string key = graph.substr(0, graph.find('\n'));
+  {
+    std::shared_lock<std::shared_mutex> lock(mutex);
+    auto found = engines.find(key);
+    if (found != engines.end() && found->second->graph().size() == graph.size()) {
+      return found->second;
+    }
+  }
+  verify_graph(graph);
+  auto engine = std::make_shared<NgraphEngine>(graph);
+  std::unique_lock<std::shared_mutex> lock(mutex);
+  return engines.emplace(key, engine).first->second;
+}
+
+NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
+  static std::atomic<uint64_t> count{0};
+  id_ = ++count;
+  std::istringstream header(graph_.substr(0, graph_.find('\n')));
+  std::string magic, digest, values;
+  int format = 0;
+  header >> magic >> format >> digest >> num_inputs_ >> num_states_ >> num_outputs_ >> values;
+  if (!header || magic != kMagic || format != kFormat || num_states_ > num_inputs_) {
+    throw NgraphError(
+        "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
+        "program again from the original one");
+  }
+  if (values == "-") return;
+  std::istringstream list(values);
+  for (std::string item; std::getline(list, item, ',');) {
+    value_inputs_.push_back(std::stoul(item));
+    if (value_inputs_.back() >= num_inputs_) throw NgraphError("value input out of range");
+  }
+}
+
+NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
+  NgraphIO io;
+  io.inputs.reserve(num_inputs_);
+  for (size_t slot = 0; slot < context->InputRange().size(); ++slot) {
+    const auto range = context->InputRangeAt(slot);
+    for (size_t i = range.first; i < range.second; ++i) {
+      auto* tensor = dense(context->InputAt(i));
+      if (tensor != nullptr) io.inputs.push_back(tensor);
+    }
+  }
+  if (io.inputs.size() != num_inputs_) {
+    throw NgraphError(concat("the operator got ", io.inputs.size(), " tensors, its graph names ",
+                             num_inputs_));
+  }
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    if (!io.inputs[i]->initialized() && io.inputs[i]->numel() != 0) {
+      throw NgraphError(concat("input ", i, " is not initialized; run the startup program first"));
+    }
+  }
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    io.outputs.push_back(dense(*context->MutableOutputAt(i)));
+  }
+  io.num_states = num_states_;
+  if (num_states_ == 0) return io;
+  const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
+  for (size_t i = states.first; i < states.second; ++i) {
+    io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
+  }
+  return io;
+}
+
+Signature NgraphEngine::signature(const NgraphIO& io) const {
+  Signature signature;
+  signature.graph = id_;
+  signature.words.reserve(io.inputs.size() * 5);
+  for (const auto* tensor : io.inputs) {
+    const auto& dims = tensor->dims();
+    signature.words.push_back(static_cast<int64_t>(tensor->dtype()));
+    signature.words.push_back(dims.size());
+    for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
+  }
+  for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
+  return signature;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
+  const Signature key = signature(io);
+  auto& cache = FunctionCache::instance();
+  if (auto function = cache.find(key)) {
+    ++EngineStats::instance().functions_reused;
+    return function;
+  }
+  return cache.insert(key, build_ng_function(io));
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
+  BuiltModel built = build_model(graph_, io.inputs, value_inputs_);
+  auto function = std::make_shared<NgraphFunction>(
+      compile(built.model), std::move(built.parameter_inputs), std::move(built.checks));
+  ++EngineStats::instance().functions_built;
+  return function;
+}
+
+void NgraphEngine::run(const NgraphIO& io) const {
+  get_ng_function(io)->run(io);
+  ++EngineStats::instance().engine_runs;
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,114 @@
+// NgraphEngine: what runs one interval. Holds the serialized subgraph, builds a function for each
+// input signature it meets, and runs it on Paddle's own memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <openvino/openvino.hpp>
+#include <string>
+#include <vector>
+
+#include "function_cache.h"
+#include "paddle/extension.h"
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace paddle_ngraph {
+
+// The variables of one run. `inputs` holds what is only read, then the states; a state is read from
+// `inputs[num_read + i]` and its new value is written to the same tensor and to `state_outputs[i]`,
+// the operator's name for it.
+struct NgraphIO {
+  std::vector<phi::DenseTensor*> inputs;
+  size_t num_states = 0;
+  std::vector<phi::DenseTensor*> outputs;
+  std::vector<phi::DenseTensor*> state_outputs;
+};
+
+// The whole numbers that an input may hold, where native Paddle would refuse others: ids of an
+// embedding, class labels.
+struct RangeCheck {
+  size_t input = 0;
+  int64_t low = 0;
+  int64_t high = 0;  // exclusive
+  bool has_ignored = false;
+  int64_t ignored = 0;
+  std::string message;
+};
+
+// An ov::Model compiled for one signature. Safe to run from several threads.
+class NgraphFunction {
+ public:
+  // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model.
+  NgraphFunction(ov::CompiledModel model, std::vector<size_t> parameter_inputs,
+                 std::vector<RangeCheck> checks);
+
+  // Executes the function. Nothing is written before every check has passed and the computation
+  // has succeeded. Throws InvalidInput or ov::Exception.
+  void run(const NgraphIO& io);
+
+ private:
+  struct Request {
+    ov::InferRequest infer;
+    std::vector<const void*> bound_inputs;
+  };
+  class Lease;
+
+  void check_ranges(const NgraphIO& io) const;
+  void bind_inputs(Request* request, const NgraphIO& io) const;
+  std::vector<paddle::Tensor> bind_outputs(Request* request) const;
+
+  ov::CompiledModel model_;
+  std::vector<size_t> parameter_inputs_;
+  std::vector<RangeCheck> checks_;
+  std::vector<std::pair<ov::element::Type, ov::Shape>> results_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Request>> idle_;
+};
+
+struct EngineStats {
+  std::atomic<int64_t> engine_runs{0};
+  std::atomic<int64_t> functions_built{0};
+  std::atomic<int64_t> functions_reused{0};
+
+  static EngineStats& instance();
+  void reset();
+};
+
+class NgraphEngine {
+ public:
+  // The engine of this graph string: one a process for equal strings. Throws NgraphError when the
+  // string is not a graph of this release.
+  static std::shared_ptr<NgraphEngine> of(const std::string& graph);
+
+  explicit NgraphEngine(std::string graph);
+
+  size_t num_inputs() const { return num_inputs_; }
+  size_t num_states() const { return num_states_; }
+  size_t num_outputs() const { return num_outputs_; }
+  const std::string& graph() const { return graph_; }
+
+  // The variables that go in and out, in the order of the graph string.
+  NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
+
+  // The function for the signature of `io`, from the cache or built.
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io) const;
+
+  // Describes the subgraph as an ov::Model (in Python, by the bridge) and compiles it.
+  std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
+
+  void run(const NgraphIO& io) const;
+
+ private:
+  Signature signature(const NgraphIO& io) const;
+
+  std::string graph_;
+  uint64_t id_ = 0;
+  size_t num_inputs_ = 0;  // states included
+  size_t num_states_ = 0;
+  size_t num_outputs_ = 0;
+  std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,84 @@
+"""The one place for flags: names, defaults, meaning, environment variables.
+
+Each flag is exported by the C++ core, so ``paddle.set_flags`` and ``paddle.get_flags`` know it, and
+``FLAGS_<name>`` in the environment sets it when the package is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag: its name without ``FLAGS_``, its default, and what it does."""
+
+    name: str
+    default: bool | int
+    meaning: str
+
+    @property
+    def key(self) -> str:
+        """The name that ``paddle.set_flags`` and the environment use."""
+        return f"FLAGS_{self.name}"
+
+
+FLAGS = {
+    flag.name: flag
+    for flag in [
+        Flag("use_ngraph", False, "Run static programs on the CPU through nGraph."),
+        Flag("ngraph_cache_size", 256, "How many compiled functions are kept."),
+        Flag(
+            "ngraph_num_threads",
+            0,
+            "Threads of the engine; 0: every core the process may use.",
+        ),
+        Flag(
+            "ngraph_min_interval_ops",
+            1,
+            "An interval of fewer compute ops than this stays native.",
+        ),
+    ]
+}
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+def get(name: str) -> bool | int:
+    """The value of a flag, e.g. ``get("use_ngraph")``."""
+    key = FLAGS[name].key
+    return paddle.get_flags([key])[key]
+
+
+def set(name: str, value: bool | int) -> None:
+    """Sets a flag from the next run on."""
+    paddle.set_flags({FLAGS[name].key: value})
+
+
+def read_environment() -> None:
+    """Takes over every ``FLAGS_...`` of ours that the environment holds.
+
+    Raises:
+        NgraphError: A value is not of the flag's type.
+    """
+    for flag in FLAGS.values():
+        if flag.key in os.environ:
+            set(flag.name, _parse(flag, os.environ[flag.key]))
+
+
+def _parse(flag: Flag, text: str) -> bool | int:
+    word = text.strip().lower()
+    if isinstance(flag.default, bool):
+        if word in _TRUE | _FALSE:
+            return word in _TRUE
+        raise NgraphError(f"{flag.key}={text!r} in the environment: use 1 or 0")
+    try:
+        return int(word)
+    except ValueError:
+        raise NgraphError(f"{flag.key}={text!r} in the environment: use a whole number") from None

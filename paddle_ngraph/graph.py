@@ -1,0 +1,204 @@
+"""The graph string: a subgraph of Paddle operators, serialized.
+
+The first line is read by the C++ engine on every run::
+
+    ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs or ->
+
+The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
+string alone is enough to rebuild the function; it is data and is never executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_ngraph.errors import NgraphError
+
+MAGIC = "ngraph_engine"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A variable of the subgraph.
+
+    Attributes:
+        id: Its number in the graph.
+        dtype: Paddle's name of the dtype, e.g. ``"float32"``.
+        shape: The dimensions; -1 where the program leaves one open.
+    """
+
+    id: int
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Op:
+    """One Paddle operator: what validators and converters see.
+
+    Attributes:
+        type: The operator's name, e.g. ``"pd_op.matmul"``.
+        index: Its position in the operator list of its block.
+        inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
+        outputs: Tensors by Paddle's output name; an output that the program leaves out is ``None``.
+        attrs: Attributes as plain Python values; a dtype is its name.
+        constants: Contents of inputs that are known when the program is built, by input name.
+    """
+
+    type: str
+    index: int
+    inputs: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    outputs: dict[str, tuple[TensorSpec | None, ...]] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute ``name``, or ``default``."""
+        return self.attrs.get(name, default)
+
+    def has_input(self, name: str) -> bool:
+        """Whether the optional input ``name`` is given."""
+        return bool(self.inputs.get(name))
+
+    def has_output(self, name: str) -> bool:
+        """Whether the program uses the output ``name``."""
+        return any(spec is not None for spec in self.outputs.get(name, ()))
+
+    def input(self, name: str) -> TensorSpec:
+        """The single tensor of input ``name``. Raises NgraphError when there is none."""
+        specs = self.inputs.get(name, ())
+        if len(specs) != 1:
+            raise NgraphError(f"{self.type}: input '{name}' holds {len(specs)} tensors, not one")
+        return specs[0]
+
+    def output(self, name: str) -> TensorSpec:
+        """The single tensor of output ``name``. Raises NgraphError when it is left out."""
+        specs = self.outputs.get(name, ())
+        if len(specs) != 1 or specs[0] is None:
+            raise NgraphError(f"{self.type}: output '{name}' is not a single tensor")
+        return specs[0]
+
+    def input_specs(self) -> Iterator[TensorSpec]:
+        """Every input tensor."""
+        for specs in self.inputs.values():
+            yield from specs
+
+    def output_specs(self) -> Iterator[TensorSpec]:
+        """Every output tensor that the program uses."""
+        for specs in self.outputs.values():
+            yield from (spec for spec in specs if spec is not None)
+
+
+@dataclass
+class Graph:
+    """A subgraph: its operators and its border.
+
+    Attributes:
+        ops: In program order.
+        inputs: Tensors that are only read.
+        states: Tensors that are read and updated in place.
+        outputs: Fresh tensors, used outside.
+        state_outputs: The new value of each state.
+        value_inputs: Positions in ``inputs + states`` of tensors whose contents (shapes, axes) are
+            read when a function is built.
+    """
+
+    ops: list[Op]
+    inputs: list[TensorSpec]
+    states: list[TensorSpec]
+    outputs: list[TensorSpec]
+    state_outputs: list[TensorSpec]
+    value_inputs: list[int] = field(default_factory=list)
+
+    def to_string(self) -> str:
+        """The graph string."""
+        body = json.dumps(self._to_json(), separators=(",", ":"))
+        values = ",".join(map(str, self.value_inputs)) or "-"
+        border = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
+        return f"{MAGIC} {FORMAT} {_digest(body)} {border} {values}\n{body}"
+
+    @staticmethod
+    def from_string(text: str) -> Graph:
+        """Parses a graph string. Raises NgraphError when it is damaged or of another release."""
+        verify(text)
+        return _from_json(json.loads(text.partition("\n")[2]))
+
+    def _to_json(self) -> dict[str, Any]:
+        tensors: dict[int, TensorSpec] = {}
+        for op in self.ops:
+            tensors.update({spec.id: spec for spec in op.input_specs()})
+            tensors.update({spec.id: spec for spec in op.output_specs()})
+        for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
+            tensors.update({spec.id: spec for spec in specs})
+        return {
+            "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
+            "inputs": [spec.id for spec in self.inputs],
+            "states": [spec.id for spec in self.states],
+            "outputs": [spec.id for spec in self.outputs],
+            "state_outputs": [spec.id for spec in self.state_outputs],
+            "value_inputs": self.value_inputs,
+            "ops": [_op_to_json(op) for op in self.ops],
+        }
+
+
+def verify(text: str) -> None:
+    """Raises NgraphError when ``text`` is not an intact graph string of this release."""
+    header, _, body = text.partition("\n")
+    words = header.split(" ")
+    if len(words) != 7 or words[0] != MAGIC or words[1] != str(FORMAT):
+        raise NgraphError(
+            "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
+            "make the program again from the original one"
+        )
+    if words[2] != _digest(body):
+        raise NgraphError(
+            "the attribute 'graph' is damaged: its digest does not fit; "
+            "make the program again from the original one"
+        )
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _op_to_json(op: Op) -> dict[str, Any]:
+    return {
+        "type": op.type,
+        "index": op.index,
+        "inputs": {name: [spec.id for spec in specs] for name, specs in op.inputs.items()},
+        "outputs": {
+            name: [None if spec is None else spec.id for spec in specs]
+            for name, specs in op.outputs.items()
+        },
+        "attrs": op.attrs,
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Graph:
+    tensors = {tid: TensorSpec(tid, dtype, tuple(shape)) for tid, dtype, shape in data["tensors"]}
+    ops = [
+        Op(
+            type=item["type"],
+            index=item["index"],
+            inputs={k: tuple(tensors[i] for i in ids) for k, ids in item["inputs"].items()},
+            outputs={
+                k: tuple(None if i is None else tensors[i] for i in ids)
+                for k, ids in item["outputs"].items()
+            },
+            attrs=item["attrs"],
+        )
+        for item in data["ops"]
+    ]
+    return Graph(
+        ops=ops,
+        inputs=[tensors[i] for i in data["inputs"]],
+        states=[tensors[i] for i in data["states"]],
+        outputs=[tensors[i] for i in data["outputs"]],
+        state_outputs=[tensors[i] for i in data["state_outputs"]],
+        value_inputs=list(data["value_inputs"]),
+    )

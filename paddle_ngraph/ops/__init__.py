@@ -1,0 +1,1 @@
+"""Converters: one module per family of Paddle operators, forward and gradient together."""

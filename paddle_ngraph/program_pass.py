@@ -1,0 +1,606 @@
+"""The program pass: finds the convertible intervals of a program and replaces each by one operator.
+
+Three steps, one direction: :func:`classify` says of every operator whether it can be converted,
+:func:`partition` groups the convertible ones into as few intervals as the dependencies allow, and
+:func:`rewrite` puts one ``ngraph_engine`` operator in the place of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_ngraph import _core, flags, statistics
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program_view import (
+    CONSTANTS,
+    LISTS,
+    BlockView,
+    OpNode,
+    describe,
+)
+from paddle_ngraph.registry import Converter, find_converter
+from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
+
+
+def apply(program: Any) -> Report:
+    """Rewrites a PIR program in place, every block of it.
+
+    Args:
+        program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode).
+
+    Returns:
+        What was converted and what was not, with reasons.
+    """
+    report = Report([_apply_to_block(block) for block in _blocks_outside_in(program)])
+    statistics.count(report)
+    return report
+
+
+def plan(program: Any) -> Report:
+    """What :func:`apply` would do, without changing the program."""
+    return Report([_plan_block(block)[2] for block in _blocks_outside_in(program)])
+
+
+def _blocks_outside_in(program: Any) -> Iterator[Any]:
+    pending = [program.global_block()]
+    while pending:
+        block = pending.pop(0)
+        yield block
+        pending += [inner for op in block.ops for inner in op.blocks()]
+
+
+def _apply_to_block(block: Any) -> BlockReport:
+    capable, intervals, report = _plan_block(block)
+    if intervals:
+        rewrite(capable, intervals)
+    return report
+
+
+def _plan_block(block: Any) -> tuple[Capability, list[Interval], BlockReport]:
+    capable = classify(BlockView(block))
+    intervals = partition(capable)
+    smallest = flags.get("ngraph_min_interval_ops")
+    while small := [i for i in intervals if i.num_compute_ops < smallest]:
+        reason = f"its interval has fewer compute ops than FLAGS_ngraph_min_interval_ops={smallest}"
+        for node in (node for interval in small for node in interval.nodes):
+            capable.reject(node, reason)
+        intervals = partition(capable)
+    return capable, intervals, _report(capable, intervals)
+
+
+# -- step 1: what can be converted -------------------------------------------------------------
+
+
+@dataclass
+class Capability:
+    """What is known of each operator of a block.
+
+    Attributes:
+        view: The block.
+        ops: The convertible operators as converters see them.
+        converters: Their converters.
+        reasons: Why each other compute operator stays native.
+        numbers: The number of each variable in graphs.
+        constants: Operators that make a constant, copied into every interval that reads it.
+    """
+
+    view: BlockView
+    ops: dict[OpNode, Op] = field(default_factory=dict)
+    converters: dict[OpNode, Converter] = field(default_factory=dict)
+    reasons: dict[OpNode, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    constants: set[OpNode] = field(default_factory=set)
+
+    def can_convert(self, node: OpNode) -> bool:
+        """Whether ``node`` becomes part of an interval."""
+        return node in self.ops
+
+    def reject(self, node: OpNode, reason: str) -> None:
+        """Leaves ``node`` native."""
+        self.ops.pop(node, None)
+        self.converters.pop(node, None)
+        self.reasons[node] = reason
+
+    def slots(self, node: OpNode) -> Iterator[tuple[str, str]]:
+        """(input name, variable id) of every tensor that a convertible ``node`` reads."""
+        for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
+            for vid in self.view.unpacked(value) or ():
+                yield name, vid
+
+
+def classify(view: BlockView) -> Capability:
+    """Says of every operator of a block whether it can be converted, and if not, why."""
+    capable = Capability(view)
+    for node in view.nodes:
+        _classify_node(capable, node)
+    _Integers(capable).reject_what_needs_64_bits()
+    return capable
+
+
+def _classify_node(capable: Capability, node: OpNode) -> None:
+    if node.type in CONSTANTS and not any(capable.view.is_overwritten(v) for v in node.writes):
+        if isinstance(described := describe(capable.view, node, capable.numbers), Op):
+            capable.constants.add(node)
+            capable.ops[node] = described
+            entry = find_converter(node.type)
+            assert entry is not None
+            capable.converters[node] = entry
+        return
+    if not node.is_compute:
+        return
+    entry = find_converter(node.type)
+    if entry is None:
+        capable.reasons[node] = "no converter"
+        return
+    described = describe(capable.view, node, capable.numbers)
+    reason = described if isinstance(described, str) else entry.reason_against(described)
+    if reason is not None or isinstance(described, str):
+        capable.reasons[node] = str(reason)
+        return
+    capable.ops[node] = described
+    capable.converters[node] = entry
+
+
+class _Integers:
+    """The 64-bit rule: the engine computes int64 in 32 bits.
+
+    An int64 tensor may pass where its values are known while the function is built, where they
+    surely fit into 32 bits, or where they are used as positions only.
+    """
+
+    def __init__(self, capable: Capability) -> None:
+        self._capable = capable
+        self._view = capable.view
+        self._static: dict[str, bool] = {}
+        self._small: dict[str, bool] = {}
+        self._position: dict[str, bool] = {}
+
+    def reject_what_needs_64_bits(self) -> None:
+        for node in reversed(self._view.nodes):
+            op = self._capable.ops.get(node)
+            if op is None or node in self._capable.constants:
+                continue
+            if not self._fits(node):
+                self._capable.reject(
+                    node, "int64 arithmetic needs 64 bits, the engine computes it in 32"
+                )
+
+    def is_static(self, vid: str) -> bool:
+        """Whether the contents are known while the function is built."""
+        if vid not in self._static:
+            self._static[vid] = False
+            node = self._view.producer.get(vid)
+            self._static[vid] = node is not None and self._makes_static(node)
+        return self._static[vid]
+
+    def _makes_static(self, node: OpNode) -> bool:
+        if node in self._capable.constants:
+            return True
+        entry = self._capable.converters.get(node)
+        if entry is None:
+            return False
+        if any(spec.dtype not in ("int32", "int64", "bool") for spec in self._outputs(node)):
+            return False
+        return all(name in entry.unread or self.is_static(v) for name, v in self._slots(node))
+
+    def _slots(self, node: OpNode) -> list[tuple[str, str]]:
+        return list(self._capable.slots(node))
+
+    def _outputs(self, node: OpNode) -> list[TensorSpec]:
+        return list(self._capable.ops[node].output_specs())
+
+    def is_small(self, vid: str) -> bool:
+        """Whether every value surely fits into 32 bits."""
+        if vid not in self._small:
+            self._small[vid] = False
+            node = self._view.producer.get(vid)
+            self._small[vid] = node is not None and self._makes_small(node)
+        return self._small[vid]
+
+    def _makes_small(self, node: OpNode) -> bool:
+        if node in self._capable.constants:
+            value = self._capable.ops[node].attr("value")
+            values = value if isinstance(value, list) else [value]
+            return all(abs(v) < 2**31 for v in values)
+        entry = find_converter(node.type)
+        if entry is None:
+            return False
+        if entry.small_integers:
+            return True
+        if not entry.moves:
+            return False
+        return all(
+            name in entry.constant | entry.unread | entry.index or self._is_narrow(vid)
+            for name, vid in self._slots(node)
+        )
+
+    def _is_narrow(self, vid: str) -> bool:
+        dtype = str(self._view.values[vid].dtype)
+        if dtype.endswith("int64"):
+            return self.is_small(vid)
+        return dtype.endswith(("int32", "int16", "int8", "uint8", "bool"))
+
+    def is_position(self, vid: str) -> bool:
+        """Whether the variable is only ever used as positions, inside the engine."""
+        if vid not in self._position:
+            self._position[vid] = False
+            self._position[vid] = all(
+                self._reads_as_position(reader, vid) for reader in self._view.readers.get(vid, ())
+            )
+        return self._position[vid]
+
+    def _reads_as_position(self, reader: OpNode, vid: str) -> bool:
+        if reader.type in LISTS:
+            return all(self.is_position(result) for result in reader.writes)
+        entry = self._capable.converters.get(reader)
+        if entry is None:
+            return False
+        names = {name for name, v in self._slots(reader) if v == vid}
+        if names and names <= entry.index:
+            return True
+        return entry.moves and self._outputs_are_positions(reader)
+
+    def _outputs_are_positions(self, node: OpNode) -> bool:
+        return all(self.is_position(v) for v in node.writes)
+
+    def _fits(self, node: OpNode) -> bool:
+        entry = self._capable.converters[node]
+        passive = entry.index | entry.constant | entry.unread
+        wide = [
+            vid
+            for name, vid in self._slots(node)
+            if name not in passive
+            and str(self._view.values[vid].dtype).endswith("int64")
+            and not self.is_static(vid)
+            and not self.is_small(vid)
+        ]
+        makes_int64 = any(spec.dtype == "int64" for spec in self._outputs(node))
+        if not wide and not makes_int64:
+            return True
+        if all(self.is_static(vid) or self.is_small(vid) for vid in node.writes):
+            return not wide
+        return entry.moves and self._outputs_are_positions(node)
+
+
+# -- step 2: intervals -------------------------------------------------------------------------
+
+
+@dataclass
+class Interval:
+    """Operators that one engine operator stands for, in program order."""
+
+    level: int
+    nodes: list[OpNode]
+
+    @property
+    def num_compute_ops(self) -> int:
+        """How many of them compute something."""
+        return sum(node.is_compute for node in self.nodes)
+
+    @property
+    def range(self) -> list[int]:
+        """First and last position in the operator list."""
+        return [self.nodes[0].index, self.nodes[-1].index]
+
+
+@dataclass
+class _Edge:
+    source: OpNode
+    apart: bool = False  # the two may not share an interval
+
+
+def partition(capable: Capability) -> list[Interval]:
+    """Groups the convertible operators into as few intervals as the dependencies allow.
+
+    Every operator gets a level: interval ``k`` runs before the native operators of level ``k``, and
+    these before interval ``k + 1``. An operator that cannot be converted and does not depend on the
+    middle of an interval therefore never cuts it. An operator is moved to the latest interval it
+    may be in, which keeps its results inside.
+    """
+    levels = _levels(capable)
+    members: dict[int, list[OpNode]] = {}
+    for node in capable.view.nodes:
+        if capable.can_convert(node) and node not in capable.constants:
+            members.setdefault(levels[node], []).append(node)
+    return [Interval(level, members[level]) for level in sorted(members)]
+
+
+def _levels(capable: Capability) -> dict[OpNode, int]:
+    edges = _dependencies(capable)
+    levels: dict[OpNode, int] = {}
+    for node in capable.view.nodes:
+        converted = capable.can_convert(node)
+        level = 0 if converted else -1
+        for edge in edges[node]:
+            step = 0
+            if converted:
+                step = 1 if edge.apart or not capable.can_convert(edge.source) else 0
+            level = max(level, levels[edge.source] + step)
+        levels[node] = level
+    _move_late(capable, edges, levels)
+    return levels
+
+
+def _move_late(
+    capable: Capability, edges: dict[OpNode, list[_Edge]], levels: dict[OpNode, int]
+) -> None:
+    latest: dict[OpNode, int] = {}
+    for node in reversed(capable.view.nodes):
+        if capable.can_convert(node):
+            levels[node] = max(levels[node], latest.get(node, levels[node]))
+        for edge in edges[node]:
+            if node.type in LISTS or not capable.can_convert(edge.source):
+                continue
+            bound = levels[node] - (1 if edge.apart and capable.can_convert(node) else 0)
+            latest[edge.source] = min(latest.get(edge.source, bound), bound)
+    for node in capable.view.nodes:  # lists follow what they hold
+        if node.type in LISTS:
+            levels[node] = max([-1, *(levels[edge.source] for edge in edges[node])])
+
+
+def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
+    """What each operator has to wait for: data, memory that is overwritten, and order."""
+    view = capable.view
+    integers = _Integers(capable)
+    edges: dict[OpNode, list[_Edge]] = {}
+    writer: dict[str, OpNode] = {}
+    readers: dict[str, list[OpNode]] = {}
+    last_ordered: OpNode | None = None
+    for node in view.nodes:
+        apart = _read_by_value(capable, integers, node)
+        found = [_Edge(p, v in apart) for v in node.reads for p in _makers(capable, v)]
+        overwritten = {view.root(o) for o, _ in node.overwrites}
+        overwritten |= {view.root(v) for v in node.touches}
+        for vid in node.reads:
+            if last := writer.get(view.root(vid)):
+                found.append(_Edge(last))
+        for root in overwritten:
+            found += [_Edge(reader) for reader in readers.pop(root, ()) if reader is not node]
+            writer[root] = node
+        for vid in node.reads:
+            readers.setdefault(view.root(vid), []).append(node)
+        if node.is_ordered:
+            if last_ordered is not None:
+                found.append(_Edge(last_ordered))
+            last_ordered = node
+        edges[node] = found
+    return edges
+
+
+def _makers(capable: Capability, vid: str) -> Iterator[OpNode]:
+    """The operators that compute a variable; lists, sources and constants are looked through."""
+    node = capable.view.producer.get(vid)
+    if node is None or node.is_source or node in capable.constants:
+        return
+    if node.type not in LISTS:
+        yield node
+        return
+    for read in node.reads:
+        yield from _makers(capable, read)
+
+
+def _read_by_value(capable: Capability, integers: _Integers, node: OpNode) -> set[str]:
+    """Variables whose contents shape the function and are known only when it runs."""
+    if not capable.can_convert(node):
+        return set()
+    entry = capable.converters[node]
+    return {
+        vid
+        for name, vid in capable.slots(node)
+        if name in entry.constant and not integers.is_static(vid)
+    }
+
+
+# -- step 3: one operator for each interval ----------------------------------------------------
+
+
+def rewrite(capable: Capability, intervals: list[Interval]) -> None:
+    """Replaces each interval by one ``ngraph_engine`` operator and drops what is dead."""
+    _Rewriter(capable, intervals).run()
+
+
+@dataclass
+class _Border:
+    """The graph of an interval and the variables that cross its border."""
+
+    graph: Graph
+    inputs: list[str]
+    states: list[str]
+    outputs: list[str]
+    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
+
+
+class _Rewriter:
+    def __init__(self, capable: Capability, intervals: list[Interval]) -> None:
+        self._capable = capable
+        self._view = capable.view
+        self._intervals = {interval.level: interval for interval in intervals}
+        self._levels = _levels(capable)
+        self._current = dict(capable.view.values)  # variable -> the value that holds it now
+
+    def run(self) -> None:
+        block = self._view.block
+        inside = {node for interval in self._intervals.values() for node in interval.nodes}
+        kept = [node for node in self._view.nodes if node not in inside]
+        first = [n for n in kept if n.is_source or n in self._capable.constants]
+        last = [n for n in kept if n.type == "cf.yield"]
+        self._to_end(first)
+        borders = {
+            level: _GraphBuilder(self._capable, interval).build()
+            for level, interval in self._intervals.items()
+        }
+        rest = [n for n in kept if n not in set(first) and n not in set(last)]
+        by_level: dict[int, list[OpNode]] = {}
+        for node in rest:
+            by_level.setdefault(self._levels[node], []).append(node)
+        for level in sorted({*by_level, *borders}):
+            if level in borders:
+                self._insert(block, self._intervals[level], borders[level])
+            self._to_end(by_level.get(level, []))
+        self._to_end(last)
+        self._drop_dead(inside)
+
+    def _to_end(self, nodes: Iterable[OpNode]) -> None:
+        for node in nodes:
+            self._view.block.move_op_to_block_end(node.op)
+
+    def _insert(self, block: Any, interval: Interval, border: _Border) -> None:
+        values = _core.insert_ngraph_engine(
+            block,
+            None,
+            [self._current[v] for v in border.inputs],
+            [self._current[v] for v in border.states],
+            [self._view.values[v] for v in border.outputs],
+            border.graph.to_string(),
+            interval.range,
+        )
+        offset = {"output": 0, "state": len(border.outputs)}
+        for vid, (kind, position) in border.replaced_by.items():
+            value = values[offset[kind] + position]
+            self._view.values[vid].replace_all_uses_with(value)
+            self._current[vid] = value
+
+    def _drop_dead(self, inside: set[OpNode]) -> None:
+        for node in reversed(self._view.nodes):
+            if node not in inside and node.type not in LISTS | CONSTANTS:
+                continue
+            used = any(v.initialized() and not v.use_empty() for v in node.op.results())
+            if not used:
+                self._view.block.remove_op(node.op)
+            elif node in inside:
+                raise NgraphError(
+                    f"{node.type} (operator {node.index}) was converted, but is still in use; "
+                    "please report this program"
+                )
+
+
+class _GraphBuilder:
+    """Describes one interval as a graph, with memory as Paddle sees it.
+
+    An operator that writes over its input gives that memory new contents: whoever reads it
+    afterwards, under whatever name, reads the new ones.
+    """
+
+    def __init__(self, capable: Capability, interval: Interval) -> None:
+        self._capable = capable
+        self._view = capable.view
+        self._interval = interval
+        self._nodes = set(interval.nodes)
+        self._names = {number: vid for vid, number in capable.numbers.items()}
+        self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
+        self._external: list[str] = []  # memory that comes from outside, in order of first use
+        self._external_names: dict[str, str] = {}
+        self._overwritten: list[str] = []
+        self._by_value: set[str] = set()
+        self._ops: list[Op] = []
+        self._constants: set[OpNode] = set()
+
+    def build(self) -> _Border:
+        integers = _Integers(self._capable)
+        for node in self._interval.nodes:
+            self._by_value |= {
+                self._view.root(v) for v in _read_by_value(self._capable, integers, node)
+            }
+            self._add(node)
+        states = [root for root in self._external if root in self._overwritten]
+        inputs = [root for root in self._external if root not in self._overwritten]
+        replaced, outputs = self._outputs(states)
+        graph = Graph(
+            ops=self._ops,
+            inputs=[self._spec(self._external_names[root]) for root in inputs],
+            states=[self._spec(self._external_names[root]) for root in states],
+            outputs=[self._spec(self._content[root]) for root in outputs],
+            state_outputs=[self._spec(self._content[root]) for root in states],
+            value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
+        )
+        return _Border(
+            graph=graph,
+            inputs=[self._external_names[root] for root in inputs],
+            states=[self._external_names[root] for root in states],
+            outputs=[self._content[root] for root in outputs],
+            replaced_by=replaced,
+        )
+
+    def _add(self, node: OpNode) -> None:
+        op = self._capable.ops[node]
+        inputs = {
+            name: tuple(self._read(self._names[spec.id]) for spec in specs)
+            for name, specs in op.inputs.items()
+        }
+        self._ops.append(Op(op.type, op.index, inputs, op.outputs, op.attrs))
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            root = self._view.root(vid)
+            if root != vid and root in self._external and root not in self._overwritten:
+                self._overwritten.append(root)
+            self._content[root] = vid
+
+    def _read(self, vid: str) -> TensorSpec:
+        root = self._view.root(vid)
+        if root not in self._content:
+            producer = self._view.producer.get(vid)
+            if producer is not None and producer in self._capable.constants:
+                self._add_constant(producer)
+            else:
+                self._external.append(root)
+                self._external_names[root] = vid
+                self._content[root] = vid
+        return self._spec(self._content[root])
+
+    def _add_constant(self, node: OpNode) -> None:
+        op = self._capable.ops[node]
+        self._ops.append(op)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            self._content[vid] = vid
+
+    def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
+        replaced: dict[str, tuple[str, int]] = {}
+        outputs: list[str] = []
+        for node in self._interval.nodes:
+            for spec in self._capable.ops[node].output_specs():
+                vid = self._names[spec.id]
+                root = self._view.root(vid)
+                if root in states:
+                    replaced[vid] = ("state", states.index(root))
+                elif self._is_used_outside(vid):
+                    if root not in outputs:
+                        outputs.append(root)
+                    replaced[vid] = ("output", outputs.index(root))
+        return replaced, outputs
+
+    def _is_used_outside(self, vid: str) -> bool:
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type in LISTS:
+                if any(self._is_used_outside(result) for result in reader.writes):
+                    return True
+            elif reader not in self._nodes:
+                return True
+        return False
+
+    def _spec(self, vid: str) -> TensorSpec:
+        return self._view.spec(vid, self._capable.numbers[vid])
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def _report(capable: Capability, intervals: list[Interval]) -> BlockReport:
+    return BlockReport(
+        intervals=[
+            IntervalReport(
+                first=interval.range[0],
+                last=interval.range[1],
+                types=[node.type for node in interval.nodes],
+            )
+            for interval in intervals
+        ],
+        native=[
+            NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
+            for node in capable.view.nodes
+            if node.is_compute and not capable.can_convert(node)
+        ],
+    )

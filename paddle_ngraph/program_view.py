@@ -1,0 +1,332 @@
+"""A Paddle block as the program pass sees it: operators, variables, and what must stay in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.graph import Op, TensorSpec
+
+# They name a variable or a constant and compute nothing.
+SOURCES = frozenset(
+    {
+        "pd_op.data",
+        "pd_op.feed",
+        "builtin.parameter",
+        "builtin.constant",
+    }
+)
+# They hand a variable on and compute nothing.
+SINKS = frozenset(
+    {
+        "pd_op.fetch",
+        "pd_op.shadow_output",
+        "builtin.shadow_output",
+        "builtin.set_parameter",
+        "cf.yield",
+    }
+)
+# They pack and unpack lists of variables.
+LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
+ENGINE_PREFIX = "custom_op.ngraph_engine_"
+# Constants: copied into every interval that reads them.
+CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
+
+# Operators that read a random stream or act on the world: their order among each other is kept.
+_ORDERED = frozenset(
+    {
+        "pd_op.uniform",
+        "pd_op.gaussian",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.randint",
+        "pd_op.randperm",
+        "pd_op.bernoulli",
+        "pd_op.binomial",
+        "pd_op.multinomial",
+        "pd_op.poisson",
+        "pd_op.dropout",
+        "pd_op.standard_gamma",
+        "pd_op.exponential_",
+        "pd_op.print",
+        "pd_op.assert",
+        "pd_op.py_func",
+    }
+)
+
+
+@dataclass(eq=False)
+class OpNode:
+    """One operator of a block.
+
+    Attributes:
+        op: Paddle's operator.
+        index: Its position in the operator list.
+        type: Its name.
+        reads: Ids of the variables it reads, those that its sub-blocks capture included.
+        writes: Ids of the variables it makes.
+        overwrites: (operand id, result id) of every output written over an input.
+        touches: Ids of outer variables that its sub-blocks overwrite.
+    """
+
+    op: Any
+    index: int
+    type: str
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+    overwrites: list[tuple[str, str]] = field(default_factory=list)
+    touches: list[str] = field(default_factory=list)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it only names a variable."""
+        return self.type in SOURCES
+
+    @property
+    def is_compute(self) -> bool:
+        """Whether it counts when the share of converted operators is told."""
+        return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it is an interval already."""
+        return self.type.startswith(ENGINE_PREFIX)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether its order among other such operators must be kept."""
+        if self.type in _ORDERED or self.op.num_regions() > 0:
+            return True
+        return not self.type.startswith(("pd_op.", "builtin.", ENGINE_PREFIX))
+
+
+def value_id(value: Any) -> str:
+    """What identifies a variable for as long as its program is not changed."""
+    return str(value.id)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Paddle's name of a dtype, e.g. ``"float32"``."""
+    return str(dtype).rpartition(".")[2].lower()
+
+
+class BlockView:
+    """The operators of one block with their reads, writes and memory.
+
+    Args:
+        block: Paddle's block.
+    """
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.values: dict[str, Any] = {}
+        self.producer: dict[str, OpNode] = {}
+        self.readers: dict[str, list[OpNode]] = {}
+        self._root: dict[str, str] = {}
+        self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
+
+    def root(self, vid: str) -> str:
+        """The variable whose memory ``vid`` uses: itself, unless an in-place operator made it."""
+        while vid in self._root:
+            vid = self._root[vid]
+        return vid
+
+    def is_tensor(self, vid: str) -> bool:
+        """Whether the variable is an ordinary dense tensor."""
+        return bool(self.values[vid].is_dense_tensor_type())
+
+    def spec(self, vid: str, number: int) -> TensorSpec:
+        """dtype and shape of a variable, under the number it has in a graph."""
+        value = self.values[vid]
+        return TensorSpec(number, dtype_name(value.dtype), tuple(value.shape))
+
+    def unpacked(self, value: Any) -> list[str] | None:
+        """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
+        if not value.initialized():
+            return []
+        if value.is_dense_tensor_type():
+            return [self._known(value)]
+        producer = value.get_defining_op()
+        if producer is not None and producer.name() == "builtin.combine":
+            members = producer.operands_source()
+            if all(member.is_dense_tensor_type() for member in members):
+                return [self._known(member) for member in members]
+        return None
+
+    def result_members(self, value: Any) -> list[str | None] | None:
+        """The variables that readers take out of ``value``; ``None`` if they are not known.
+
+        A list is known when ``builtin.split`` or ``builtin.slice`` take it apart; a member that is
+        never read is ``None``.
+        """
+        if not value.initialized():
+            return [None]
+        if value.is_dense_tensor_type():
+            return [self._known(value)]
+        members: list[str | None] | None = None
+        for user in value.all_used_ops():
+            if user.name() == "builtin.split":
+                results = user.results()
+                members = members or [None] * len(results)
+                for i, result in enumerate(results):
+                    members[i] = members[i] or self._known(result)
+            else:
+                return None
+        return members
+
+    def _known(self, value: Any) -> str:
+        vid = value_id(value)
+        self.values.setdefault(vid, value)
+        return vid
+
+    def _node(self, op: Any, index: int) -> OpNode:
+        node = OpNode(op=op, index=index, type=op.name())
+        node.reads = [self._known(value) for value in _operands(op)]
+        node.reads += [self._known(value) for value in _captured(op)]
+        node.writes = [self._known(value) for value in op.results() if value.initialized()]
+        node.touches = [self._known(value) for value in _touched(op)]
+        for vid in node.writes:
+            self.producer[vid] = node
+        for vid in node.reads:
+            self.readers.setdefault(vid, []).append(node)
+        node.overwrites = list(self._overwrites(op))
+        for operand, result in node.overwrites:
+            self._root[result] = operand
+        return node
+
+    def _overwrites(self, op: Any) -> Iterator[tuple[str, str]]:
+        for operand, result in _overwritten(op):
+            yield self._known(operand), self._known(result)
+
+    def is_overwritten(self, vid: str) -> bool:
+        """Whether an in-place operator writes over the variable."""
+        return any(
+            vid == operand
+            for reader in self.readers.get(vid, ())
+            for operand in [*(o for o, _ in reader.overwrites), *reader.touches]
+        )
+
+
+def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
+    """(operand, result) of every output that ``op`` writes over an input."""
+    if not op.name().endswith("_"):
+        return
+    pairs = _core.inplace_pairs(op)
+    if not pairs:
+        return
+    inputs, outputs = op.get_input_names(), op.get_output_names()
+    for name_in, name_out in pairs:
+        operand = op.operand_source(inputs.index(name_in))
+        result = op.result(outputs.index(name_out))
+        if operand.initialized() and result.initialized():
+            yield operand, result
+
+
+def _touched(op: Any) -> Iterator[Any]:
+    """Variables of outer blocks that the sub-blocks of ``op`` overwrite."""
+    captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
+    for block in op.blocks():
+        for inner in block.ops:
+            overwritten = [operand for operand, _ in _overwritten(inner)]
+            for value in [*overwritten, *_touched(inner)]:
+                if value_id(value) in captured:
+                    yield value
+
+
+def _operands(op: Any) -> list[Any]:
+    return [value for value in op.operands_source() if value.initialized()]
+
+
+def _captured(op: Any) -> Iterator[Any]:
+    """Variables of outer blocks that the sub-blocks of ``op`` read."""
+    for block in op.blocks():
+        inside: set[str] = {value_id(arg) for arg in block.args()}
+        for inner in block.ops:
+            for value in [*_operands(inner), *_captured(inner)]:
+                if value_id(value) not in inside:
+                    yield value
+            inside.update(value_id(v) for v in inner.results() if v.initialized())
+
+
+def describe(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
+    """The operator as converters see it, or the reason why it cannot be described.
+
+    Args:
+        view: The block.
+        node: One of its operators.
+        numbers: Gives every variable its number in the graph; extended as needed.
+    """
+    op = Op(type=node.type, index=node.index)
+    try:
+        input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
+    except ValueError:
+        return "its inputs have no names"
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+
+    for name, value in zip(input_names, node.op.operands_source()):
+        members = view.unpacked(value)
+        if members is None:
+            return f"input '{name}' is not a dense tensor"
+        op.inputs[name] = tuple(spec(vid) for vid in members)
+        constant = constant_of(view, members)
+        if constant is not None:
+            op.constants[name] = constant
+    for name, value in zip(output_names, node.op.results()):
+        results = view.result_members(value)
+        if results is None:
+            return f"output '{name}' is not a dense tensor"
+        op.outputs[name] = tuple(None if vid is None else spec(vid) for vid in results)
+    attributes = node.op.attrs()
+    for key, attribute in attributes.items():
+        if key in _NOT_COMPUTED:
+            continue
+        op.attrs[key] = _plain(attribute)
+    return op
+
+
+# Attributes that say nothing about what is computed.
+_NOT_COMPUTED = frozenset(
+    {
+        "stop_gradient",
+        "persistable",
+        "op_callstack",
+        "callstack",
+        "place",
+        "op_role",
+        "is_distributed",
+        "need_clip",
+        "trainable",
+        "struct_name",
+    }
+)
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute as JSON can hold it."""
+    if attribute is None or isinstance(attribute, (bool, int, float, str)):
+        return attribute
+    if isinstance(attribute, (list, tuple)):
+        return [_plain(item) for item in attribute]
+    text = str(attribute)
+    return dtype_name(text) if text.startswith("paddle.") else text
+
+
+def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:
+    """The contents of one-dimensional constants, when the program states them."""
+    contents: list[Any] = []
+    for vid in members:
+        producer = view.producer.get(vid)
+        if producer is None or producer.type not in CONSTANTS:
+            return None
+        attributes = producer.op.attrs()
+        value = attributes["value"]
+        if producer.type == "pd_op.full":
+            shape = tuple(attributes["shape"])
+            if shape not in ((), (1,)):
+                return None
+            value = [value]
+        contents += [int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value]
+    return contents if members else None

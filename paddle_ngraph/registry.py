@@ -1,0 +1,161 @@
+"""The one registry: which Paddle operators can be converted, by what, and within which limits."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Op
+
+if TYPE_CHECKING:
+    from paddle_ngraph.bridge import NgraphBridge
+
+ConverterFunction = Callable[["NgraphBridge", Op], None]
+F = TypeVar("F", bound=ConverterFunction)
+
+FLOAT = frozenset({"float32"})
+INT32 = frozenset({"int32"})
+INTEGER = frozenset({"int32", "int64"})
+BOOL = frozenset({"bool"})
+ANY = frozenset({"float32", "int32", "int64", "bool"})
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A condition an operator must fulfil to be converted.
+
+    Attributes:
+        text: The sentence printed for an operator that stays native because of it.
+        holds: Whether the operator is within the limit.
+    """
+
+    text: str
+    holds: Callable[[Op], bool]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """How one Paddle operator becomes nGraph nodes. See :func:`converter` for the fields."""
+
+    type: str
+    function: ConverterFunction
+    dtypes: frozenset[str]
+    index: frozenset[str]
+    constant: frozenset[str]
+    unread: frozenset[str]
+    unwritten: frozenset[str]
+    limits: tuple[Limit, ...]
+    moves: bool
+    small_integers: bool
+
+    def reason_against(self, op: Op) -> str | None:
+        """Why ``op`` must stay native, or ``None`` when it can be converted."""
+        for name, specs in op.inputs.items():
+            allowed = INTEGER if name in self.index | self.constant else self.dtypes
+            if name in self.unread or name in self.constant:
+                continue
+            for spec in specs:
+                if spec.dtype not in allowed:
+                    return f"input '{name}' is {spec.dtype}, not {_either(allowed)}"
+        for name, outputs in op.outputs.items():
+            used = [spec for spec in outputs if spec is not None]
+            if used and name in self.unwritten:
+                return f"output '{name}' is used"
+        for limit in self.limits:
+            if not limit.holds(op):
+                return limit.text
+        return None
+
+
+_converters: dict[str, Converter] = {}
+
+
+def converter(
+    type: str,
+    *,
+    dtypes: Iterable[str] = FLOAT,
+    index: Iterable[str] = (),
+    constant: Iterable[str] = (),
+    unread: Iterable[str] = (),
+    unwritten: Iterable[str] = (),
+    limits: Iterable[Limit] = (),
+    moves: bool = False,
+    small_integers: bool = False,
+) -> Callable[[F], F]:
+    """Registers the decorated function as the converter of the Paddle operator ``type``.
+
+    Args:
+        type: The operator's name, e.g. ``"pd_op.matmul"``.
+        dtypes: The dtypes its inputs may have.
+        index: Inputs that hold positions or class labels: int32 or int64.
+        constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
+            function is built; :meth:`NgraphBridge.constant` reads them.
+        unread: Inputs that the converter does not look at (a gradient that needs only a shape).
+        unwritten: Outputs that the converter does not make; an operator whose program uses one
+            stays native.
+        limits: Further conditions.
+        moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
+            as they are only used as positions in the end.
+        small_integers: int64 outputs fit into 32 bits whatever the inputs are.
+
+    Raises:
+        NgraphError: There is a converter for ``type`` already.
+    """
+
+    def register(function: F) -> F:
+        if type in _converters:
+            raise NgraphError(f"there is a converter for {type} already: unregister it first")
+        _converters[type] = Converter(
+            type=type,
+            function=function,
+            dtypes=frozenset(dtypes),
+            index=frozenset(index),
+            constant=frozenset(constant),
+            unread=frozenset(unread),
+            unwritten=frozenset(unwritten),
+            limits=tuple(limits),
+            moves=moves,
+            small_integers=small_integers,
+        )
+        return function
+
+    return register
+
+
+def unregister(type: str) -> None:
+    """Forgets the converter of ``type``; the operator stays native from the next pass on."""
+    _converters.pop(type, None)
+
+
+def find_converter(type: str) -> Converter | None:
+    """The converter of the Paddle operator ``type``, or ``None``."""
+    load_converters()
+    return _converters.get(type)
+
+
+def all_converters() -> Mapping[str, Converter]:
+    """Every registered converter, by the operator's name."""
+    load_converters()
+    return dict(sorted(_converters.items()))
+
+
+_loaded = False
+
+
+def load_converters() -> None:
+    """Imports every module of ``paddle_ngraph.ops`` once."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    package = importlib.import_module("paddle_ngraph.ops")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+
+
+def _either(dtypes: Iterable[str]) -> str:
+    return " or ".join(sorted(dtypes))

@@ -1,0 +1,109 @@
+"""What the program pass did, or would do: for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NativeOp:
+    """A compute operator that stays native, and why."""
+
+    index: int
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IntervalReport:
+    """An interval: positions of its first and last operator, and the types of all."""
+
+    first: int
+    last: int
+    types: list[str]
+
+
+@dataclass(frozen=True)
+class BlockReport:
+    """One block of a program."""
+
+    intervals: list[IntervalReport]
+    native: list[NativeOp]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A program. ``str()`` of it is meant to be read; the fields are meant for programs.
+
+    Attributes:
+        blocks: The global block first, then the blocks of control flow.
+    """
+
+    blocks: list[BlockReport]
+
+    @property
+    def intervals(self) -> list[IntervalReport]:
+        """The intervals of every block."""
+        return [interval for block in self.blocks for interval in block.intervals]
+
+    @property
+    def native(self) -> list[NativeOp]:
+        """The operators of every block that stay native."""
+        return [op for block in self.blocks for op in block.native]
+
+    @property
+    def ops_converted(self) -> int:
+        """How many compute operators become part of an interval."""
+        return sum(len(interval.types) for interval in self.intervals)
+
+    @property
+    def ops_native(self) -> int:
+        """How many compute operators stay native."""
+        return len(self.native)
+
+    @property
+    def share(self) -> float:
+        """The converted part of all compute operators, 0 to 1 (1 for an empty program)."""
+        total = self.ops_converted + self.ops_native
+        return self.ops_converted / total if total else 1.0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
+            f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
+        ]
+        for number, block in enumerate(self.blocks):
+            if block.intervals or block.native:
+                lines += _block_lines(number, block)
+        return "\n".join(lines)
+
+
+def _block_lines(number: int, block: BlockReport) -> list[str]:
+    lines = [f"block {number}" if number else "global block"]
+    for interval in block.intervals:
+        lines.append(
+            f"  interval [{interval.first}, {interval.last}]: "
+            f"{_count(len(interval.types), 'op')}: {_summary(interval.types)}"
+        )
+    by_reason: dict[tuple[str, str], list[int]] = {}
+    for op in block.native:
+        by_reason.setdefault((op.type, op.reason), []).append(op.index)
+    for (kind, reason), indices in by_reason.items():
+        places = ", ".join(map(str, indices[:4])) + (", ..." if len(indices) > 4 else "")
+        lines.append(f"  native {_short(kind)} x{len(indices)} (at {places}): {reason}")
+    return lines
+
+
+def _summary(types: list[str]) -> str:
+    counts = Counter(_short(kind) for kind in types).most_common()
+    named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
+    return ", ".join(named) + (", ..." if len(counts) > 8 else "")
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix("pd_op.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,63 @@
+"""Counters: what ran through the engine and what did not."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any, NamedTuple
+
+from paddle_ngraph import _core
+from paddle_ngraph.report import Report
+
+_lock = threading.Lock()
+_native_by_type: Counter[str] = Counter()
+_converted = 0
+
+
+class CacheInfo(NamedTuple):
+    """The function cache: least recently used functions leave first."""
+
+    hits: int
+    misses: int
+    maxsize: int
+    currsize: int
+    evictions: int
+
+
+def count(report: Report) -> None:
+    """Adds what the program pass did to one program."""
+    global _converted
+    with _lock:
+        _converted += report.ops_converted
+        _native_by_type.update(op.type for op in report.native)
+
+
+def stats() -> dict[str, Any]:
+    """What happened since the start or the last :func:`reset_stats`.
+
+    Returns:
+        ``engine_runs``: executions of an ``ngraph_engine`` operator; ``functions_built`` and
+        ``functions_reused``: cache misses and hits; ``ops_converted`` and ``ops_native``: compute
+        operators of the programs rewritten; ``native_by_type``: the latter by operator type.
+    """
+    with _lock:
+        return {
+            **_core.engine_stats(),
+            "ops_converted": _converted,
+            "ops_native": _native_by_type.total(),
+            "native_by_type": dict(_native_by_type),
+        }
+
+
+def reset_stats() -> None:
+    """Sets every counter of :func:`stats` and :func:`cache_info` to zero; functions stay cached."""
+    global _converted
+    with _lock:
+        _converted = 0
+        _native_by_type.clear()
+        _core.reset_engine_stats()
+
+
+def cache_info() -> CacheInfo:
+    """Hits, misses, capacity, fill and evictions of the function cache."""
+    return CacheInfo(**_core.cache_info())

@@ -1,0 +1,19 @@
+"""Every test runs in static mode, with the counters at zero and the engine off unless it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import paddle
+import pytest
+
+import paddle_ngraph
+
+
+@pytest.fixture(autouse=True)
+def static_mode() -> Iterator[None]:
+    paddle.enable_static()
+    paddle_ngraph.disable()
+    paddle_ngraph.reset_stats()
+    yield
+    paddle_ngraph.disable()

@@ -1,0 +1,174 @@
+"""Compares a Paddle program run through the engine with the same program run natively.
+
+A test built on it fails when the engine did not run, or when an operator it is about stayed native.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import paddle
+
+import paddle_ngraph
+
+Build = Callable[..., Any]
+
+
+@dataclass
+class Case:
+    """A small program and what to expect of it.
+
+    Attributes:
+        build: Gets the input variables by name, returns one output variable or several.
+        inputs: The feeds.
+        converted: Operator types that must run in the engine, without ``pd_op.``.
+        native: Operator types that must stay native.
+        gradients: Whether to compare the gradients of every float input too.
+        dynamic: Declares these inputs with open dimensions: name -> shape with -1.
+        rtol, atol: Tolerances for floats; whole numbers must be equal.
+        runs: How often to run: in-place state changes from run to run.
+    """
+
+    build: Build
+    inputs: Mapping[str, np.ndarray]
+    converted: Sequence[str] = ()
+    native: Sequence[str] = ()
+    gradients: bool = True
+    dynamic: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rtol: float = 1e-5
+    atol: float = 1e-6
+    runs: int = 1
+
+
+def check(
+    build: Build,
+    inputs: Mapping[str, np.ndarray],
+    converted: Sequence[str] = (),
+    **options: Any,
+) -> list[np.ndarray]:
+    """Runs a :class:`Case`, asserts that both ways agree, returns what the engine computed."""
+    case = Case(build, inputs, converted, **options)
+    program, startup, fetches, feed = _program(case)
+    report = paddle_ngraph.explain(program)
+    _assert_partition(case, report)
+    native = _run(program, startup, fetches, feed, case, engine=False)
+    engine = _run(program, startup, fetches, feed, case, engine=True)
+    for number, (expected, actual) in enumerate(zip(native, engine)):
+        _assert_same(expected, actual, case, f"output {number} of run {number // len(fetches)}")
+    return engine
+
+
+def check_native(
+    build: Build, inputs: Mapping[str, np.ndarray], native: Sequence[str], **options: Any
+) -> None:
+    """Asserts that operators out of the converters' limits stay native, and nothing changes."""
+    check(build, inputs, (), native=native, **options)
+
+
+def _program(case: Case) -> tuple[Any, Any, list[Any], dict[str, np.ndarray]]:
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    feed = {name: np.asarray(value) for name, value in case.inputs.items()}
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        variables, outputs = _outputs(case)
+        fetches = list(outputs)
+        if case.gradients:
+            fetches += _gradients(outputs, variables, feed)
+    return main, startup, fetches, feed
+
+
+def _outputs(case: Case) -> tuple[dict[str, Any], list[Any]]:
+    variables = {}
+    for name, value in case.inputs.items():
+        shape = list(case.dynamic.get(name, value.shape))
+        variables[name] = paddle.static.data(name, shape, str(value.dtype))
+        variables[name].stop_gradient = value.dtype.kind != "f"
+    outputs = case.build(**variables)
+    return variables, list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _gradients(
+    outputs: Sequence[Any], variables: Mapping[str, Any], feed: dict[str, np.ndarray]
+) -> list[Any]:
+    """Gradients of every float input, for random gradients of every float output."""
+    targets = [out for out in outputs if "float" in str(out.dtype) and not out.stop_gradient]
+    sources = [var for var in variables.values() if "float" in str(var.dtype)]
+    if not targets or not sources:
+        return []
+    cotangents = []
+    for number, target in enumerate(targets):
+        name = f"cotangent_{number}"
+        cotangents.append(paddle.static.data(name, list(target.shape), "float32"))
+        feed[name] = np.zeros(0, "float32")  # filled when the shape is known
+    found = paddle.static.gradients(targets, sources, cotangents)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def _fill_cotangents(feed: dict[str, np.ndarray], shapes: Sequence[tuple[int, ...]]) -> None:
+    generator = np.random.default_rng(7)
+    number = 0
+    while f"cotangent_{number}" in feed:
+        feed[f"cotangent_{number}"] = generator.normal(size=shapes[number]).astype("float32")
+        number += 1
+
+
+def _run(
+    program: Any,
+    startup: Any,
+    fetches: list[Any],
+    feed: dict[str, np.ndarray],
+    case: Case,
+    engine: bool,
+) -> list[np.ndarray]:
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    results: list[np.ndarray] = []
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        with paddle_ngraph.use_ngraph(False):
+            paddle.seed(1)
+            executor.run(startup)
+        _prepare(executor, case, feed)
+        paddle_ngraph.reset_stats()
+        with paddle_ngraph.use_ngraph(engine):
+            for _ in range(case.runs):
+                results += executor.run(program, feed=feed, fetch_list=fetches)
+        runs = paddle_ngraph.stats()["engine_runs"]
+    if engine and case.converted:
+        assert runs > 0, "the engine did not run"
+    if not engine:
+        assert runs == 0, "the native run went through the engine"
+    return results
+
+
+def _prepare(executor: Any, case: Case, feed: dict[str, np.ndarray]) -> None:
+    """Gives the cotangents the shapes of the outputs, from a native forward run."""
+    if "cotangent_0" not in feed or feed["cotangent_0"].size:
+        return
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        _, outputs = _outputs(case)
+        targets = [out for out in outputs if "float" in str(out.dtype) and not out.stop_gradient]
+    with paddle_ngraph.use_ngraph(False), paddle.static.scope_guard(paddle.static.Scope()):
+        executor.run(startup)
+        values = executor.run(main, feed=dict(case.inputs), fetch_list=targets)
+    _fill_cotangents(feed, [value.shape for value in values])
+
+
+def _assert_partition(case: Case, report: Any) -> None:
+    converted = {kind.removeprefix("pd_op.") for i in report.intervals for kind in i.types}
+    native = {op.type.removeprefix("pd_op."): op.reason for op in report.native}
+    for kind in case.converted:
+        assert kind not in native, f"{kind} stayed native: {native.get(kind)}"
+        assert kind in converted, f"{kind} is not in the program: {sorted(converted)}"
+    for kind in case.native:
+        assert kind in native, f"{kind} was converted, or is not in the program:\n{report}"
+
+
+def _assert_same(expected: np.ndarray, actual: np.ndarray, case: Case, what: str) -> None:
+    assert expected.dtype == actual.dtype, f"{what}: {actual.dtype}, native {expected.dtype}"
+    assert expected.shape == actual.shape, f"{what}: {actual.shape}, native {expected.shape}"
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(actual, expected, case.rtol, case.atol, err_msg=what)
+    else:
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
