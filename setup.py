@@ -6,10 +6,13 @@ WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what 
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -23,12 +26,79 @@ class BuildPython(build_py):
         super().run()
         target = ROOT if self.editable_mode else Path(self.build_lib)
         info = target / "paddle_ngraph" / "_build_info.py"
+        info.parent.mkdir(parents=True, exist_ok=True)
         info.write_text(
             '"""Written by setup.py: what this build was compiled against."""\n\n'
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
         )
+
+
+class BuildCore(build_ext):
+    """Compiles the sources side by side, and names the library without a Python version.
+
+    Paddle loads the library by its file name, Python by its module name.
+    """
+
+    def build_extension(self, ext: Extension) -> None:
+        if self.inplace or self.editable_mode:
+            ext.extra_link_args += _absolute_rpaths()
+        compile_all = self.compiler.compile
+
+        def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                parts = pool.map(lambda source: compile_all([source], **options), sources)
+                return [obj for part in parts for obj in part]
+
+        self.compiler.compile = compile_side_by_side
+        super().build_extension(ext)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join(*fullname.split(".")) + ".so"
+
+
+def _engine() -> Extension:
+    """The core, with the include folders and libraries that Paddle's cpp_extension names."""
+    from paddle.utils.cpp_extension import CppExtension
+    from paddle.utils.cpp_extension.cpp_extension import _get_pybind11_abi_build_flags
+
+    extension = CppExtension(
+        sources=sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("paddle_ngraph/core/*.cc")),
+        include_dirs=[str(_openvino() / "include")],
+        extra_link_args=[
+            # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
+            "-s",
+            str(next((_openvino() / "libs").glob("libopenvino.so.*"))),
+            *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
+        ],
+    )
+    extension.name = "paddle_ngraph._core"
+    extension.runtime_library_dirs = []
+    # The headers of others are not held to our warnings.
+    others = [f"-isystem{path}" for path in extension.include_dirs]
+    extension.include_dirs = []
+    # Paddle's own pybind11 ABI: both modules then share their registered types.
+    abi = [flag.replace('\\"', '"') for flag in _get_pybind11_abi_build_flags()]
+    extension.extra_compile_args = [
+        *("-std=c++17", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+        *("-DPADDLE_WITH_CUSTOM_KERNEL", *abi, *others),
+    ]
+    return extension
+
+
+_LIBRARY_FOLDERS = ("openvino/libs", "paddle/base", "paddle/libs")
+
+
+def _openvino() -> Path:
+    import openvino
+
+    return Path(openvino.__file__).parent
+
+
+def _absolute_rpaths() -> list[str]:
+    """For a library that stays in the source tree."""
+    return [f"-Wl,-rpath,{_openvino().parent / folder}" for folder in _LIBRARY_FOLDERS]
 
 
 def _version(*names: str) -> str:
@@ -40,69 +110,19 @@ def _version(*names: str) -> str:
     return "none"
 
 
-def _engine() -> dict:
-    """The extension and its build command, from Paddle's cpp_extension."""
-    import openvino
-    from paddle.utils.cpp_extension import BuildExtension, CppExtension
-    from paddle.utils.cpp_extension.cpp_extension import _get_pybind11_abi_build_flags
-
-    openvino_root = Path(openvino.__file__).parent
-    library = next((openvino_root / "libs").glob("libopenvino.so.*"))
-
-    class BuildCore(BuildExtension):
-        """Paddle's build, with our own files under warnings and the headers of others without."""
-
-        def build_extensions(self) -> None:
-            for extension in self.extensions:
-                flags = extension.extra_compile_args
-                cxx = flags["cxx"] if isinstance(flags, dict) else flags
-                while "-w" in cxx:
-                    cxx.remove("-w")
-                system = [f"-isystem{path}" for path in extension.include_dirs]
-                extension.include_dirs = []
-                cxx += [*system, "-Wall", "-Wextra", "-Werror"]
-            super().build_extensions()
-
-        def get_ext_filename(self, fullname: str) -> str:
-            return os.path.join(*fullname.split(".")) + ".so"
-
-    extension = CppExtension(
-        sources=sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("paddle_ngraph/core/*.cc")),
-        include_dirs=[str(openvino_root / "include")],
-        extra_compile_args={
-            # Paddle's own pybind11 version and ABI: both modules then share their registered types.
-            "cxx": ["-std=c++17", "-O3", "-fvisibility=hidden", *_abi(_get_pybind11_abi_build_flags())]
-        },
-        extra_link_args=[str(library), *_rpaths(openvino_root)],
-    )
-    extension.name = "paddle_ngraph._core"
-    return {"ext_modules": [extension], "cmdclass": {"build_py": BuildPython, "build_ext": BuildCore}}
-
-
-def _abi(flags: list[str]) -> list[str]:
-    return [flag.replace('\\"', '"') for flag in flags]
-
-
-def _rpaths(openvino_root: Path) -> list[str]:
-    """Found beside the installed package, and where they were at build time (editable installs)."""
-    site = openvino_root.parent
-    folders = ["openvino/libs", "paddle/base", "paddle/libs"]
-    return [f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in folders] + [
-        f"-Wl,-rpath,{site / folder}" for folder in folders
-    ]
-
-
 def _requirements() -> list[str]:
-    paddle = _version("paddlepaddle")
-    openvino = _version("openvino")
+    """Exactly what the core was compiled against; without a core, any release will do."""
+    if not WITH_NGRAPH:
+        return ["paddlepaddle>=3.0", "openvino", "numpy"]
     return [
-        f"paddlepaddle=={paddle}" if WITH_NGRAPH and paddle != "none" else "paddlepaddle>=3.0",
-        f"openvino=={openvino}" if WITH_NGRAPH and openvino != "none" else "openvino",
+        f"paddlepaddle=={_version('paddlepaddle')}",
+        f"openvino=={_version('openvino')}",
         "numpy",
     ]
 
 
 setup(
     install_requires=_requirements(),
-    **(_engine() if WITH_NGRAPH else {"cmdclass": {"build_py": BuildPython}}),
+    ext_modules=[_engine()] if WITH_NGRAPH else [],
+    cmdclass={"build_py": BuildPython, "build_ext": BuildCore},
 )
