@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import warnings as _warnings
+from typing import Any as _Any
 
 from paddle_ngraph import library as _library
 from paddle_ngraph.api import (
@@ -27,6 +28,8 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.version import __version__
 
 __all__ = [
+    "NgraphBridge",
+    "NgraphEngine",
     "NgraphError",
     "__version__",
     "cache_info",
@@ -44,3 +47,17 @@ if _library.why_unavailable() is None:
     _library.load()
 elif _library.wanted_by_environment():
     _warnings.warn(f"FLAGS_use_ngraph has no effect: {_library.why_unavailable()}", stacklevel=2)
+
+
+def __getattr__(name: str) -> _Any:
+    """The classes that need the compiled core, when they are asked for."""
+    if name == "NgraphEngine":
+        _library.load()
+        from paddle_ngraph._core import NgraphEngine
+
+        return NgraphEngine
+    if name == "NgraphBridge":
+        from paddle_ngraph.bridge import NgraphBridge
+
+        return NgraphBridge
+    raise AttributeError(f"module 'paddle_ngraph' has no attribute {name!r}")

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
+from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.registry import find_converter
+from paddle_ngraph.registry import INTEGER, Converter, find_converter
 
 # Integers with at most this many elements are computed while the function is built, in 64 bits:
 # shape arithmetic.
@@ -81,7 +83,10 @@ class NgraphBridge:
         self._parameters: list[Node] = []
         self._origin: dict[int, int] = {}
         self._op: Op | None = None
+        self._unknown: set[str] = set()  # nodes whose contents only a run tells
         values = values or {}
+        # Paddle runs a feed of another shape than declared as long as its kernels can.
+        self._as_declared = True
         for position, spec in enumerate([*graph.inputs, *graph.states]):
             dtype, shape = signature[position]
             self._add_input(position, spec, dtype, shape, values.get(position))
@@ -155,6 +160,22 @@ class NgraphBridge:
         """A 1-D int64 constant: axes, shapes, pads."""
         return opset15.constant(np.asarray(values, dtype=np.int64).reshape(-1))
 
+    def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+        """A node of one of the core's own operators (core/extension_ops.cc lists them).
+
+        Args:
+            name: The class of the operator, e.g. ``"MaxPoolGrad"``.
+            inputs: Its inputs in order: nodes or outputs.
+            attributes: Its attributes: numbers, bools or lists of them.
+
+        Raises:
+            NgraphError: There is no such operator, or it refuses the inputs or attributes.
+        """
+        try:
+            return _extension_factory().create(name, [_as_output(i) for i in inputs], attributes)
+        except RuntimeError as error:
+            raise NgraphError(f"extension operator {name}: {error}") from error
+
     def require_range(
         self,
         op: Op,
@@ -188,11 +209,17 @@ class NgraphBridge:
             self._convert(op)
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
-            results.append(opset15.result(self._nodes[spec.id]))
+            results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions, self._checks
+
+    def _computed(self, output: Output) -> Output:
+        """``output``, made by a node: the engine leaves a result that is an input unwritten."""
+        if output.get_node().get_type_name() != "Parameter":
+            return output
+        return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
 
     def _convert(self, op: Op) -> None:
         entry = find_converter(op.type)
@@ -209,14 +236,25 @@ class NgraphBridge:
             if spec.id not in self._nodes:
                 raise NgraphError(f"{op.type} (operator {op.index}): an output was not set")
         if entry.moves:
-            self._remember_origin(op)
+            self._remember_origin(op, entry)
 
-    def _remember_origin(self, op: Op) -> None:
-        origins = {self._origin.get(spec.id) for spec in op.input_specs()} - {None}
-        if len(origins) == 1:
-            origin = origins.pop()
-            assert origin is not None
-            self._origin.update({spec.id: origin for spec in op.output_specs()})
+    def _remember_origin(self, op: Op, entry: Converter) -> None:
+        """Follows an input through operators that only move its elements and drop none of them.
+
+        A check on what an operator picks out would refuse values that it leaves behind.
+        """
+        if entry.index:
+            return
+        passive = entry.constant | entry.unread
+        moved = [spec for name, specs in op.inputs.items() if name not in passive for spec in specs]
+        origins = {self._origin[spec.id] for spec in moved if spec.id in self._origin}
+        before = sum(self._size_of(spec) for spec in moved)
+        for spec in op.output_specs():
+            if len(origins) == 1 and self._size_of(spec) >= before:
+                self._origin[spec.id] = next(iter(origins))
+
+    def _size_of(self, spec: TensorSpec) -> int:
+        return int(np.prod(self._nodes[spec.id].get_shape(), dtype=np.int64))
 
     def _origin_of(self, tensor: int) -> int | None:
         return self._origin.get(tensor)
@@ -230,13 +268,20 @@ class NgraphBridge:
         value: np.ndarray | None,
     ) -> None:
         kind: Type = getattr(Type, dtype)
+        if kind != element_type(spec.dtype):
+            raise ValueError(
+                f"input {position} of the interval is {_DTYPES.get(dtype, dtype)}, "
+                f"the program declares {spec.dtype}"
+            )
+        self._as_declared &= _fits(spec.shape, shape)
         if value is not None:
             self._nodes[spec.id] = opset15.constant(value, kind).output(0)
             return
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        self._origin[spec.id] = position
+        if spec.dtype in INTEGER:
+            self._origin[spec.id] = position
         self._nodes[spec.id] = node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
@@ -244,36 +289,36 @@ class NgraphBridge:
             found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = list(output.get_shape())
-        fits = len(shape) == len(spec.shape) and all(
-            declared in (-1, actual) for declared, actual in zip(spec.shape, shape)
-        )
-        if not fits:
+        if self._as_declared and not _fits(spec.shape, shape):
             raise NgraphError(
                 f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
             )
 
     def _folded(self, output: Output) -> Output:
         """``output`` as a constant when it is a small computation on constants only."""
-        node = output.get_node()
-        sources = node.input_values()
-        if not sources or any(s.get_node().get_type_name() != "Constant" for s in sources):
-            return self._fold_shape_of(output)
-        if np.prod(output.get_shape(), dtype=np.int64) > _FOLD_LIMIT:
+        if output.get_node().get_type_name() == "Constant":
             return output
-        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        inputs = [ov.Tensor(s.get_node().get_data()) for s in sources]
-        if not node.evaluate(results, inputs):
-            return output
-        value = results[output.get_index()].data
-        return opset15.constant(np.array(value), output.get_element_type()).output(0)
+        value = self._known_value(output)
+        return output if value is None else opset15.constant(value).output(0)
 
-    @staticmethod
-    def _fold_shape_of(output: Output) -> Output:
+    def _known_value(self, output: Output) -> np.ndarray | None:
+        """The contents of ``output`` if they follow from constants and shapes."""
         node = output.get_node()
-        if node.get_type_name() != "ShapeOf":
-            return output
-        shape = list(node.input_value(0).get_shape())
-        return opset15.constant(shape, output.get_element_type()).output(0)
+        if node.get_type_name() == "Constant":
+            return np.array(node.get_data())
+        if node.get_type_name() == "ShapeOf":
+            kind = output.get_element_type().to_dtype()
+            return np.array(list(node.input_value(0).get_shape()), dtype=kind)
+        sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
+        if node.get_name() in self._unknown or not node.input_values() or max(sizes) > _FOLD_LIMIT:
+            return None
+        values = [self._known_value(source) for source in node.input_values()]
+        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        known = [ov.Tensor(value) for value in values if value is not None]
+        if len(known) < len(values) or not node.evaluate(results, known):
+            self._unknown.add(node.get_name())
+            return None
+        return np.array(results[output.get_index()].data)
 
 
 def build_model(
@@ -302,8 +347,21 @@ def build_model(
     return model._Model__model, positions, checks
 
 
+@lru_cache(maxsize=None)
+def _extension_factory() -> NodeFactory:
+    from paddle_ngraph import _core  # absent from a package built with WITH_NGRAPH=OFF
+
+    factory = NodeFactory("opset15")
+    factory.add_extension(str(_core.__file__))
+    return factory
+
+
 def _as_output(node: Any) -> Output:
     return node.output(0) if isinstance(node, Node) else node
+
+
+def _fits(declared: Sequence[int], actual: Sequence[int]) -> bool:
+    return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
 
 
 def _is_used(node: Node) -> bool:

@@ -8,9 +8,13 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
+import numpy as np
+import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
@@ -23,6 +27,30 @@ def install() -> None:
     if issubclass(original, _HookedStandaloneExecutor):
         return
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor
+    paddle_executor.Executor._feed_data = _feed_both_forms(paddle_executor.Executor._feed_data)
+
+
+def _feed_both_forms(original: Any) -> Any:
+    """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
+
+    The switch may turn an old-style program into a PIR one, so that it gets both.
+    """
+
+    @wraps(original)
+    def feed_data(
+        self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Any
+    ) -> None:
+        if flags.get("use_ngraph") and self.place.is_cpu_place():
+            feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
+            with _pir_in_executor():
+                original(self, program, feed, feed_var_name, scope)
+        original(self, program, feed, feed_var_name, scope)
+
+    return feed_data
+
+
+def _as_tensor(value: Any, place: Any) -> Any:
+    return paddle_executor._as_lodtensor(value, place) if isinstance(value, np.ndarray) else value
 
 
 class _HookedStandaloneExecutor(paddle_executor._StandaloneExecutor):
@@ -68,9 +96,11 @@ class SwitchedExecutor:
     def _accelerated_executor(self) -> Any:
         if self._accelerated is None:
             plan = _rewritten(self._plan)
-            if plan is None:
-                return self._native_executor()
-            self._accelerated = core.StandaloneExecutor(self._place, plan, self._scope)
+            self._accelerated = (
+                self._native_executor()
+                if plan is None
+                else _PirExecutor(self._place, plan, self._scope)
+            )
         return self._accelerated
 
     def _has_empty_feed(self, names: Sequence[str]) -> bool:
@@ -82,14 +112,44 @@ class SwitchedExecutor:
         return False
 
 
+class _PirExecutor:
+    """``core.StandaloneExecutor`` over PIR programs, also where Paddle runs old-style ones."""
+
+    def __init__(self, place: Any, plan: Any, scope: Any) -> None:
+        with _pir_in_executor():
+            self._executor = core.StandaloneExecutor(place, plan, scope)
+
+    def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with _pir_in_executor():
+            return self._executor.run(feed_names, enable_job_schedule_profiler)
+
+
+@contextmanager
+def _pir_in_executor() -> Iterator[None]:
+    flag = "FLAGS_enable_pir_in_executor"
+    before = paddle.get_flags([flag])[flag]
+    if before:
+        yield
+        return
+    paddle.set_flags({flag: True})
+    try:
+        yield
+    finally:
+        paddle.set_flags({flag: before})
+
+
 def _rewritten(plan: Any) -> Any | None:
     """A copy of the plan with the program pass applied; ``None`` when nothing can be converted."""
     programs = {}
     converted = 0
-    for job_type in plan.job_types():
-        program = plan.ir_program(job_type)
-        if program is None:  # an old-style program that Paddle runs without PIR
-            return None
-        programs[job_type] = program.clone()
+    for job_type in {job.type() for job in plan.job_list()}:
+        programs[job_type] = _pir_program(plan, job_type)
         converted += program_pass.apply(programs[job_type]).ops_converted
     return core.Plan(plan.job_list(), programs) if converted else None
+
+
+def _pir_program(plan: Any, job_type: str) -> Any:
+    """A program of the plan, copied; an old-style one is translated."""
+    if job_type in plan.job_types():
+        return plan.ir_program(job_type).clone()
+    return paddle.pir.translate_to_pir(plan.program(job_type))

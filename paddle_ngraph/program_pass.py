@@ -29,7 +29,8 @@ def apply(program: Any) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
     Args:
-        program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode).
+        program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode), or its global
+            block.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -45,7 +46,7 @@ def plan(program: Any) -> Report:
 
 
 def _blocks_outside_in(program: Any) -> Iterator[Any]:
-    pending = [program.global_block()]
+    pending = [program.global_block() if hasattr(program, "global_block") else program]
     while pending:
         block = pending.pop(0)
         yield block
@@ -135,7 +136,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if entry is None:
         capable.reasons[node] = "no converter"
         return
-    described = describe(capable.view, node, capable.numbers)
+    described = describe(capable.view, node, capable.numbers, entry.unwritten)
     reason = described if isinstance(described, str) else entry.reason_against(described)
     if reason is not None or isinstance(described, str):
         capable.reasons[node] = str(reason)
@@ -566,7 +567,7 @@ class _GraphBuilder:
                 root = self._view.root(vid)
                 if root in states:
                     replaced[vid] = ("state", states.index(root))
-                elif self._is_used_outside(vid):
+                elif self._is_used_outside(vid) or self._view.is_result(node):
                     if root not in outputs:
                         outputs.append(root)
                     replaced[vid] = ("output", outputs.index(root))

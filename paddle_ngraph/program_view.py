@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +124,7 @@ class BlockView:
         self.producer: dict[str, OpNode] = {}
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
+        self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
 
     def root(self, vid: str) -> str:
@@ -199,6 +200,10 @@ class BlockView:
         for operand, result in _overwritten(op):
             yield self._known(operand), self._known(result)
 
+    def is_result(self, node: OpNode) -> bool:
+        """Whether the program ends in ``node``: without a fetch, its caller may ask for it."""
+        return not self._has_sinks and not any(self.readers.get(vid) for vid in node.writes)
+
     def is_overwritten(self, vid: str) -> bool:
         """Whether an in-place operator writes over the variable."""
         return any(
@@ -249,13 +254,19 @@ def _captured(op: Any) -> Iterator[Any]:
             inside.update(value_id(v) for v in inner.results() if v.initialized())
 
 
-def describe(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
+def describe(
+    view: BlockView,
+    node: OpNode,
+    numbers: dict[str, int],
+    unwritten: Collection[str] = (),
+) -> Op | str:
     """The operator as converters see it, or the reason why it cannot be described.
 
     Args:
         view: The block.
         node: One of its operators.
         numbers: Gives every variable its number in the graph; extended as needed.
+        unwritten: Outputs that the converter does not make: left out where nobody reads them.
     """
     op = Op(type=node.type, index=node.index)
     try:
@@ -274,11 +285,16 @@ def describe(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str
         constant = constant_of(view, members)
         if constant is not None:
             op.constants[name] = constant
+    states = {result for _, result in node.overwrites}
     for name, value in zip(output_names, node.op.results()):
         results = view.result_members(value)
         if results is None:
             return f"output '{name}' is not a dense tensor"
-        op.outputs[name] = tuple(None if vid is None else spec(vid) for vid in results)
+        wanted = view.is_result(node) and name not in unwritten
+        op.outputs[name] = tuple(
+            spec(vid) if vid and (wanted or vid in states or view.readers.get(vid)) else None
+            for vid in results
+        )
     attributes = node.op.attrs()
     for key, attribute in attributes.items():
         if key in _NOT_COMPUTED:

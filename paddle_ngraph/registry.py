@@ -55,7 +55,7 @@ class Converter:
     def reason_against(self, op: Op) -> str | None:
         """Why ``op`` must stay native, or ``None`` when it can be converted."""
         for name, specs in op.inputs.items():
-            allowed = INTEGER if name in self.index | self.constant else self.dtypes
+            allowed = self.dtypes | INTEGER if name in self.index else self.dtypes
             if name in self.unread or name in self.constant:
                 continue
             for spec in specs:
@@ -91,7 +91,7 @@ def converter(
     Args:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
         dtypes: The dtypes its inputs may have.
-        index: Inputs that hold positions or class labels: int32 or int64.
+        index: Inputs that hold positions or class labels: int32 or int64, beside ``dtypes``.
         constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
             function is built; :meth:`NgraphBridge.constant` reads them.
         unread: Inputs that the converter does not look at (a gradient that needs only a shape).

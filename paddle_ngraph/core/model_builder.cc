@@ -68,7 +68,9 @@ auto with_python(Function&& function) {
   try {
     return function();
   } catch (const py::error_already_set& error) {
-    throw NgraphError(error.what());
+    const auto text = py::str(error.value()).cast<std::string>();
+    if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
+    throw NgraphError(text);
   }
 }
 

@@ -26,7 +26,8 @@ class NgraphPass : public pir::Pass {
     std::string failure;
     try {
       py::module_::import("paddle_ngraph.program_pass")
-          .attr("apply")(py::cast(op->GetParentProgram(), py::return_value_policy::reference));
+          .attr("apply")(py::cast(&op->dyn_cast<pir::ModuleOp>().block(),
+                                  py::return_value_policy::reference));
     } catch (const py::error_already_set& error) {
       failure = error.what();
     }

@@ -27,10 +27,24 @@ paddle::Tensor from_numpy(const py::array& array, ov::element::Type type) {
   return tensor;
 }
 
+std::string dtype_name(const ov::element::Type& type) {
+  static const std::unordered_map<std::string, std::string> names{
+      {"boolean", "bool"}, {"f16", "float16"}, {"f32", "float32"}, {"f64", "float64"},
+      {"i8", "int8"},      {"i16", "int16"},   {"i32", "int32"},   {"i64", "int64"},
+      {"u8", "uint8"}};
+  auto found = names.find(type.get_type_name());
+  if (found == names.end()) throw NgraphError(concat("NumPy has no dtype for ", type));
+  return found->second;
+}
+
 ov::element::Type type_of(const py::array& array) {
-  return ov::element::Type(py::str(array.dtype().attr("name")).cast<std::string>() == "bool"
-                               ? "boolean"
-                               : py::str(array.dtype().attr("name")).cast<std::string>());
+  const auto name = py::str(array.dtype().attr("name")).cast<std::string>();
+  for (auto type : {ov::element::boolean, ov::element::f16, ov::element::f32, ov::element::f64,
+                    ov::element::i8, ov::element::i16, ov::element::i32, ov::element::i64,
+                    ov::element::u8}) {
+    if (dtype_name(type) == name) return type;
+  }
+  throw NgraphError(concat("an array of dtype ", name, " cannot be an input of the engine"));
 }
 
 py::array to_numpy(const phi::DenseTensor& tensor) {
@@ -38,43 +52,46 @@ py::array to_numpy(const phi::DenseTensor& tensor) {
   const auto& dims = tensor.dims();
   std::vector<py::ssize_t> shape;
   for (int i = 0; i < dims.size(); ++i) shape.push_back(dims[i]);
-  const auto name = type == ov::element::boolean ? std::string("bool") : type.to_string();
-  static const std::unordered_map<std::string, std::string> names{
-      {"f16", "float16"}, {"f32", "float32"}, {"f64", "float64"}, {"i8", "int8"},
-      {"i16", "int16"},   {"i32", "int32"},   {"i64", "int64"},   {"u8", "uint8"},
-      {"bool", "bool"}};
-  auto found = names.find(name);
-  if (found == names.end()) throw NgraphError("NumPy has no dtype for " + name);
-  py::array array(py::dtype(found->second), shape);
+  py::array array(py::dtype(dtype_name(type)), shape);
   if (array.nbytes() > 0) std::memcpy(array.mutable_data(), tensor.data(), array.nbytes());
   return array;
 }
 
-// Runs a graph string on NumPy arrays: inputs, then states. Returns outputs, then new states.
-std::vector<py::array> run_arrays(const NgraphEngine& engine, const std::vector<py::array>& arrays) {
-  if (arrays.size() != engine.num_inputs()) {
-    throw NgraphError(concat("this engine takes ", engine.num_inputs(), " arrays, got ",
-                             arrays.size()));
+// NgraphIO over tensors of its own, filled from NumPy arrays: inputs, then states.
+class ArrayIO {
+ public:
+  ArrayIO(const NgraphEngine& engine, const std::vector<py::array>& arrays)
+      : outputs_(engine.num_outputs()) {
+    if (arrays.size() != engine.num_inputs()) {
+      throw NgraphError(concat("this engine takes ", engine.num_inputs(), " arrays, got ",
+                               arrays.size()));
+    }
+    for (const auto& array : arrays) tensors_.push_back(from_numpy(array, type_of(array)));
+    for (auto& tensor : tensors_) io_.inputs.push_back(dense(tensor));
+    for (auto& output : outputs_) io_.outputs.push_back(&output);
+    io_.num_states = engine.num_states();
+    io_.state_outputs.assign(io_.num_states, nullptr);
   }
-  std::vector<paddle::Tensor> tensors;
-  NgraphIO io;
-  for (const auto& array : arrays) tensors.push_back(from_numpy(array, type_of(array)));
-  for (auto& tensor : tensors) io.inputs.push_back(dense(tensor));
-  std::vector<phi::DenseTensor> outputs(engine.num_outputs());
-  for (auto& output : outputs) io.outputs.push_back(&output);
-  io.num_states = engine.num_states();
-  io.state_outputs.assign(io.num_states, nullptr);
-  {
-    py::gil_scoped_release release;
-    engine.run(io);
+  ArrayIO(const ArrayIO&) = delete;
+  ArrayIO& operator=(const ArrayIO&) = delete;
+
+  const NgraphIO& io() const { return io_; }
+
+  // The outputs, then the states, as they are now.
+  std::vector<py::array> results() const {
+    std::vector<py::array> arrays;
+    for (const auto& output : outputs_) arrays.push_back(to_numpy(output));
+    for (size_t i = io_.inputs.size() - io_.num_states; i < io_.inputs.size(); ++i) {
+      arrays.push_back(to_numpy(*io_.inputs[i]));
+    }
+    return arrays;
   }
-  std::vector<py::array> results;
-  for (const auto& output : outputs) results.push_back(to_numpy(output));
-  for (size_t i = io.inputs.size() - io.num_states; i < io.inputs.size(); ++i) {
-    results.push_back(to_numpy(*io.inputs[i]));
-  }
-  return results;
-}
+
+ private:
+  std::vector<paddle::Tensor> tensors_;
+  std::vector<phi::DenseTensor> outputs_;
+  NgraphIO io_;
+};
 
 py::dict engine_stats() {
   auto& stats = EngineStats::instance();
@@ -129,11 +146,42 @@ PYBIND11_MODULE(_core, module) {
   module.def("cache_info", &cache_info);
   module.def("clear_cache", [] { FunctionCache::instance().clear(); });
 
-  py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(module, "NgraphEngine")
+  const auto release = py::call_guard<py::gil_scoped_release>();
+  py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
+      module, "NgraphEngine", "Runs one graph string; the operator ngraph_engine holds one.")
       .def(py::init([](const std::string& graph) { return NgraphEngine::of(graph); }),
            py::arg("graph"))
       .def_property_readonly("num_inputs", &NgraphEngine::num_inputs)
       .def_property_readonly("num_states", &NgraphEngine::num_states)
       .def_property_readonly("num_outputs", &NgraphEngine::num_outputs)
-      .def("run", &run_arrays, py::arg("arrays"));
+      .def(
+          "build_ng_io",
+          [](const NgraphEngine& engine, const std::vector<py::array>& arrays) {
+            return std::make_unique<ArrayIO>(engine, arrays);
+          },
+          py::arg("arrays"), "Tensors for one run: the inputs, then the states, copied from arrays.")
+      .def(
+          "get_ng_function",
+          [](const NgraphEngine& engine, const ArrayIO& io) {
+            return engine.get_ng_function(io.io());
+          },
+          py::arg("io"), release, "The function for these shapes and dtypes, cached or built.")
+      .def(
+          "build_ng_function",
+          [](const NgraphEngine& engine, const ArrayIO& io) {
+            return engine.build_ng_function(io.io());
+          },
+          py::arg("io"), release, "A newly built function; the cache is left alone.")
+      .def(
+          "run", [](const NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
+          py::arg("io"), release, "Gets the function and executes it.");
+
+  py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
+                                                              "A compiled function.")
+      .def(
+          "run", [](NgraphFunction& function, const ArrayIO& io) { function.run(io.io()); },
+          py::arg("io"), release, "Executes the function.");
+
+  py::class_<ArrayIO>(module, "NgraphIO", "The tensors of one run.")
+      .def("results", &ArrayIO::results, "The outputs, then the states, as arrays.");
 }

@@ -1,0 +1,57 @@
+#include "extension_ops.h"
+
+#include <openvino/core/op_extension.hpp>
+
+#include "embedding_grad_op.h"
+#include "pool_ops.h"
+
+namespace paddle_ngraph {
+
+void ExtensionOp::validate_and_infer_types() {
+  for (size_t i = 0; i < get_input_size(); ++i) {
+    require(get_input_partial_shape(i).is_static(), "input ", i, " has an open shape");
+  }
+  infer();
+}
+
+bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+  require(inputs.size() == get_input_size() && outputs.size() == get_output_size(),
+          "evaluated with ", inputs.size(), " inputs and ", outputs.size(), " outputs");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    require(inputs[i].get_shape() == get_input_shape(i), "input ", i, " has shape ",
+            inputs[i].get_shape(), ", not ", get_input_shape(i));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) outputs[i].set_shape(get_output_shape(i));
+  compute(inputs, &outputs);
+  return true;
+}
+
+void ExtensionOp::require_rank(size_t index, size_t rank) const {
+  require(get_input_shape(index).size() == rank, "input ", index, " has rank ",
+          get_input_shape(index).size(), ", not ", rank);
+}
+
+void ExtensionOp::require_float(size_t index, size_t rank) const {
+  require(get_input_element_type(index) == ov::element::f32, "input ", index, " is ",
+          get_input_element_type(index), ", not f32");
+  require_rank(index, rank);
+}
+
+void ExtensionOp::require_positions(size_t index, size_t rank) const {
+  const auto type = get_input_element_type(index);
+  require(type == ov::element::i32 || type == ov::element::i64, "input ", index, " is ", type,
+          ", not i32 or i64");
+  require_rank(index, rank);
+}
+
+}  // namespace paddle_ngraph
+
+OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
+    std::make_shared<ov::OpExtension<paddle_ngraph::EmbeddingGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPool>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndex>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndexGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::AvgPool>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::AvgPoolGrad>>(),
+}));

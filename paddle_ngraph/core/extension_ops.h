@@ -1,0 +1,48 @@
+// What our own nGraph operators share, and how to add one: derive from ExtensionOp, implement
+// `infer` and `compute`, and list the class in extension_ops.cc. bridge.extension() makes a node of
+// it; the CPU plugin, which has no kernel for it, calls `evaluate`.
+#pragma once
+
+#include <openvino/op/op.hpp>
+#include <string>
+#include <vector>
+
+#include "error.h"
+
+namespace paddle_ngraph {
+
+class ExtensionOp : public ov::op::Op {
+ public:
+  OPENVINO_OP("ExtensionOp", "paddle_ngraph");
+
+  using ov::op::Op::Op;
+
+  bool has_evaluate() const override { return true; }
+  void validate_and_infer_types() override;
+  bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
+
+ protected:
+  // Checks the inputs and sets the types of the outputs. Shapes are concrete: the bridge builds a
+  // function for one signature.
+  virtual void infer() = 0;
+
+  // Computes the outputs, whose shapes are set.
+  virtual void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const = 0;
+
+  // Throws NgraphError that names the operator unless `condition` holds.
+  template <typename... Parts>
+  void require(bool condition, const Parts&... parts) const {
+    if (!condition) throw NgraphError(concat(get_type_name(), ": ", parts...));
+  }
+
+  // Requires input `index` to be float32 of this rank.
+  void require_float(size_t index, size_t rank) const;
+
+  // Requires input `index` to hold positions: int32 or int64. The plugin turns int64 into int32.
+  void require_positions(size_t index, size_t rank) const;
+
+ private:
+  void require_rank(size_t index, size_t rank) const;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,291 @@
+"""Activation functions, forward and gradient.
+
+Where Paddle's gradient kernel reads ``out`` rather than ``x``, so do these. Formulas keep the shape
+of Paddle's where the two would differ for infinite or huge inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from openvino import Node, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.registry import converter
+
+# out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
+Forward = Callable[[Op, Any], Node]
+Backward = Callable[[Op, Any, Any], Node]
+
+# From here on softplus(x) is x, and its slope 1, in float32.
+_SOFTPLUS_IS_LINEAR = 17.0
+
+
+def constant(value: float) -> Node:
+    """A float32 scalar."""
+    return opset15.constant(value, dtype="float32")
+
+
+def register(name: str, forward: Forward, backward: Backward | None, reads: str = "x") -> None:
+    """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
+
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x = bridge.get_input_node(op, "x")
+        bridge.set_output_node(op, "out", forward(op, x))
+
+    converter(f"pd_op.{name}")(convert)
+    converter(f"pd_op.{name}_")(convert)
+    if backward is None:
+        return
+
+    def convert_gradient(bridge: NgraphBridge, op: Op) -> None:
+        source = bridge.get_input_node(op, reads)
+        grad = bridge.get_input_node(op, "out_grad")
+        bridge.set_output_node(op, "x_grad", backward(op, source, grad))
+
+    converter(f"pd_op.{name}_grad")(convert_gradient)
+
+
+def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
+    """One of two numbers."""
+    return opset15.select(condition, constant(yes), constant(no))
+
+
+def between(x: Any, low: float, high: float) -> Node:
+    """Whether ``low < x < high``."""
+    return opset15.logical_and(opset15.greater(x, constant(low)), opset15.less(x, constant(high)))
+
+
+# -- relu and its kin ----------------------------------------------------------------------------
+
+
+def _relu_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * (out > 0)``."""
+    return opset15.multiply(grad, chosen(opset15.greater(out, constant(0.0))))
+
+
+def _relu6(op: Op, x: Any) -> Node:
+    """``min(max(x, 0), 6)``; NaN stays."""
+    return keep_nan(x, opset15.clamp(x, 0.0, 6.0))
+
+
+def _relu6_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * (0 < out < 6)``."""
+    return opset15.multiply(grad, chosen(between(out, 0.0, 6.0)))
+
+
+def _leaky_relu(op: Op, x: Any) -> Node:
+    """``max(x, slope * x)``, or ``min`` for slopes from 1 on."""
+    slope = op.attr("negative_slope")
+    if 0.0 < slope < 1.0:
+        return opset15.prelu(x, constant(slope))
+    scaled = opset15.multiply(x, constant(slope))
+    return opset15.maximum(x, scaled) if slope < 1.0 else opset15.minimum(x, scaled)
+
+
+def _leaky_relu_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * (slope * (x < 0) + (x >= 0))``."""
+    below = chosen(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
+    above = opset15.greater_equal(x, constant(0.0))
+    return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
+
+
+def _elu(op: Op, x: Any) -> Node:
+    """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
+    return opset15.elu(x, op.attr("alpha"))
+
+
+@converter("pd_op.elu_grad")
+def elu_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * (out + alpha)`` where ``out <= 0`` (Paddle ``elu_grad``).
+
+    For a negative alpha the sign of ``out`` says nothing: ``out_grad * alpha * exp(x)`` where
+    ``x <= 0``.
+    """
+    x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
+    grad = bridge.get_input_node(op, "out_grad")
+    alpha = op.attr("alpha")
+    if alpha >= 0:
+        linear = opset15.greater(out, constant(0.0))
+        slope = opset15.add(out, constant(alpha))
+    else:
+        linear = opset15.greater(x, constant(0.0))
+        slope = opset15.multiply(keep_nan(x, opset15.exp(x)), constant(alpha))
+    bridge.set_output_node(
+        op, "x_grad", opset15.select(linear, grad, opset15.multiply(grad, slope))
+    )
+
+
+register("relu", lambda op, x: opset15.relu(x), _relu_grad, reads="out")
+register("relu6", _relu6, _relu6_grad, reads="out")
+register("leaky_relu", _leaky_relu, _leaky_relu_grad)
+register("elu", _elu, None)
+
+
+# -- sigmoid, tanh and what is made of them ------------------------------------------------------
+
+
+def _tanh_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * (1 - out ** 2)``."""
+    return opset15.multiply(grad, opset15.subtract(constant(1.0), opset15.multiply(out, out)))
+
+
+def _sigmoid_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * out * (1 - out)``."""
+    rest = opset15.subtract(constant(1.0), out)
+    return opset15.multiply(opset15.multiply(grad, out), rest)
+
+
+def _silu_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * (1 + x * e / (1 + e)) / (1 + e)`` with ``e = exp(-x)``.
+
+    Like Paddle's it is NaN where ``e`` overflows.
+    """
+    decay = opset15.exp(opset15.negative(x))
+    total = opset15.add(constant(1.0), decay)
+    weighted = opset15.divide(opset15.multiply(x, decay), total)
+    slope = opset15.divide(opset15.add(constant(1.0), weighted), total)
+    return opset15.multiply(grad, slope)
+
+
+def _swish_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * (out + s * (1 - out))`` with ``s = sigmoid(x)`` and ``out = x * s``."""
+    gate = opset15.sigmoid(x)
+    out = opset15.multiply(x, gate)
+    rest = opset15.multiply(gate, opset15.subtract(constant(1.0), out))
+    return opset15.multiply(grad, opset15.add(out, rest))
+
+
+def _hardsigmoid(op: Op, x: Any) -> Node:
+    """``min(max(slope * x + offset, 0), 1)``; NaN stays."""
+    line = opset15.multiply(x, constant(op.attr("slope")))
+    line = opset15.add(line, constant(op.attr("offset")))
+    return keep_nan(x, opset15.clamp(line, 0.0, 1.0))
+
+
+def _hardsigmoid_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * slope * (0 < out < 1)``."""
+    return opset15.multiply(grad, chosen(between(out, 0.0, 1.0), op.attr("slope")))
+
+
+def _hardswish_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * (2 * x + 3) / 6`` where ``-3 < x < 3``, ``out_grad`` above, 0 below."""
+    shifted = opset15.add(x, constant(3.0))
+    bent = opset15.less(shifted, constant(6.0))
+    line = opset15.add(opset15.multiply(x, constant(2.0)), constant(3.0))
+    line = opset15.multiply(chosen(opset15.greater(shifted, constant(0.0))), line)
+    line = opset15.divide(line, constant(6.0))
+    # Paddle multiplies by the masks, too, which turns an infinite x into NaN.
+    slope = opset15.add(opset15.multiply(line, chosen(bent)), chosen(bent, 0.0, 1.0))
+    return opset15.multiply(grad, slope)
+
+
+register("tanh", lambda op, x: opset15.tanh(x), _tanh_grad, reads="out")
+register("sigmoid", lambda op, x: opset15.sigmoid(x), _sigmoid_grad, reads="out")
+register("silu", lambda op, x: opset15.swish(x), _silu_grad)
+register("swish", lambda op, x: opset15.swish(x), _swish_grad)
+register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out")
+register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad)
+
+
+# -- softplus and what is made of it -------------------------------------------------------------
+
+
+def _softplus(op: Op, x: Any) -> Node:
+    """``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x > threshold``."""
+    beta, threshold = op.attr("beta"), op.attr("threshold")
+    scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
+    out = opset15.softplus(scaled)
+    if beta != 1.0:
+        out = opset15.divide(out, constant(beta))
+    if threshold >= _SOFTPLUS_IS_LINEAR:
+        return out
+    return opset15.select(opset15.greater(scaled, constant(threshold)), x, out)
+
+
+def _softplus_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * sigmoid(beta * x)``, or ``out_grad`` where ``beta * x > threshold``."""
+    beta, threshold = op.attr("beta"), op.attr("threshold")
+    scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
+    out = opset15.multiply(grad, opset15.sigmoid(scaled))
+    if threshold >= _SOFTPLUS_IS_LINEAR:
+        return out
+    return opset15.select(opset15.greater(scaled, constant(threshold)), grad, out)
+
+
+def _mish(op: Op, x: Any) -> Node:
+    """``x * tanh(softplus(x))``."""
+    return opset15.mish(x)
+
+
+def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``."""
+    bend = opset15.tanh(opset15.softplus(x))
+    rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
+    slope = opset15.multiply(opset15.multiply(x, rest), opset15.sigmoid(x))
+    return opset15.multiply(grad, opset15.add(bend, slope))
+
+
+def _logsigmoid(op: Op, x: Any) -> Node:
+    """``-log(1 + exp(-x))``, NaN for minus infinity as in Paddle."""
+    return opset15.subtract(_nan_at_minus_infinity(x), opset15.softplus(opset15.negative(x)))
+
+
+def _logsigmoid_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * sigmoid(-x)``, NaN for minus infinity as in Paddle."""
+    slope = opset15.sigmoid(opset15.negative(x))
+    return opset15.multiply(grad, opset15.add(slope, _nan_at_minus_infinity(x)))
+
+
+def _nan_at_minus_infinity(x: Any) -> Node:
+    negative = opset15.minimum(x, constant(0.0))
+    return opset15.subtract(negative, negative)
+
+
+register("softplus", _softplus, _softplus_grad)
+register("mish", _mish, _mish_grad)
+register("logsigmoid", _logsigmoid, _logsigmoid_grad)
+
+
+# -- gelu ----------------------------------------------------------------------------------------
+
+
+def _gelu(op: Op, x: Any) -> Node:
+    """``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
+    return opset15.gelu(x, "TANH" if op.attr("approximate") else "ERF")
+
+
+def _gelu_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad`` times the slope of the form that attribute ``approximate`` names."""
+    slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
+    return opset15.multiply(grad, slope)
+
+
+def _erf_slope(x: Any) -> Node:
+    """``(1 + erf(x / sqrt(2))) / 2 + x * exp(-x ** 2 / 2) / sqrt(2 * pi)``."""
+    erf = opset15.erf(opset15.multiply(x, constant(math.sqrt(0.5))))
+    below = opset15.multiply(opset15.add(erf, constant(1.0)), constant(0.5))
+    square = opset15.multiply(x, x)
+    bell = opset15.exp(opset15.multiply(square, constant(-0.5)))
+    bell = opset15.multiply(bell, constant(1.0 / math.sqrt(2.0 * math.pi)))
+    return opset15.add(below, opset15.multiply(x, bell))
+
+
+def _tanh_slope(x: Any) -> Node:
+    """``(1 + t + x * (1 - t ** 2) * u') / 2``, ``t = tanh(u)``, ``u = a * (x + b * x ** 3)``."""
+    a, b = math.sqrt(2.0 / math.pi), 0.044715
+    square = opset15.multiply(x, x)
+    cubic = opset15.multiply(x, opset15.add(constant(a), opset15.multiply(square, constant(a * b))))
+    bend = opset15.tanh(cubic)
+    rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
+    steep = opset15.add(constant(a), opset15.multiply(square, constant(3.0 * a * b)))
+    slope = opset15.multiply(opset15.multiply(x, rest), steep)
+    total = opset15.add(opset15.add(bend, constant(1.0)), slope)
+    return opset15.multiply(total, constant(0.5))
+
+
+register("gelu", _gelu, _gelu_grad)

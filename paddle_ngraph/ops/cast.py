@@ -1,0 +1,49 @@
+"""Cast: from one dtype to another.
+
+There is no ``cast_grad``: Paddle makes one for float64 and half precision only, which stay native.
+"""
+
+from __future__ import annotations
+
+from openvino import Node, Output, opset15
+
+from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import ANY, Limit, converter
+
+# What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
+_CASTS = {
+    "float32": {"float32", "bool", "int32"},
+    "int32": {"int32", "float32", "bool", "int64"},
+    "int64": {"int64", "int32", "bool"},
+    "bool": {"bool", "float32", "int32", "int64"},
+}
+
+
+def _is_exact(op: Op) -> bool:
+    return op.output("out").dtype in _CASTS[op.input("x").dtype]
+
+
+@converter(
+    "pd_op.cast",
+    dtypes=ANY,
+    moves=True,
+    limits=[Limit("the engine has no exact conversion between these dtypes", _is_exact)],
+)
+@converter(
+    "pd_op.cast_",
+    dtypes=ANY,
+    moves=True,
+    limits=[Limit("the engine has no exact conversion between these dtypes", _is_exact)],
+)
+def cast(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x`` as attribute ``dtype``; whatever is not 0 is true (Paddle ``cast``)."""
+    x = bridge.get_input_node(op, "x")
+    kind, target = x.get_element_type(), element_type(op.output("out").dtype)
+    node: Node | Output = x
+    if kind != target and op.output("out").dtype == "bool":
+        # The engine's own conversion takes NaN for 0.
+        node = opset15.not_equal(x, bridge.full(0, kind))
+    elif kind != target:
+        node = opset15.convert(x, target)
+    bridge.set_output_node(op, "out", node)

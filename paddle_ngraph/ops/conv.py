@@ -1,0 +1,321 @@
+"""Convolutions: conv2d, depthwise_conv2d, conv2d_transpose, and their gradients.
+
+The data gradient of a convolution is a transposed convolution. The filter gradient is a convolution
+again, of the input with the output's gradient as filter, batch and channels exchanged and stride
+and dilation exchanged: that runs on the engine's fastest kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from openvino import Node, Output, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.spatial import get_data, padding, reshape, set_data, transpose
+from paddle_ngraph.registry import Limit, converter
+
+_LIMITS = (
+    Limit(
+        "a padding is negative",
+        lambda op: min(op.attr("paddings"), default=0) >= 0,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """The attributes of a convolution over one or two axes, and its sizes."""
+
+    size: list[int]
+    kernel: list[int]
+    out: list[int]
+    strides: list[int]
+    dilations: list[int]
+    begin: list[int]
+    end: list[int]
+    groups: int
+
+    def reach(self, axis: int) -> int:
+        """How many elements of the padded input the outputs along ``axis`` depend on."""
+        return (self.out[axis] - 1) * self.strides[axis] + self.extent(axis)
+
+    def extent(self, axis: int) -> int:
+        """The size of the dilated kernel."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def excess(self, axis: int) -> int:
+        """Elements at the end of the padded input that no output depends on."""
+        return self.size[axis] + self.begin[axis] + self.end[axis] - self.reach(axis)
+
+    def is_full(self, axis: int) -> bool:
+        """Whether the kernel covers the whole axis: a sum over it, as over channels."""
+        return (
+            self.groups == 1
+            and self.out[axis] == 1
+            and self.kernel[axis] == self.size[axis]
+            and self.dilations[axis] == 1
+            and self.begin[axis] == self.end[axis] == 0
+        )
+
+    def along(self, axis: int) -> _Geometry:
+        """The geometry of this axis alone."""
+        picked: dict[str, Any] = {
+            name: [getattr(self, name)[axis]]
+            for name in ("size", "kernel", "out", "strides", "dilations", "begin", "end")
+        }
+        return replace(self, **picked)
+
+
+def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
+    """Of a forward convolution over ``data`` [N, C, H, W]."""
+    size, kernel = data[2:], filter_shape[2:]
+    strides = [int(s) for s in op.attr("strides")]
+    dilations = [int(d) for d in op.attr("dilations")]
+    begin, end = padding(op, size, kernel, strides)
+    if op.attr("padding_algorithm") == "SAME":
+        dilations = [1, 1]  # as native Paddle does
+    out = [
+        (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i in range(2)
+    ]
+    return _Geometry(size, kernel, out, strides, dilations, begin, end, int(op.attr("groups")))
+
+
+def _convolution(geometry: _Geometry) -> Callable[..., Node]:
+    return opset15.convolution if geometry.groups == 1 else opset15.group_convolution
+
+
+class _Convolution:
+    """A convolution and its gradients, on the form of it that the engine runs fastest.
+
+    Where the kernel covers a whole axis (conv1d, text CNN), the axis joins the channels and a
+    convolution over the other axis remains.
+    """
+
+    def __init__(self, bridge: NgraphBridge, geometry: _Geometry) -> None:
+        self._bridge = bridge
+        self._full = geometry
+        self._axis = next((axis for axis in range(2) if geometry.is_full(axis)), None)
+        self._g = geometry if self._axis is None else geometry.along(1 - self._axis)
+
+    def forward(self, data: Output, filter_: Output) -> Node:
+        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        g = self._g
+        out = (opset15.convolution if g.groups == 1 else opset15.group_convolution)(
+            self._fold(data),
+            self._grouped(self._fold(filter_)),
+            g.strides,
+            g.begin,
+            g.end,
+            g.dilations,
+        )
+        return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
+
+    def data_gradient(self, grad: Output, filter_: Output) -> Node:
+        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        g = self._g
+        transposed = (
+            opset15.convolution_backprop_data
+            if g.groups == 1
+            else opset15.group_convolution_backprop_data
+        )
+        folded = transposed(
+            self._flat(grad),
+            self._grouped(self._fold(filter_)),
+            g.strides,
+            pads_begin=g.begin,
+            pads_end=g.end,
+            dilations=g.dilations,
+            output_padding=[g.excess(axis) for axis in range(len(g.size))],
+        )
+        channels = self._bridge.shape(filter_)[1] * g.groups
+        return self._unfold(folded, channels, self._full.size)
+
+    def filter_gradient(self, data: Output, grad: Output) -> Node:
+        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        channels = self._bridge.shape(data)[1]
+        if channels == self._g.groups > 1:
+            return self._depthwise_filter_gradient(data, grad)
+        folded = self._exchanged(self._fold(data), self._flat(grad))
+        return self._unfold(folded, channels // self._g.groups, self._full.kernel)
+
+    def _exchanged(self, data: Output, grad: Output) -> Output:
+        bridge, g = self._bridge, self._g
+        axes = range(len(g.size))
+        batch, channels, *_ = bridge.shape(data)
+        data = self._cropped(data)
+        spatial = bridge.shape(data)[2:]
+        data = reshape(bridge, data, [batch, g.groups, channels // g.groups, *spatial]).output(0)
+        data = transpose(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
+        data = reshape(bridge, data, [channels // g.groups, g.groups * batch, *spatial]).output(0)
+        grad = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
+        end = [max(g.end[axis] - g.excess(axis), 0) for axis in axes]
+        grad = self._grouped(grad)
+        found = _convolution(g)(data, grad, g.dilations, g.begin, end, g.strides)
+        return transpose(bridge, found, [1, 0, *(2 + axis for axis in axes)])
+
+    def _cropped(self, data: Output) -> Output:
+        """``data`` without what no output depends on, as far as it is not padding."""
+        bridge, g = self._bridge, self._g
+        ends = [g.size[axis] - max(g.excess(axis) - g.end[axis], 0) for axis in range(len(g.size))]
+        if ends == g.size:
+            return data
+        axes = range(2, 2 + len(ends))
+        zeros, ones = [0] * len(ends), [1] * len(ends)
+        return opset15.slice(
+            data, bridge.ints(zeros), bridge.ints(ends), bridge.ints(ones), bridge.ints(axes)
+        ).output(0)
+
+    def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Node:
+        """One sum of products for each element of the kernel."""
+        bridge, g = self._bridge, self._g
+        batch, channels, *_ = bridge.shape(data)
+        multiplier = bridge.shape(grad)[1] // channels
+        end = [max(g.end[axis] - g.excess(axis), 0) for axis in range(2)]
+        padded = opset15.pad(
+            self._cropped(data),
+            bridge.ints([0, 0, *g.begin]),
+            bridge.ints([0, 0, *end]),
+            "constant",
+            bridge.full(0.0, "float32"),
+        )
+        grads = reshape(bridge, grad, [batch, channels, multiplier, *g.out])
+        taps = []
+        for h in range(g.kernel[0]):
+            for w in range(g.kernel[1]):
+                begin = [h * g.dilations[0], w * g.dilations[1]]
+                last = [begin[axis] + (g.out[axis] - 1) * g.strides[axis] for axis in range(2)]
+                seen = opset15.slice(
+                    padded,
+                    bridge.ints(begin),
+                    bridge.ints([last[0] + 1, last[1] + 1]),
+                    bridge.ints(g.strides),
+                    bridge.ints([2, 3]),
+                )
+                seen = reshape(bridge, seen, [batch, channels, 1, *g.out])
+                product = opset15.multiply(seen, grads)
+                tap = opset15.reduce_sum(product, bridge.ints([0, 3, 4]), keep_dims=False)
+                taps.append(reshape(bridge, tap, [channels * multiplier, 1]))
+        return reshape(bridge, opset15.concat(taps, 1), [channels * multiplier, 1, *g.kernel])
+
+    # -- the folded form ------------------------------------------------------------------------
+
+    def _fold(self, node: Output) -> Output:
+        """[A, C, H, W] with the axis that the kernel covers moved into the channels."""
+        bridge = self._bridge
+        if self._axis is None:
+            return node
+        first, channels, height, width = bridge.shape(node)
+        if self._axis == 0:
+            return reshape(bridge, node, [first, channels * height, width]).output(0)
+        if width > 1:
+            node = transpose(bridge, node, (0, 3, 1, 2))
+        return reshape(bridge, node, [first, width * channels, height]).output(0)
+
+    def _unfold(self, node: Any, channels: int, spatial: list[int]) -> Node:
+        """The inverse of ``_fold``, to [A, channels, *spatial]."""
+        bridge = self._bridge
+        first = bridge.shape(node)[0]
+        height, width = spatial
+        if self._axis != 1 or width == 1:
+            return self._shaped(node, [first, channels, height, width])
+        split = reshape(bridge, node, [first, width, channels, height])
+        return transpose(bridge, split, (0, 2, 3, 1)).get_node()
+
+    def _flat(self, node: Output) -> Output:
+        """The output's gradient, without the axis of length one."""
+        if self._axis is None:
+            return node
+        first, channels, *_ = self._bridge.shape(node)
+        return reshape(self._bridge, node, [first, channels, *self._g.out]).output(0)
+
+    def _shaped(self, node: Any, shape: list[int]) -> Node:
+        return node if self._axis is None else reshape(self._bridge, node, shape)
+
+    def _grouped(self, filter_: Output) -> Output:
+        """[O, I, ...] as [G, O / G, I, ...]."""
+        groups = self._g.groups
+        if groups == 1:
+            return filter_
+        first, *rest = self._bridge.shape(filter_)
+        return reshape(self._bridge, filter_, [groups, first // groups, *rest]).output(0)
+
+
+# -- convolution ------------------------------------------------------------------------------
+
+
+@converter("pd_op.conv2d", limits=_LIMITS)
+@converter("pd_op.depthwise_conv2d", limits=_LIMITS)
+def conv2d(bridge: NgraphBridge, op: Op) -> None:
+    """``out[n, o] = sum_c input[n, c] * filter[o, c]`` (cross-correlation, Paddle ``conv2d``)."""
+    data = get_data(bridge, op, "input")
+    filter_ = bridge.get_input_node(op, "filter")
+    geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
+    set_data(bridge, op, "out", _Convolution(bridge, geometry).forward(data, filter_))
+
+
+@converter("pd_op.conv2d_grad", limits=_LIMITS)
+@converter("pd_op.depthwise_conv2d_grad", limits=_LIMITS)
+def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of input and filter (Paddle ``conv2d_grad``); each may be left out."""
+    data = get_data(bridge, op, "input")
+    filter_ = bridge.get_input_node(op, "filter")
+    grad = get_data(bridge, op, "out_grad")
+    geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
+    convolution = _Convolution(bridge, geometry)
+    if op.has_output("input_grad"):
+        set_data(bridge, op, "input_grad", convolution.data_gradient(grad, filter_))
+    if op.has_output("filter_grad"):
+        bridge.set_output_node(op, "filter_grad", convolution.filter_gradient(data, grad))
+
+
+# -- transposed convolution: the data gradient of a convolution from `out` to `x` --------------
+
+
+def _transposed_geometry(bridge: NgraphBridge, op: Op, x: Output, filter_: Output) -> _Geometry:
+    out, kernel = bridge.shape(x)[2:], bridge.shape(filter_)[2:]
+    strides = [int(s) for s in op.attr("strides")]
+    dilations = [int(d) for d in op.attr("dilations")]
+    begin, end = padding(op, out, kernel, strides)
+    if op.attr("padding_algorithm") == "SAME":
+        dilations = [1, 1]
+    given = [int(size) for size in bridge.constant(op, "output_size").reshape(-1)]
+    extra = [int(size) for size in op.attr("output_padding")] or [0, 0]
+    size = given or [
+        (out[i] - 1) * strides[i]
+        + (kernel[i] - 1) * dilations[i]
+        + 1
+        - begin[i]
+        - end[i]
+        + extra[i]
+        for i in range(2)
+    ]
+    return _Geometry(size, kernel, out, strides, dilations, begin, end, int(op.attr("groups")))
+
+
+@converter("pd_op.conv2d_transpose", constant=("output_size",), limits=_LIMITS)
+@converter("pd_op.depthwise_conv2d_transpose", constant=("output_size",), limits=_LIMITS)
+def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
+    """Spreads ``x`` over the kernel [C, O / groups, KH, KW] (Paddle ``conv2d_transpose``)."""
+    x = get_data(bridge, op, "x")
+    filter_ = bridge.get_input_node(op, "filter")
+    convolution = _Convolution(bridge, _transposed_geometry(bridge, op, x, filter_))
+    set_data(bridge, op, "out", convolution.data_gradient(x, filter_))
+
+
+@converter("pd_op.conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
+@converter("pd_op.depthwise_conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
+def conv2d_transpose_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of x and filter (Paddle ``conv2d_transpose_grad``): a convolution's, exchanged."""
+    x = get_data(bridge, op, "x")
+    filter_ = bridge.get_input_node(op, "filter")
+    grad = get_data(bridge, op, "out_grad")
+    convolution = _Convolution(bridge, _transposed_geometry(bridge, op, x, filter_))
+    if op.has_output("x_grad"):
+        set_data(bridge, op, "x_grad", convolution.forward(grad, filter_))
+    if op.has_output("filter_grad"):
+        bridge.set_output_node(op, "filter_grad", convolution.filter_gradient(grad, x))

@@ -1,0 +1,331 @@
+"""Arithmetic on one, two or several tensors, with broadcasting: forward and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import FLOAT, INT32, INTEGER, Limit, converter
+
+Binary = Callable[[Any, Any], Node]
+
+# int64 passes where the values are known when the function is built: shape arithmetic.
+_NUMBERS = FLOAT | INTEGER
+
+_TRAILING = Limit(
+    "attribute 'axis' aligns the smaller input with leading dimensions",
+    lambda op: op.attr("axis", -1) == -1,
+)
+_EVEN_PIECES = Limit(
+    "its inputs differ in shape",
+    lambda op: len({spec.shape for spec in op.inputs["inputs"]}) == 1,
+)
+
+
+def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+    """Sums ``node`` down to ``shape``, from which it was broadcast."""
+    current = bridge.shape(node)
+    if current == list(shape):
+        return node
+    extra = len(current) - len(shape)
+    axes = list(range(extra))
+    axes += [extra + i for i, dim in enumerate(shape) if dim == 1 and current[extra + i] != 1]
+    reduced = opset15.reduce_sum(node, bridge.ints(axes), False) if axes else node
+    if bridge.shape(reduced) == list(shape):
+        return reduced
+    return opset15.reshape(reduced, bridge.ints(shape), False)
+
+
+def set_reduced(bridge: NgraphBridge, op: Op, source: str, make: Callable[[], Any]) -> None:
+    """Sets the gradient of input ``source``, if it is used, to ``make()`` summed to its shape."""
+    if op.has_output(f"{source}_grad"):
+        shape = bridge.shape(bridge.get_input_node(op, source))
+        bridge.set_output_node(op, f"{source}_grad", reduce_to(bridge, make(), shape))
+
+
+def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
+    """The single element of input ``name`` as a scalar of type ``kind``."""
+    node = bridge.get_input_node(op, name)
+    producer = node.get_node()
+    if producer.get_type_name() == "Constant":
+        return opset15.constant(producer.get_data().reshape(()).astype(kind.to_dtype()), kind)
+    if node.get_element_type() != kind:
+        node = opset15.convert(node, kind)
+    return opset15.reshape(node, bridge.ints([]), False) if bridge.shape(node) else node
+
+
+def keep_nan(x: Any, result: Any) -> Node:
+    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
+    return opset15.select(opset15.not_equal(x, x), x, result)
+
+
+def is_constant(node: Any, value: float) -> bool:
+    """Whether ``node`` is a constant scalar of this value."""
+    producer = node.get_node() if isinstance(node, Output) else node
+    return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
+
+
+# -- add, subtract, multiply, divide -------------------------------------------------------------
+
+
+def _register_binary(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+        bridge.set_output_node(op, "out", function(x, y))
+
+    for variant in (name, f"{name}_"):
+        converter(f"pd_op.{variant}", dtypes=dtypes)(convert)
+
+
+# The engine divides int32 in float32, which is not exact.
+_register_binary("add", opset15.add, _NUMBERS)
+_register_binary("subtract", opset15.subtract, _NUMBERS)
+_register_binary("multiply", opset15.multiply, _NUMBERS)
+_register_binary("divide", opset15.divide, FLOAT)
+
+
+@converter("pd_op.floor_divide", dtypes={"int64"})
+def floor_divide(bridge: NgraphBridge, op: Op) -> None:
+    """``floor(x / y)`` of whole numbers that are known when the function is built (shapes)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    bridge.set_output_node(op, "out", opset15.divide(x, y))
+
+
+@converter("pd_op.add_grad", unread=("x", "y"), limits=[_TRAILING])
+def add_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sum_to(x, out_grad)``, ``y_grad`` likewise (Paddle ``add_grad``)."""
+    grad = bridge.get_input_node(op, "out_grad")
+    set_reduced(bridge, op, "x", lambda: grad)
+    set_reduced(bridge, op, "y", lambda: grad)
+
+
+@converter("pd_op.subtract_grad", unread=("x", "y"), limits=[_TRAILING])
+def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad)``."""
+    grad = bridge.get_input_node(op, "out_grad")
+    set_reduced(bridge, op, "x", lambda: grad)
+    if op.has_output("y_grad"):
+        shape = bridge.shape(bridge.get_input_node(op, "y"))
+        reduced = reduce_to(bridge, grad, shape)
+        bridge.set_output_node(op, "y_grad", opset15.negative(reduced))
+
+
+@converter("pd_op.multiply_grad", limits=[_TRAILING])
+def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sum_to(x, out_grad * y)``, ``y_grad = sum_to(y, out_grad * x)``."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    grad = bridge.get_input_node(op, "out_grad")
+    set_reduced(bridge, op, "x", lambda: opset15.multiply(grad, y))
+    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, x))
+
+
+@converter("pd_op.divide_grad", unread=("x",), limits=[_TRAILING])
+def divide_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sum_to(x, g)``, ``y_grad = sum_to(y, -out * g)`` with ``g = out_grad / y``."""
+    y, out = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "out")
+    grad = bridge.get_input_node(op, "out_grad")
+    set_reduced(bridge, op, "x", lambda: opset15.divide(grad, y))
+    set_reduced(
+        bridge,
+        op,
+        "y",
+        lambda: opset15.divide(opset15.multiply(opset15.negative(grad), out), y),
+    )
+
+
+# -- maximum, minimum ----------------------------------------------------------------------------
+
+
+def _either(choose: Binary) -> Binary:
+    def function(x: Any, y: Any) -> Node:
+        if x.get_element_type() != Type.f32:
+            return choose(x, y)
+        # The engine's kernels return the second operand where either is NaN.
+        return keep_nan(x, keep_nan(y, choose(x, y)))
+
+    return function
+
+
+def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
+    def gradient(bridge: NgraphBridge, op: Op) -> None:
+        x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+        grad = bridge.get_input_node(op, "out_grad")
+        zero, half, one = (bridge.full(v, "float32") for v in (0.0, 0.5, 1.0))
+
+        def share(mine: Any, other: Any) -> Node:
+            tied = opset15.select(opset15.equal(mine, other), half, zero)
+            return opset15.multiply(grad, opset15.select(wins(mine, other), one, tied))
+
+        set_reduced(bridge, op, "x", lambda: share(x, y))
+        set_reduced(bridge, op, "y", lambda: share(y, x))
+
+    _register_binary(name, _either(choose), FLOAT | INT32)
+    converter(f"pd_op.{name}_grad")(gradient)
+
+
+# Paddle halves the gradient where the inputs are equal, and drops it where one is NaN.
+_register_choice("maximum", opset15.maximum, opset15.greater)
+_register_choice("minimum", opset15.minimum, opset15.less)
+
+
+def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
+    def forward(x: Any, y: Any) -> Node:
+        number = opset15.select(opset15.not_equal(y, y), x, choose(x, y))
+        return opset15.select(opset15.not_equal(x, x), y, number)
+
+    def gradient(bridge: NgraphBridge, op: Op) -> None:
+        x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+        grad = bridge.get_input_node(op, "out_grad")
+        zero, one = bridge.full(0.0, "float32"), bridge.full(1.0, "float32")
+        y_is_nan = opset15.not_equal(y, y)
+        takes_x = opset15.logical_or(wins(x, y), y_is_nan)
+        set_reduced(
+            bridge, op, "x", lambda: opset15.multiply(grad, opset15.select(takes_x, one, zero))
+        )
+        set_reduced(
+            bridge, op, "y", lambda: opset15.multiply(grad, opset15.select(takes_x, zero, one))
+        )
+
+    converter(f"pd_op.{name}")(
+        lambda bridge, op: bridge.set_output_node(
+            op, "out", forward(bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y"))
+        )
+    )
+    converter(f"pd_op.{name}_grad")(gradient)
+
+
+# They pass over NaN; where the inputs are equal, x gets all of the gradient.
+_register_fchoice("fmax", opset15.maximum, opset15.greater_equal)
+_register_fchoice("fmin", opset15.minimum, opset15.less_equal)
+
+
+# -- scale, add_n, clip --------------------------------------------------------------------------
+
+
+@converter("pd_op.scale_", dtypes=_NUMBERS)
+@converter("pd_op.scale", dtypes=_NUMBERS)
+def scale(bridge: NgraphBridge, op: Op) -> None:
+    """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
+
+    Scale and bias are converted to the dtype of ``x`` first, which cuts off their fractions where
+    ``x`` holds whole numbers.
+    """
+    out = bridge.get_input_node(op, "x")
+    kind = out.get_element_type()
+    factor = scalar_input(bridge, op, "scale", kind)
+    bias = opset15.constant(np.asarray(op.attr("bias", 0.0)).astype(kind.to_dtype()), kind)
+    steps: list[tuple[Binary, Any, float]]
+    steps = [(opset15.multiply, factor, 1.0), (opset15.add, bias, 0.0)]
+    if not op.attr("bias_after_scale", True):
+        steps.reverse()
+    for function, operand, neutral in steps:
+        if not is_constant(operand, neutral):
+            out = function(out, operand)
+    bridge.set_output_node(op, "out", out)
+
+
+@converter("pd_op.increment_", dtypes=FLOAT | INT32)
+@converter("pd_op.increment", dtypes=FLOAT | INT32)
+def increment(bridge: NgraphBridge, op: Op) -> None:
+    """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
+    x = bridge.get_input_node(op, "x")
+    kind = x.get_element_type()
+    step = opset15.constant(np.asarray(op.attr("value")).astype(kind.to_dtype()), kind)
+    bridge.set_output_node(op, "out", opset15.add(x, step))
+
+
+@converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EVEN_PIECES])
+def add_n(bridge: NgraphBridge, op: Op) -> None:
+    """The sum of all ``inputs`` (Paddle ``add_n``)."""
+    first, *others = bridge.get_input_nodes(op, "inputs")
+    for node in others:
+        first = opset15.add(first, node)
+    bridge.set_output_node(op, "out", first)
+
+
+@converter("pd_op.clip_")
+@converter("pd_op.clip")
+def clip(bridge: NgraphBridge, op: Op) -> None:
+    """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
+    x = bridge.get_input_node(op, "x")
+    low = scalar_input(bridge, op, "min", Type.f32)
+    high = scalar_input(bridge, op, "max", Type.f32)
+    bridge.set_output_node(op, "out", keep_nan(x, opset15.minimum(opset15.maximum(x, low), high)))
+
+
+@converter("pd_op.clip_grad")
+def clip_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``min <= x <= max``, else 0 (Paddle ``clip_grad``)."""
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    low = scalar_input(bridge, op, "min", Type.f32)
+    high = scalar_input(bridge, op, "max", Type.f32)
+    inside = opset15.logical_and(opset15.greater_equal(x, low), opset15.less_equal(x, high))
+    bridge.set_output_node(op, "x_grad", opset15.select(inside, grad, bridge.full(0.0, "float32")))
+
+
+# -- powers --------------------------------------------------------------------------------------
+
+
+@converter("pd_op.elementwise_pow")
+def elementwise_pow(bridge: NgraphBridge, op: Op) -> None:
+    """``x ** y`` (Paddle ``elementwise_pow``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    bridge.set_output_node(op, "out", _power(bridge, x, y))
+
+
+@converter("pd_op.elementwise_pow_grad")
+def elementwise_pow_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * y * x ** (y - 1)``, ``y_grad = out_grad * log(x) * x ** y``.
+
+    ``x_grad`` is 0 where ``y`` is 0, ``y_grad`` where ``x`` is 0 and ``y`` is not negative.
+    """
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    grad = bridge.get_input_node(op, "out_grad")
+    zero, one = bridge.full(0.0, "float32"), bridge.full(1.0, "float32")
+
+    def of_x() -> Node:
+        slope = opset15.multiply(y, _power(bridge, x, opset15.subtract(y, one)))
+        return opset15.select(opset15.equal(y, zero), zero, opset15.multiply(grad, slope))
+
+    def of_y() -> Node:
+        slope = opset15.multiply(opset15.log(x), opset15.power(x, y))
+        flat = opset15.logical_and(opset15.equal(x, zero), opset15.greater_equal(y, zero))
+        return opset15.select(flat, zero, opset15.multiply(grad, slope))
+
+    set_reduced(bridge, op, "x", of_x)
+    set_reduced(bridge, op, "y", of_y)
+
+
+@converter("pd_op.pow_")
+@converter("pd_op.pow")
+def pow(bridge: NgraphBridge, op: Op) -> None:
+    """``x ** y`` for the attribute ``y`` (Paddle ``pow``)."""
+    x = bridge.get_input_node(op, "x")
+    bridge.set_output_node(op, "out", _power(bridge, x, bridge.full(op.attr("y"), "float32")))
+
+
+@converter("pd_op.pow_grad")
+def pow_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * y * x ** (y - 1)`` for the attribute ``y`` (Paddle ``pow_grad``)."""
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    exponent = float(op.attr("y"))
+    power = _power(bridge, x, bridge.full(exponent - 1.0, "float32"))
+    scaled = opset15.multiply(grad, bridge.full(exponent, "float32"))
+    bridge.set_output_node(op, "x_grad", opset15.multiply(scaled, power))
+
+
+def _power(bridge: NgraphBridge, x: Any, exponent: Any) -> Node:
+    """``x ** exponent``: by multiplication for the exponents that programs use most."""
+    producer = exponent.get_node() if isinstance(exponent, Output) else exponent
+    if producer.get_type_name() == "Constant" and producer.get_data().ndim == 0:
+        value = float(producer.get_data())
+        if value == 2.0:
+            return opset15.multiply(x, x)
+        if value == 3.0:
+            return opset15.multiply(opset15.multiply(x, x), x)
+    return opset15.power(x, exponent)

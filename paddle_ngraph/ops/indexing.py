@@ -1,0 +1,239 @@
+"""Look-ups by position: embedding, gather and their kin.
+
+Forward they read rows, backward they add rows: one ScatterNDUpdate with the sum reduction, which
+takes repeated positions in order. Positions out of range are refused before a run, as Paddle does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
+
+_NO_PADDING = -1
+
+# -- rows of a table -------------------------------------------------------------------------------
+
+
+@converter("pd_op.embedding", index=("x",))
+def embedding(bridge: NgraphBridge, op: Op) -> None:
+    """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
+    weight = bridge.get_input_node(op, "weight")
+    rows = bridge.shape(weight)[0]
+    padding = _padding(op)
+    bridge.require_range(op, "x", 0, rows, ignored=padding)
+    ids: Any = bridge.get_input_node(op, "x")
+    if padding is not None:
+        # Gather makes zeros for positions beyond the last row.
+        is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
+        ids = opset15.select(is_padding, bridge.full(rows, ids.get_element_type()), ids)
+    bridge.set_output_node(op, "out", opset15.gather(weight, ids, bridge.full(0, "int64")))
+
+
+@converter("pd_op.embedding_grad", index=("x",), unread=("weight",))
+def embedding_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``weight_grad[x[...]] += out_grad[...]``; row ``padding_idx`` is 0 (``embedding_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "weight"))
+    padding = _padding(op)
+    bridge.require_range(op, "x", 0, shape[0], ignored=padding)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    node = _added_rows(bridge, shape, bridge.get_input_node(op, "x"), out_grad)
+    if padding is not None and 0 <= padding < shape[0]:
+        zeros = bridge.full(0, Type.f32, [1, shape[1]])
+        node = opset15.scatter_update(node, bridge.ints([padding]), zeros, bridge.full(0, "int64"))
+    bridge.set_output_node(op, "weight_grad", node)
+
+
+def _padding(op: Op) -> int | None:
+    padding = op.attr("padding_idx")
+    return None if padding == _NO_PADDING else int(padding)
+
+
+# -- slices along an axis --------------------------------------------------------------------------
+
+
+@converter("pd_op.gather", dtypes=ANY, index=("index",), constant=("axis",), moves=True)
+def gather(bridge: NgraphBridge, op: Op) -> None:
+    """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``gather``)."""
+    _take(bridge, op, int(bridge.constant(op, "axis").reshape(())))
+
+
+@converter("pd_op.index_select", dtypes=ANY, index=("index",), moves=True)
+def index_select(bridge: NgraphBridge, op: Op) -> None:
+    """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``index_select``)."""
+    _take(bridge, op, op.attr("axis"))
+
+
+def _take(bridge: NgraphBridge, op: Op, axis: int) -> None:
+    x = bridge.get_input_node(op, "x")
+    size = bridge.shape(x)[axis]
+    bridge.require_range(op, "index", -size, size)
+    index = _line(bridge, bridge.get_input_node(op, "index"))
+    bridge.set_output_node(op, "out", opset15.gather(x, index, bridge.full(axis, "int64")))
+
+
+_LINE = Limit(
+    "with a 0-D index the axis must be 0: Paddle's gradient differs for others",
+    lambda op: bool(op.input("index").shape) or op.constants.get("axis") == [0],
+)
+
+
+@converter(
+    "pd_op.gather_grad", index=("index",), constant=("axis",), unread=("x",), limits=[_LINE]
+)
+def gather_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
+    _put(bridge, op, int(bridge.constant(op, "axis").reshape(())))
+
+
+@converter("pd_op.index_select_grad", index=("index",), unread=("x",))
+def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad`` at ``index`` is the sum of the slices taken there (``index_select_grad``)."""
+    _put(bridge, op, op.attr("axis"))
+
+
+def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    axis = axis + len(shape) if axis < 0 else axis
+    bridge.require_range(op, "index", -shape[axis], shape[axis])
+    index = _line(bridge, bridge.get_input_node(op, "index"))
+    out_grad: Any = bridge.get_input_node(op, "out_grad")
+    order = [axis, *(i for i in range(len(shape)) if i != axis)]
+    if bridge.shape(index) and axis:
+        out_grad = opset15.transpose(out_grad, bridge.ints(order))
+    node: Any = _added_rows(bridge, [shape[i] for i in order], index, out_grad)
+    if axis:
+        node = opset15.transpose(node, bridge.ints([order.index(i) for i in range(len(shape))]))
+    bridge.set_output_node(op, "x_grad", node)
+
+
+def _line(bridge: NgraphBridge, index: Output) -> Node | Output:
+    """``index`` of shape [n, 1] as [n]."""
+    dims = bridge.shape(index)
+    return index if len(dims) < 2 else opset15.reshape(index, bridge.ints([-1]), False)
+
+
+def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Any) -> Node:
+    """Zeros of ``shape`` with ``rows`` added at the positions ``ids`` of axis 0."""
+    positions = opset15.reshape(ids, bridge.ints([-1, 1]), False)
+    count = bridge.shape(positions)[0]
+    rows = opset15.reshape(rows, bridge.ints([count, *shape[1:]]), False)
+    zeros = bridge.full(0, Type.f32, shape)
+    return opset15.scatter_nd_update(zeros, positions, rows, "sum")
+
+
+# -- single elements -------------------------------------------------------------------------------
+
+_POSITIONS = Limit(
+    "index must hold at least one number for each element",
+    lambda op: op.input("index").shape[-1] != 0,
+)
+
+
+@converter("pd_op.gather_nd", dtypes=ANY, index=("index",), limits=[_POSITIONS], moves=True)
+def gather_nd(bridge: NgraphBridge, op: Op) -> None:
+    """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
+    x = bridge.get_input_node(op, "x")
+    index = _nd_positions(bridge, op, bridge.shape(x))
+    bridge.set_output_node(op, "out", opset15.gather_nd(x, index))
+
+
+@converter("pd_op.gather_nd_grad", index=("index",), unread=("x",), limits=[_POSITIONS])
+def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad`` at ``index`` is the sum of what was taken there (Paddle ``gather_nd_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    index = _nd_positions(bridge, op, shape)
+    zeros = bridge.full(0, Type.f32, shape)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", opset15.scatter_nd_update(zeros, index, out_grad, "sum"))
+
+
+def _nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
+    index = bridge.get_input_node(op, "index")
+    sizes = np.array(shape[: bridge.shape(index)[-1]], index.get_element_type().to_dtype())
+    bridge.require_range(op, "index", -int(sizes.max()), int(sizes.max()))
+    # GatherND reads beyond its data where a position that no check has seen tells it to.
+    return opset15.maximum(
+        opset15.minimum(index, opset15.constant(sizes - 1)), opset15.constant(-sizes)
+    )
+
+
+@converter("pd_op.take_along_axis", dtypes=ANY, index=("indices",), moves=True)
+def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
+    """``out[i, j] = arr[i, indices[i, j]]`` for axis 1, and so on (``take_along_axis``)."""
+    arr = bridge.get_input_node(op, "arr")
+    shape = bridge.shape(arr)
+    axis = op.attr("axis") % len(shape)
+    bridge.require_range(op, "indices", -shape[axis], shape[axis])
+    index = bridge.get_input_node(op, "indices")
+    bridge.set_output_node(op, "out", _elements(bridge, arr, index, axis))
+
+
+@converter("pd_op.take_along_axis_grad", index=("indices",), unread=("arr",))
+def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``arr_grad`` is the sum of what was taken from each place (``take_along_axis_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "arr"))
+    axis = op.attr("axis") % len(shape)
+    bridge.require_range(op, "indices", -shape[axis], shape[axis])
+    index = bridge.get_input_node(op, "indices")
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "arr_grad", _added_elements(bridge, shape, index, out_grad, axis))
+
+
+@converter("pd_op.index_sample", dtypes=ANY, index=("index",), moves=True)
+def index_sample(bridge: NgraphBridge, op: Op) -> None:
+    """``out[i, j] = x[i, index[i, j]]`` (Paddle ``index_sample``)."""
+    x = bridge.get_input_node(op, "x")
+    bridge.require_range(op, "index", 0, bridge.shape(x)[1])
+    index = bridge.get_input_node(op, "index")
+    bridge.set_output_node(op, "out", opset15.gather_elements(x, index, 1))
+
+
+@converter("pd_op.index_sample_grad", index=("index",), unread=("x",))
+def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad[i, index[i, j]] += out_grad[i, j]`` (Paddle ``index_sample_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    bridge.require_range(op, "index", 0, shape[1])
+    index = bridge.get_input_node(op, "index")
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", _added_elements(bridge, shape, index, out_grad, 1))
+
+
+def _elements(bridge: NgraphBridge, x: Output, index: Any, axis: int) -> Node:
+    """What ``index`` names along ``axis``; along the others ``x`` may be longer than ``index``."""
+    dims = bridge.shape(index)
+    ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
+    begin, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))
+    as_given = [0] * len(dims)
+    # Not Slice: the engine drops one in front of GatherElements and then finds the shapes wrong.
+    part = opset15.strided_slice(x, begin, bridge.ints(ends), step, as_given, as_given)
+    return opset15.gather_elements(part, index, axis)
+
+
+def _added_elements(
+    bridge: NgraphBridge, shape: Sequence[int], index: Any, values: Any, axis: int
+) -> Node:
+    """Zeros of ``shape`` with ``values`` added where ``index`` names along ``axis``."""
+    return opset15.scatter_elements_update(
+        bridge.full(0, Type.f32, shape), index, values, axis, "sum"
+    )
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+
+@converter("pd_op.one_hot", dtypes=INTEGER, index=("x",), constant=("num_classes",))
+def one_hot(bridge: NgraphBridge, op: Op) -> None:
+    """1 at position ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
+    classes = int(bridge.constant(op, "num_classes").reshape(()))
+    bridge.require_range(op, "x", 0, classes)
+    ids = bridge.get_input_node(op, "x")
+    one, zero = bridge.full(1.0, Type.f32), bridge.full(0.0, Type.f32)
+    node = opset15.one_hot(ids, bridge.full(classes, "int64"), one, zero, -1)
+    bridge.set_output_node(op, "out", node)

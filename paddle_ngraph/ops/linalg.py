@@ -1,0 +1,221 @@
+"""Matrix products: matmul, bmm, mv, dot, addmm and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from openvino import opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import converter
+
+
+@converter("pd_op.matmul")
+def matmul(bridge: NgraphBridge, op: Op) -> None:
+    """``out = op(x) op(y)``, ``op`` transposing the last two dimensions if told (Paddle ``matmul``).
+
+    Batch dimensions broadcast; a vector is a row on the left and a column on the right.
+    """
+    product = _Product(
+        bridge,
+        bridge.get_input_node(op, "x"),
+        bridge.get_input_node(op, "y"),
+        op.attr("transpose_x"),
+        op.attr("transpose_y"),
+    )
+    bridge.set_output_node(op, "out", product.value())
+
+
+@converter("pd_op.matmul_grad")
+def matmul_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`matmul` (Paddle ``matmul_grad``).
+
+    ``x_grad = out_grad op(y)^T`` and ``y_grad = op(x)^T out_grad``, transposed if x or y was, and
+    summed over the batch dimensions that were broadcast.
+    """
+    product = _Product(
+        bridge,
+        bridge.get_input_node(op, "x"),
+        bridge.get_input_node(op, "y"),
+        op.attr("transpose_x"),
+        op.attr("transpose_y"),
+    )
+    _set_gradients(bridge, op, product, ("x", "y"))
+
+
+@converter("pd_op.bmm")
+def bmm(bridge: NgraphBridge, op: Op) -> None:
+    """``out[b] = x[b] y[b]`` of three-dimensional tensors (Paddle ``bmm``)."""
+    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "y").value())
+
+
+@converter("pd_op.bmm_grad")
+def bmm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`bmm`: see :func:`matmul_grad` (Paddle ``bmm_grad``)."""
+    _set_gradients(bridge, op, _product_of(bridge, op, "x", "y"), ("x", "y"))
+
+
+@converter("pd_op.mv")
+def mv(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x vec`` of a matrix and a vector (Paddle ``mv``)."""
+    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "vec").value())
+
+
+@converter("pd_op.mv_grad")
+def mv_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`mv`: see :func:`matmul_grad` (Paddle ``mv_grad``)."""
+    _set_gradients(bridge, op, _product_of(bridge, op, "x", "vec"), ("x", "vec"))
+
+
+@converter("pd_op.addmm")
+def addmm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
+    product = _product_of(bridge, op, "x", "y").value()
+    term = _scaled(bridge, bridge.get_input_node(op, "input"), op.attr("beta"))
+    bridge.set_output_node(
+        op, "out", opset15.add(term, _scaled(bridge, product, op.attr("alpha")))
+    )
+
+
+@converter("pd_op.addmm_grad")
+def addmm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`addmm` (Paddle ``addmm_grad``).
+
+    ``input_grad = beta * out_grad``, summed as input was broadcast; ``alpha *`` the gradients of
+    :func:`matmul_grad`.
+    """
+    out_grad = bridge.get_input_node(op, "out_grad")
+    product = _product_of(bridge, op, "x", "y")
+    if op.has_output("input_grad"):
+        shape = bridge.shape(bridge.get_input_node(op, "input"))
+        gradient = _sum_to(bridge, _scaled(bridge, out_grad, op.attr("beta")), shape)
+        bridge.set_output_node(op, "input_grad", gradient)
+    _set_gradients(bridge, op, product, ("x", "y"), op.attr("alpha"))
+
+
+@converter("pd_op.dot")
+def dot(bridge: NgraphBridge, op: Op) -> None:
+    """``out = sum(x * y)`` over the last dimension (Paddle ``dot``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    product = opset15.multiply(x, y)
+    bridge.set_output_node(op, "out", opset15.reduce_sum(product, bridge.ints([-1])))
+
+
+@converter("pd_op.dot_grad")
+def dot_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * y``, ``y_grad = out_grad * x``, per row (Paddle ``dot_grad``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    out_grad = opset15.unsqueeze(bridge.get_input_node(op, "out_grad"), bridge.ints([-1]))
+    for name, other in (("x_grad", y), ("y_grad", x)):
+        if op.has_output(name):
+            bridge.set_output_node(op, name, opset15.multiply(out_grad, other))
+
+
+class _Product:
+    """A matrix product and its gradients; the operands have any rank from 1 on."""
+
+    def __init__(
+        self, bridge: NgraphBridge, x: Any, y: Any, transpose_x: bool, transpose_y: bool
+    ) -> None:
+        self._bridge = bridge
+        self._x_shape, self._y_shape = bridge.shape(x), bridge.shape(y)
+        self._transpose_x = bool(transpose_x) and len(self._x_shape) > 1
+        self._transpose_y = bool(transpose_y) and len(self._y_shape) > 1
+        x_matrix = self._x_shape if len(self._x_shape) > 1 else [1, *self._x_shape]
+        y_matrix = self._y_shape if len(self._y_shape) > 1 else [*self._y_shape, 1]
+        self._rows = x_matrix[-1] if self._transpose_x else x_matrix[-2]
+        self._columns = y_matrix[-2] if self._transpose_y else y_matrix[-1]
+        self._batch = _broadcast(x_matrix[:-2], y_matrix[:-2])
+        self._is_flat = math.prod(y_matrix[:-2]) == 1 and not self._transpose_x
+        if self._is_flat:
+            # One large product in place of many small ones that share y.
+            x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
+            y_matrix = y_matrix[-2:]
+        self._x, self._y = _reshaped(bridge, x, x_matrix), _reshaped(bridge, y, y_matrix)
+
+    def value(self) -> Any:
+        """The product, in the shape that Paddle gives it."""
+        product = opset15.matmul(self._x, self._y, self._transpose_x, self._transpose_y)
+        shape = [*self._batch]
+        if len(self._x_shape) > 1:
+            shape.append(self._rows)
+        if len(self._y_shape) > 1:
+            shape.append(self._columns)
+        return _reshaped(self._bridge, product, shape)
+
+    def x_gradient(self, out_grad: Any) -> Any:
+        """The gradient of x, for that of the product."""
+        gradient = self._gradient_matrices(out_grad)
+        if self._transpose_x:
+            found = opset15.matmul(self._y, gradient, self._transpose_y, True)
+        else:
+            found = opset15.matmul(gradient, self._y, False, not self._transpose_y)
+        return self._summed(found, self._x, self._x_shape)
+
+    def y_gradient(self, out_grad: Any) -> Any:
+        """The gradient of y, for that of the product."""
+        gradient = self._gradient_matrices(out_grad)
+        if self._transpose_y:
+            found = opset15.matmul(gradient, self._x, True, self._transpose_x)
+        else:
+            found = opset15.matmul(self._x, gradient, not self._transpose_x, False)
+        return self._summed(found, self._y, self._y_shape)
+
+    def _gradient_matrices(self, out_grad: Any) -> Any:
+        rows = [math.prod(self._batch) * self._rows] if self._is_flat else [*self._batch, self._rows]
+        return _reshaped(self._bridge, out_grad, [*rows, self._columns])
+
+    def _summed(self, gradient: Any, operand: Any, shape: list[int]) -> Any:
+        summed = _sum_to(self._bridge, gradient, self._bridge.shape(operand))
+        return _reshaped(self._bridge, summed, shape)
+
+
+def _product_of(bridge: NgraphBridge, op: Op, left: str, right: str) -> _Product:
+    x, y = bridge.get_input_node(op, left), bridge.get_input_node(op, right)
+    return _Product(bridge, x, y, False, False)
+
+
+def _set_gradients(
+    bridge: NgraphBridge, op: Op, product: _Product, names: tuple[str, str], scale: float = 1.0
+) -> None:
+    out_grad = bridge.get_input_node(op, "out_grad")
+    left, right = names
+    if op.has_output(f"{left}_grad"):
+        gradient = _scaled(bridge, product.x_gradient(out_grad), scale)
+        bridge.set_output_node(op, f"{left}_grad", gradient)
+    if op.has_output(f"{right}_grad"):
+        gradient = _scaled(bridge, product.y_gradient(out_grad), scale)
+        bridge.set_output_node(op, f"{right}_grad", gradient)
+
+
+def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    rank = max(len(left), len(right))
+    pairs = zip([1] * (rank - len(left)) + [*left], [1] * (rank - len(right)) + [*right])
+    return [b if a == 1 else a for a, b in pairs]
+
+
+def _reshaped(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+    found = bridge.shape(node)
+    if found == list(shape):
+        return node
+    if not shape:  # the engine crashes on a Reshape to no dimensions behind a MatMul
+        return opset15.squeeze(node, bridge.ints(range(len(found))))
+    return opset15.reshape(node, bridge.ints(shape), False)
+
+
+def _scaled(bridge: NgraphBridge, node: Any, factor: float) -> Any:
+    return node if factor == 1.0 else opset15.multiply(node, bridge.full(factor, "float32"))
+
+
+def _sum_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+    """``node`` summed over the dimensions that broadcasting from ``shape`` made."""
+    found = bridge.shape(node)
+    missing = len(found) - len(shape)
+    padded = [1] * missing + list(shape)
+    axes = [i for i, (size, kept) in enumerate(zip(found, padded)) if size != kept]
+    if axes:
+        node = opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
+    return _reshaped(bridge, node, shape)

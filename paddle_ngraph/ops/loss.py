@@ -1,0 +1,334 @@
+"""Softmax and the losses, with their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from openvino import Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import INTEGER, Limit, converter
+
+# Paddle's softmax lets no exponent fall below this.
+_LOWEST_EXPONENT = -64.0
+# Paddle's cross entropy takes this for infinity.
+_LARGE = 1e20
+
+
+# -- softmax -------------------------------------------------------------------------------------
+
+
+@converter("pd_op.softmax")
+@converter("pd_op.softmax_")
+def softmax(bridge: NgraphBridge, op: Op) -> None:
+    """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
+
+    A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
+    replaces the NaN by -64.
+    """
+    terms = _Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
+    bridge.set_output_node(op, "out", terms.probabilities())
+
+
+@converter("pd_op.softmax_grad")
+def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (Paddle ``softmax_grad``)."""
+    out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
+    total = _sum_along(bridge, opset15.multiply(out, out_grad), op.attr("axis"))
+    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
+    bridge.set_output_node(op, "x_grad", gradient)
+
+
+@converter("pd_op.log_softmax")
+def log_softmax(bridge: NgraphBridge, op: Op) -> None:
+    """``out = s - log(sum(exp(s)))`` with the ``s`` of :func:`softmax` (Paddle ``log_softmax``)."""
+    terms = _Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
+    bridge.set_output_node(op, "out", terms.logarithms())
+
+
+@converter("pd_op.log_softmax_grad")
+def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad - exp(out) * sum(out_grad)`` along axis (Paddle ``log_softmax_grad``)."""
+    out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
+    total = _sum_along(bridge, out_grad, op.attr("axis"))
+    # The engine's exp(NaN) is infinity; the difference to ``out`` itself keeps the NaN.
+    kept = opset15.multiply(out, _number(0.0))
+    gradient = opset15.subtract(out_grad, opset15.multiply(opset15.exp(out), total))
+    bridge.set_output_node(op, "x_grad", opset15.add(gradient, kept))
+
+
+class _Softmax:
+    """The terms of a softmax along one axis.
+
+    The sum of the exponentials is between 1 and the length of the axis, unless the row holds a NaN
+    or +inf, or nothing but -inf; such rows become NaN.
+    """
+
+    def __init__(self, bridge: NgraphBridge, x: Any, axis: int) -> None:
+        self._shape = bridge.shape(x)
+        if not self._shape:
+            x, axis = opset15.unsqueeze(x, bridge.ints([0])), 0
+        self._bridge = bridge
+        largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
+        # In this order a NaN comes out as a NaN.
+        self.shifted = opset15.maximum(_number(_LOWEST_EXPONENT), opset15.subtract(x, largest))
+        self.powers = opset15.exp(self.shifted)
+        self.total = opset15.reduce_sum(self.powers, bridge.ints([axis]), keep_dims=True)
+        length = bridge.shape(x)[axis]
+        inside = opset15.multiply(
+            opset15.subtract(self.total, _number(0.5)),
+            opset15.subtract(_number(2.0 * length), self.total),
+        )
+        self._is_sound = opset15.greater(inside, _number(0.0))
+
+    def probabilities(self) -> Any:
+        """The softmax."""
+        inverse = opset15.divide(_number(1.0), self.total)
+        return self._result(opset15.multiply(self.powers, self._checked(inverse)))
+
+    def logarithms(self) -> Any:
+        """The logarithm of the softmax."""
+        return self._result(opset15.subtract(self.shifted, self._checked(opset15.log(self.total))))
+
+    def _checked(self, row: Any) -> Any:
+        return opset15.select(self._is_sound, row, _number(math.nan))
+
+    def _result(self, node: Any) -> Any:
+        return node if self._shape else opset15.squeeze(node, self._bridge.ints([0]))
+
+
+# -- cross entropy -------------------------------------------------------------------------------
+
+
+_SOFT_OR_HARD = Limit(
+    "its labels are whole numbers where probabilities belong, or the other way round",
+    lambda op: op.attr("soft_label") != (op.input("label").dtype in INTEGER),
+)
+
+
+@converter("pd_op.cross_entropy_with_softmax", index=("label",), limits=[_SOFT_OR_HARD])
+def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
+    """``softmax`` of the input along axis and the loss of it (Paddle ``cross_entropy_with_softmax``).
+
+    ``loss = -log(softmax[label])``, 0 where the label is ``ignore_index``; for soft labels
+    ``loss = -sum(label * log(softmax))``. Without ``use_softmax`` the input is the softmax, and
+    logarithms of 0 and infinity count as -1e20 and 1e20. The loss has 1 along axis.
+    """
+    x, axis = bridge.get_input_node(op, "input"), _axis(op, "input")
+    if op.attr("use_softmax"):
+        terms = _Softmax(bridge, x, axis)
+        probabilities = terms.probabilities()
+    else:
+        terms, probabilities = None, x
+    if op.attr("soft_label"):
+        logarithms = terms.logarithms() if terms else _tolerable_log(x)
+        label = bridge.get_input_node(op, "label")
+        total = _sum_along(bridge, opset15.multiply(label, logarithms), axis)
+        loss = opset15.negative(total)
+    else:
+        classes = bridge.shape(x)[axis]
+        bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
+        loss = _hard_loss(bridge, op, probabilities, axis)
+    bridge.set_output_node(op, "softmax", probabilities)
+    bridge.set_output_node(op, "loss", loss)
+
+
+def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> Any:
+    label = _label(bridge, op, bridge.shape(probabilities), axis, Type.i32)
+    highest = bridge.full(bridge.shape(probabilities)[axis] - 1, "int32")
+    # An ignored label is no position.
+    position = opset15.minimum(opset15.maximum(label, bridge.full(0, "int32")), highest)
+    chosen = opset15.gather_elements(probabilities, position, axis)
+    logarithm = opset15.log(chosen) if op.attr("use_softmax") else _tolerable_log(chosen)
+    ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
+    return opset15.select(ignored, _number(0.0), opset15.negative(logarithm))
+
+
+@converter("pd_op.cross_entropy_with_softmax_grad", index=("label",), limits=[_SOFT_OR_HARD])
+def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`cross_entropy_with_softmax` (Paddle ``cross_entropy_with_softmax_grad``).
+
+    ``input_grad = (softmax - hit) * loss_grad``; ``hit`` is the soft label, or 1 at the label and 0
+    elsewhere. Without ``use_softmax``: ``-hit / softmax * loss_grad``. 0 where the label is
+    ``ignore_index``.
+    """
+    softmax, axis = bridge.get_input_node(op, "softmax"), _axis(op, "softmax")
+    loss_grad = bridge.get_input_node(op, "loss_grad")
+    if op.attr("soft_label"):
+        gradient = _soft_gradient(softmax, bridge.get_input_node(op, "label"), loss_grad, op)
+    else:
+        gradient = _hard_gradient(bridge, op, softmax, loss_grad, axis)
+    bridge.set_output_node(op, "input_grad", gradient)
+
+
+def _soft_gradient(softmax: Any, label: Any, loss_grad: Any, op: Op) -> Any:
+    if op.attr("use_softmax"):
+        return opset15.multiply(loss_grad, opset15.subtract(softmax, label))
+    return opset15.multiply(loss_grad, opset15.divide(opset15.negative(label), softmax))
+
+
+def _hard_gradient(bridge: NgraphBridge, op: Op, softmax: Any, loss_grad: Any, axis: int) -> Any:
+    shape = bridge.shape(softmax)
+    # float32 holds every class number that memory has room for.
+    label = _label(bridge, op, shape, axis, Type.f32)
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    classes = opset15.constant(np.arange(shape[axis], dtype=np.float32).reshape(along))
+    hit = opset15.equal(classes, label)
+    if op.attr("use_softmax"):
+        difference = opset15.subtract(softmax, opset15.convert(hit, Type.f32))
+        gradient = opset15.multiply(difference, loss_grad)
+    else:
+        inverse = opset15.divide(_number(-1.0), softmax)
+        gradient = opset15.select(hit, opset15.multiply(inverse, loss_grad), _number(0.0))
+    ignored = opset15.equal(label, _number(op.attr("ignore_index")))
+    return opset15.select(ignored, _number(0.0), gradient)
+
+
+def _axis(op: Op, name: str) -> int:
+    rank = len(op.input(name).shape)
+    axis: int = op.attr("axis")
+    return axis % rank
+
+
+def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
+    """The labels, with 1 along ``axis`` whether Paddle has that dimension or leaves it out."""
+    wanted = [*shape[:axis], 1, *shape[axis + 1 :]]
+    label = opset15.convert(bridge.get_input_node(op, "label"), kind)
+    if bridge.shape(label) == wanted:
+        return label
+    return opset15.reshape(label, bridge.ints(wanted), False)
+
+
+def _tolerable_log(x: Any) -> Any:
+    logarithm = opset15.log(x)
+    for infinity, bound in ((math.inf, _LARGE), (-math.inf, -_LARGE)):
+        is_infinite = opset15.equal(logarithm, _number(infinity))
+        logarithm = opset15.select(is_infinite, _number(bound), logarithm)
+    return logarithm
+
+
+# -- other losses --------------------------------------------------------------------------------
+
+
+_PLAIN_LOGITS = [
+    Limit("it is divided by the number of labels", lambda op: not op.attr("normalize")),
+    Limit("its positive labels are weighted", lambda op: not op.has_input("pos_weight")),
+]
+
+
+@converter("pd_op.sigmoid_cross_entropy_with_logits", limits=_PLAIN_LOGITS)
+@converter("pd_op.sigmoid_cross_entropy_with_logits_", limits=_PLAIN_LOGITS)
+def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
+    """``out = max(x, 0) - x * label + log(1 + exp(-|x|))``, 0 where the label is ``ignore_index``.
+
+    (Paddle ``sigmoid_cross_entropy_with_logits``.)
+    """
+    x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
+    rest = opset15.softplus(opset15.negative(opset15.abs(x)))
+    loss = opset15.subtract(opset15.relu(x), opset15.multiply(x, label))
+    loss = opset15.add(loss, rest)
+    bridge.set_output_node(op, "out", _unless_ignored(op, label, loss))
+
+
+@converter("pd_op.sigmoid_cross_entropy_with_logits_grad", limits=_PLAIN_LOGITS)
+def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * (sigmoid(x) - label)``, 0 where the label is ``ignore_index``.
+
+    At ``x == 0`` Paddle takes -0.5 for the sigmoid (``sigmoid_cross_entropy_with_logits_grad``).
+    """
+    x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
+    sigmoid = opset15.sigmoid(x)
+    sigmoid = opset15.select(opset15.equal(x, _number(0.0)), _number(-0.5), sigmoid)
+    gradient = opset15.multiply(
+        bridge.get_input_node(op, "out_grad"), opset15.subtract(sigmoid, label)
+    )
+    bridge.set_output_node(op, "x_grad", _unless_ignored(op, label, gradient))
+
+
+def _unless_ignored(op: Op, label: Any, node: Any) -> Any:
+    # Paddle compares the label without its fraction.
+    index = op.attr("ignore_index")
+    low, high = index - (index <= 0), index + (index >= 0)
+    above = opset15.greater_equal(label, _number(low))
+    if index <= 0:
+        above = opset15.greater(label, _number(low))
+    below = opset15.less(label, _number(high))
+    if index < 0:
+        below = opset15.less_equal(label, _number(high))
+    return opset15.select(opset15.logical_and(above, below), _number(0.0), node)
+
+
+@converter("pd_op.bce_loss_grad")
+def bce_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``input_grad = out_grad * (input - label) / max((1 - input) * input, 1e-12)``.
+
+    (Paddle ``bce_loss_grad``. ``bce_loss`` itself stays native: it refuses inputs that are no
+    probabilities.)
+    """
+    x = bridge.get_input_node(op, "input")
+    spread = opset15.multiply(opset15.subtract(_number(1.0), x), x)
+    difference = opset15.subtract(x, bridge.get_input_node(op, "label"))
+    ratio = opset15.divide(difference, opset15.maximum(spread, _number(1e-12)))
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), ratio)
+    bridge.set_output_node(op, "input_grad", gradient)
+
+
+@converter("pd_op.huber_loss")
+def huber_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``residual = label - input``; ``out = residual^2 / 2`` up to ``delta``, linear beyond.
+
+    (Paddle ``huber_loss``.)
+    """
+    residual = opset15.subtract(
+        bridge.get_input_node(op, "label"), bridge.get_input_node(op, "input")
+    )
+    delta = float(np.float32(op.attr("delta")))
+    size = opset15.abs(residual)
+    square = opset15.multiply(opset15.multiply(_number(0.5), residual), residual)
+    linear = opset15.multiply(_number(delta), opset15.subtract(size, _number(0.5 * delta)))
+    near = opset15.less_equal(size, _number(delta))
+    bridge.set_output_node(op, "residual", residual)
+    bridge.set_output_node(op, "out", opset15.select(near, square, linear))
+
+
+@converter("pd_op.huber_loss_grad")
+def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``label_grad = out_grad * residual``, the residual limited to ``[-delta, delta]``.
+
+    ``input_grad = -label_grad`` (Paddle ``huber_loss_grad``).
+    """
+    residual = bridge.get_input_node(op, "residual")
+    delta = op.attr("delta")
+    side = opset15.select(
+        opset15.greater(residual, _number(0.0)), _number(delta), _number(-delta)
+    )
+    near = opset15.less_equal(opset15.abs(residual), _number(delta))
+    slope = opset15.select(near, residual, side)
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)
+    if op.has_output("label_grad"):
+        bridge.set_output_node(op, "label_grad", gradient)
+    if op.has_output("input_grad"):
+        bridge.set_output_node(op, "input_grad", opset15.negative(gradient))
+
+
+@converter("pd_op.squared_l2_norm")
+def squared_l2_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = [sum(x * x)]`` (Paddle ``squared_l2_norm``)."""
+    x = bridge.get_input_node(op, "x")
+    flat = opset15.reshape(x, bridge.ints([-1]), False)
+    total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]), keep_dims=True)
+    bridge.set_output_node(op, "out", total)
+
+
+def _number(value: float) -> Any:
+    return opset15.constant(np.float32(value))
+
+
+def _sum_along(bridge: NgraphBridge, node: Any, axis: int) -> Any:
+    if not bridge.shape(node):
+        return node
+    return opset15.reduce_sum(node, bridge.ints([axis]), keep_dims=True)

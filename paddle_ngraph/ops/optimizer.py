@@ -1,0 +1,226 @@
+"""Optimizers: one step of each on a parameter and its state, as Paddle's CPU kernels do it.
+
+The operators overwrite the parameter and its accumulators; the outputs carry the new values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from openvino import opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import Limit, converter
+
+_SINGLE_PRECISION = Limit(
+    "its multi-precision form keeps a second copy of the parameter",
+    lambda op: not op.attr("multi_precision") and not op.has_input("master_param"),
+)
+_ALWAYS_UPDATES = Limit(
+    "it may be told to skip an update", lambda op: not op.has_input("skip_update")
+)
+_OWN_BETA_POWERS = Limit(
+    "its powers of beta are shared by all parameters",
+    lambda op: not op.attr("use_global_beta_pow"),
+)
+
+
+@converter("pd_op.sgd_", limits=[_SINGLE_PRECISION])
+def sgd(bridge: NgraphBridge, op: Op) -> None:
+    """``param_out = param - learning_rate * grad`` (Paddle ``sgd``)."""
+    step = opset15.multiply(_learning_rate(bridge, op), bridge.get_input_node(op, "grad"))
+    bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
+
+
+@converter("pd_op.momentum_", limits=[_SINGLE_PRECISION])
+def momentum(bridge: NgraphBridge, op: Op) -> None:
+    """``velocity_out = mu * velocity + g``, ``param_out = param - lr * velocity_out``.
+
+    With Nesterov: ``param_out = param - (g + mu * velocity_out) * lr``. ``g`` is the gradient, plus
+    ``regularization_coeff * param`` under L2 decay; as on Paddle's CPU, ``rescale_grad`` has no
+    effect (Paddle ``momentum``).
+    """
+    param, grad = bridge.get_input_node(op, "param"), bridge.get_input_node(op, "grad")
+    rate, mu = _learning_rate(bridge, op), _number(op.attr("mu"))
+    if op.attr("regularization_method") == "l2_decay":
+        decay = opset15.multiply(param, _number(op.attr("regularization_coeff")))
+        grad = opset15.add(decay, grad)
+    velocity = opset15.multiply(bridge.get_input_node(op, "velocity"), mu)
+    velocity = opset15.add(velocity, grad)
+    if op.attr("use_nesterov"):
+        ahead = opset15.add(grad, opset15.multiply(velocity, mu))
+        step = opset15.multiply(ahead, rate)
+    else:
+        step = opset15.multiply(rate, velocity)
+    bridge.set_output_node(op, "velocity_out", velocity)
+    bridge.set_output_node(op, "param_out", _minus(param, step))
+
+
+def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
+    """The step of Adam on the parameter ``decayed(param)``."""
+    grad = bridge.get_input_node(op, "grad")
+    beta1, beta2, epsilon = (
+        np.float32(bridge.constant(op, name).item()) for name in ("beta1", "beta2", "epsilon")
+    )
+    power1 = bridge.get_input_node(op, "beta1_pow")
+    power2 = bridge.get_input_node(op, "beta2_pow")
+    one = _number(1.0)
+    root = opset15.sqrt(opset15.subtract(one, _scalar(bridge, power2)))
+    correction = opset15.divide(root, opset15.subtract(one, _scalar(bridge, power1)))
+    rate = opset15.multiply(_learning_rate(bridge, op), correction)
+
+    moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
+    old = opset15.multiply(_number(beta2), bridge.get_input_node(op, "moment2"))
+    new = opset15.multiply(opset15.multiply(_number(np.float32(1) - beta2), grad), grad)
+    moment2 = opset15.add(old, new)
+    largest = moment2
+    if op.attr("amsgrad"):
+        largest = opset15.maximum(moment2, bridge.get_input_node(op, "moment2_max"))
+        bridge.set_output_node(op, "moment2_max_out", largest)
+    scale = opset15.add(opset15.sqrt(largest), opset15.multiply(_number(epsilon), root))
+    step = opset15.multiply(rate, opset15.divide(moment1, scale))
+
+    bridge.set_output_node(op, "moment1_out", moment1)
+    bridge.set_output_node(op, "moment2_out", moment2)
+    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(_number(beta1), power1))
+    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(_number(beta2), power2))
+    param = decayed(bridge.get_input_node(op, "param"))
+    bridge.set_output_node(op, "param_out", _minus(param, step))
+
+
+_ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
+
+
+@converter("pd_op.adam_", constant=("beta1", "beta2", "epsilon"), limits=_ADAM_LIMITS)
+def adam(bridge: NgraphBridge, op: Op) -> None:
+    """One step of Adam (Paddle ``adam``).
+
+    ``m1 = beta1 * m1 + (1 - beta1) * g``, ``m2 = beta2 * m2 + (1 - beta2) * g * g``,
+    ``param_out = param - lr * s / (1 - beta1_pow) * (m1 / (sqrt(m2) + epsilon * s))`` with
+    ``s = sqrt(1 - beta2_pow)``. AMSGrad puts the largest ``m2`` so far in its place there.
+    """
+    _adam(bridge, op, lambda param: param)
+
+
+@converter("pd_op.adamw_", constant=("beta1", "beta2", "epsilon"), limits=_ADAM_LIMITS)
+def adamw(bridge: NgraphBridge, op: Op) -> None:
+    """:func:`adam` on ``param - lr * lr_ratio * coeff * param`` (Paddle ``adamw``)."""
+
+    def decayed(param: Any) -> Any:
+        if not op.attr("with_decay"):
+            return param
+        rate = opset15.multiply(_learning_rate(bridge, op), _number(op.attr("lr_ratio")))
+        share = opset15.multiply(rate, _number(op.attr("coeff")))
+        return _minus(param, opset15.multiply(share, param))
+
+    _adam(bridge, op, decayed)
+
+
+@converter("pd_op.adamax_", limits=[_SINGLE_PRECISION])
+def adamax(bridge: NgraphBridge, op: Op) -> None:
+    """``m = beta1 * m + (1 - beta1) * g``, ``u = max(|g|, beta2 * u + epsilon)``.
+
+    ``param_out = param - lr / (1 - beta1_pow) * (m / u)`` (Paddle ``adamax``).
+    """
+    grad = bridge.get_input_node(op, "grad")
+    power = _scalar(bridge, bridge.get_input_node(op, "beta1_pow"))
+    rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(_number(1.0), power))
+    moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
+    norm = opset15.multiply(_number(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
+    norm = opset15.add(norm, _number(op.attr("epsilon")))
+    norm = opset15.maximum(opset15.abs(grad), norm)
+    step = opset15.multiply(rate, opset15.divide(moment, norm))
+    bridge.set_output_node(op, "moment_out", moment)
+    bridge.set_output_node(op, "inf_norm_out", norm)
+    bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
+
+
+@converter("pd_op.adagrad_", limits=[_SINGLE_PRECISION])
+def adagrad(bridge: NgraphBridge, op: Op) -> None:
+    """``m = m + g * g``, ``param_out = param - lr * g / (sqrt(m) + epsilon)`` (Paddle ``adagrad``)."""
+    grad = bridge.get_input_node(op, "grad")
+    moment = opset15.add(bridge.get_input_node(op, "moment"), opset15.multiply(grad, grad))
+    scale = opset15.add(opset15.sqrt(moment), _number(op.attr("epsilon")))
+    step = opset15.divide(opset15.multiply(_learning_rate(bridge, op), grad), scale)
+    bridge.set_output_node(op, "moment_out", moment)
+    bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
+
+
+@converter("pd_op.adadelta_", limits=[_SINGLE_PRECISION])
+def adadelta(bridge: NgraphBridge, op: Op) -> None:
+    """``a = rho * a + (1 - rho) * g^2``, ``d = sqrt(b + epsilon) / sqrt(a + epsilon) * g``.
+
+    ``param_out = param - lr * d``, ``b = rho * b + (1 - rho) * d^2`` (Paddle ``adadelta``).
+    """
+    grad = bridge.get_input_node(op, "grad")
+    rho, epsilon = op.attr("rho"), _number(op.attr("epsilon"))
+    squares = bridge.get_input_node(op, "avg_squared_grad")
+    updates = bridge.get_input_node(op, "avg_squared_update")
+    squares = _mixed(squares, rho, opset15.multiply(grad, grad))
+    ratio = opset15.divide(
+        opset15.sqrt(opset15.add(updates, epsilon)), opset15.sqrt(opset15.add(squares, epsilon))
+    )
+    update = opset15.multiply(ratio, grad)
+    step = opset15.multiply(_learning_rate(bridge, op), update)
+    updates = _mixed(updates, rho, opset15.multiply(update, update))
+    # Paddle gives the outputs these names.
+    bridge.set_output_node(op, "moment_out", squares)
+    bridge.set_output_node(op, "inf_norm_out", updates)
+    bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
+
+
+@converter("pd_op.rmsprop_", limits=[_SINGLE_PRECISION])
+def rmsprop(bridge: NgraphBridge, op: Op) -> None:
+    """``s = decay * s + (1 - decay) * g * g``, ``m = momentum * m + lr * g / sqrt(s + epsilon)``.
+
+    ``param_out = param - m``. Centered, ``s - a^2`` takes the place of ``s`` in ``m``, where
+    ``a = decay * a + (1 - decay) * g`` is the mean gradient (Paddle ``rmsprop``).
+    """
+    grad = bridge.get_input_node(op, "grad")
+    decay = np.float32(op.attr("decay"))
+    old = opset15.multiply(_number(decay), bridge.get_input_node(op, "mean_square"))
+    new = opset15.multiply(opset15.multiply(_number(np.float32(1) - decay), grad), grad)
+    square = opset15.add(old, new)
+    variance = square
+    if op.has_input("mean_grad"):
+        mean = bridge.get_input_node(op, "mean_grad")
+        if op.attr("centered"):
+            mean = _mixed(mean, decay, grad)
+            variance = opset15.subtract(square, opset15.multiply(mean, mean))
+        bridge.set_output_node(op, "mean_grad_out", mean)
+    scale = opset15.sqrt(opset15.add(variance, _number(op.attr("epsilon"))))
+    step = opset15.divide(opset15.multiply(_learning_rate(bridge, op), grad), scale)
+    moment = opset15.multiply(_number(op.attr("momentum")), bridge.get_input_node(op, "moment"))
+    moment = opset15.add(moment, step)
+    bridge.set_output_node(op, "mean_square_out", square)
+    bridge.set_output_node(op, "moment_out", moment)
+    bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), moment))
+
+
+def _number(value: float | np.floating[Any]) -> Any:
+    return opset15.constant(np.float32(value))
+
+
+def _minus(param: Any, step: Any) -> Any:
+    return opset15.subtract(param, step)
+
+
+def _mixed(average: Any, keep: float | np.floating[Any], new: Any) -> Any:
+    """``keep * average + (1 - keep) * new``."""
+    kept = np.float32(keep)
+    return opset15.add(
+        opset15.multiply(_number(kept), average),
+        opset15.multiply(_number(np.float32(1) - kept), new),
+    )
+
+
+def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
+    return _scalar(bridge, bridge.get_input_node(op, "learning_rate"))
+
+
+def _scalar(bridge: NgraphBridge, node: Any) -> Any:
+    """A tensor of one element without dimensions."""
+    return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

@@ -1,0 +1,219 @@
+"""Reductions over axes: forward and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.registry import BOOL, Limit, converter
+
+Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
+
+_SAME_DTYPE = Limit(
+    "its output has another dtype than its input",
+    lambda op: op.output("out").dtype == op.input("x").dtype,
+)
+
+
+def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
+    """The axes that ``op`` reduces, counted from 0 and in order; all of them if it names none."""
+    if op.attr("reduce_all", False):
+        return list(range(rank))
+    if op.has_input("axis"):
+        axes: Sequence[int] = np.atleast_1d(bridge.constant(op, "axis")).tolist()
+    else:
+        named = op.attr("axis", [])
+        axes = named if isinstance(named, list) else [named]
+    return sorted({int(axis) % max(rank, 1) for axis in axes if rank}) or list(range(rank))
+
+
+def _keep(op: Op) -> bool:
+    return bool(op.attr("keepdim", op.attr("keepdims", False)))
+
+
+def _register(name: str, reduce: Reduce, by_attribute: bool = False, **options: Any) -> None:
+    """Registers a forward reduction; its axes are input ``axis`` or, else, attribute ``axis``."""
+
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x = bridge.get_input_node(op, "x")
+        axes = reduced_axes(bridge, op, len(bridge.shape(x)))
+        bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keep(op)) if axes else x)
+
+    converter(f"pd_op.{name}", constant=() if by_attribute else ("axis",), **options)(convert)
+
+
+def spread(bridge: NgraphBridge, op: Op, name: str) -> Node:
+    """Input ``name``, of the shape of the reduced output, with its reduced axes back as 1."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    for axis in reduced_axes(bridge, op, len(shape)):
+        shape[axis] = 1
+    node = bridge.get_input_node(op, name)
+    if bridge.shape(node) == shape:
+        return node
+    return opset15.reshape(node, bridge.ints(shape), False)
+
+
+def _full_size(bridge: NgraphBridge, op: Op, node: Any) -> Any:
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    return node if bridge.shape(node) == shape else opset15.broadcast(node, bridge.ints(shape))
+
+
+# -- sum and mean --------------------------------------------------------------------------------
+
+
+def _sum(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    return opset15.reduce_sum(x, bridge.ints(axes), keep)
+
+
+def _mean(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    return opset15.reduce_mean(x, bridge.ints(axes), keep)
+
+
+_register("sum", _sum, limits=[_SAME_DTYPE])
+_register("mean", _mean)
+_register("mean_all", _mean, by_attribute=True)
+
+
+@converter("pd_op.sum_grad", constant=("axis",), unread=("x",))
+def sum_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` broadcast to the shape of ``x`` (Paddle ``sum_grad``)."""
+    bridge.set_output_node(op, "x_grad", _full_size(bridge, op, spread(bridge, op, "out_grad")))
+
+
+@converter("pd_op.mean_grad", constant=("axis",), unread=("x",))
+@converter("pd_op.mean_all_grad", unread=("x",))
+def mean_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad / n`` broadcast to the shape of ``x``; ``n`` elements make one mean."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    count = np.prod([shape[axis] for axis in reduced_axes(bridge, op, len(shape))], dtype=np.int64)
+    share = opset15.divide(spread(bridge, op, "out_grad"), bridge.full(float(count), "float32"))
+    bridge.set_output_node(op, "x_grad", _full_size(bridge, op, share))
+
+
+# -- max and min ---------------------------------------------------------------------------------
+
+
+def _extreme(mode: str) -> Reduce:
+    def reduce(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Any:
+        # The engine's ReduceMax starts at the smallest finite number, so its maximum of nothing
+        # but minus infinities is finite. TopK is as fast and exact. Both lose NaN; the sum of the
+        # absolute values does not.
+        out = x
+        for axis in axes:
+            out = opset15.topk(out, bridge.full(1, "int64"), axis, mode, "none").output(0)
+        if not keep:
+            shape = [dim for i, dim in enumerate(bridge.shape(x)) if i not in axes]
+            out = opset15.reshape(out, bridge.ints(shape), False)
+        return keep_nan(opset15.reduce_l1(x, bridge.ints(axes), keep), out)
+
+    return reduce
+
+
+def _register_extreme(name: str, mode: str) -> None:
+    def shared_equally(bridge: NgraphBridge, op: Op) -> None:
+        hits = _hits(bridge, op)
+        axes = reduced_axes(bridge, op, len(bridge.shape(hits)))
+        count = opset15.reduce_sum(hits, bridge.ints(axes), True) if axes else hits
+        grad = opset15.multiply(spread(bridge, op, "out_grad"), hits)
+        bridge.set_output_node(op, "x_grad", opset15.divide(grad, count))
+
+    def to_all(bridge: NgraphBridge, op: Op) -> None:
+        grad = opset15.multiply(spread(bridge, op, "out_grad"), _hits(bridge, op))
+        bridge.set_output_node(op, "x_grad", grad)
+
+    _register(name, _extreme(mode))
+    _register(f"a{name}", _extreme(mode), by_attribute=True)
+    # Several elements may tie: each gets the whole gradient of max, a share of that of amax.
+    converter(f"pd_op.{name}_grad", constant=("axis",))(to_all)
+    converter(f"pd_op.a{name}_grad")(shared_equally)
+
+
+def _hits(bridge: NgraphBridge, op: Op) -> Node:
+    """1 where ``x`` is the element that became ``out``, else 0."""
+    hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
+    return opset15.select(hit, bridge.full(1.0, "float32"), bridge.full(0.0, "float32"))
+
+
+_register_extreme("max", "max")
+_register_extreme("min", "min")
+
+
+def _register_position(name: str, mode: str) -> None:
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x = bridge.get_input_node(op, "x")
+        shape = bridge.shape(x)
+        keep = _keep(op)
+        if op.attr("flatten", False) or not shape:
+            kept = [1] * len(shape) if keep else []
+            x, axis = opset15.reshape(x, bridge.ints([-1]), False), 0
+        else:
+            axis = int(bridge.constant(op, "axis").item()) % len(shape)
+            kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
+        found = opset15.topk(
+            x, bridge.full(1, "int64"), axis, mode, "none", index_element_type=Type.i32
+        ).output(1)
+        found = opset15.reshape(found, bridge.ints(kept), False)
+        kind = element_type(op.output("out").dtype)
+        bridge.set_output_node(op, "out", opset15.convert(found, kind))
+
+    converter(f"pd_op.{name}", constant=("axis",), small_integers=True)(convert)
+
+
+_register_position("argmax", "max")
+_register_position("argmin", "min")
+
+
+# -- prod, logsumexp, all, any -------------------------------------------------------------------
+
+
+def _prod(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    return opset15.reduce_prod(x, bridge.ints(axes), keep)
+
+
+def _all(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    return opset15.reduce_logical_and(x, bridge.ints(axes), keep)
+
+
+def _any(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    return opset15.reduce_logical_or(x, bridge.ints(axes), keep)
+
+
+def _logsumexp(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+    top = opset15.reduce_max(x, bridge.ints(axes), True)
+    shifted = opset15.subtract(x, top)
+    total = opset15.reduce_sum(keep_nan(x, opset15.exp(shifted)), bridge.ints(axes), True)
+    out = opset15.add(opset15.log(total), top)
+    if keep:
+        return out
+    shape = [dim for i, dim in enumerate(bridge.shape(x)) if i not in axes]
+    return opset15.reshape(out, bridge.ints(shape), False)
+
+
+_register("prod", _prod)
+_register("all", _all, by_attribute=True, dtypes=BOOL)
+_register("any", _any, by_attribute=True, dtypes=BOOL)
+_register("logsumexp", _logsumexp, by_attribute=True)
+
+
+@converter("pd_op.prod_grad", constant=("axis",))
+def prod_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * out / x`` (Paddle ``prod_grad``)."""
+    product = opset15.multiply(spread(bridge, op, "out_grad"), spread(bridge, op, "out"))
+    x = bridge.get_input_node(op, "x")
+    inverse = opset15.divide(bridge.full(1.0, "float32"), x)
+    bridge.set_output_node(op, "x_grad", opset15.multiply(product, inverse))
+
+
+@converter("pd_op.logsumexp_grad")
+def logsumexp_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * exp(x - out)`` (Paddle ``logsumexp_grad``)."""
+    distance = opset15.subtract(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
+    share = keep_nan(distance, opset15.exp(distance))
+    grad = spread(bridge, op, "out_grad")
+    bridge.set_output_node(op, "x_grad", opset15.multiply(grad, share))

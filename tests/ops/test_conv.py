@@ -1,0 +1,211 @@
+"""Convolutions and their gradients against native Paddle."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+F = paddle.nn.functional
+CONV = ("conv2d", "conv2d_grad")
+DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
+TRANSPOSED = ("conv2d_transpose", "conv2d_transpose_grad")
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def check_conv(data, filter_, converted=CONV, **options):
+    harness = {k: options.pop(k) for k in ("dynamic", "runs") if k in options}
+    return check(
+        lambda x, w: F.conv2d(x, w, **options),
+        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        converted,
+        rtol=1e-4,
+        atol=1e-4,
+        **harness,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "filter_"),
+    [
+        ((2, 3, 9, 8), (4, 3, 3, 3)),
+        ((1, 1, 1, 1), (1, 1, 1, 1)),
+        ((4, 1, 28, 28), (6, 1, 5, 5)),
+        ((4, 6, 14, 14), (16, 6, 5, 5)),
+        ((3, 5, 7, 6), (8, 5, 1, 1)),
+        ((2, 1, 10, 16), (7, 1, 3, 16)),
+        ((2, 3, 10, 16), (7, 3, 3, 16)),
+        ((2, 3, 5, 16), (7, 3, 5, 3)),
+        ((2, 8, 1, 20), (6, 8, 1, 3)),
+        ((2, 8, 20, 1), (6, 8, 4, 1)),
+        ((2, 16, 5, 5), (10, 16, 5, 5)),
+    ],
+)
+def test_shapes(data, filter_):
+    check_conv(data, filter_)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, [2, 1]])
+@pytest.mark.parametrize("padding", [0, 1, [2, 1], [1, 0, 2, 1], "SAME", "VALID"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_attributes(stride, padding, dilation):
+    check_conv((2, 3, 11, 10), (4, 3, 3, 2), stride=stride, padding=padding, dilation=dilation)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [0, [1, 0], [2, 1, 0, 0]])
+def test_filter_as_wide_as_the_data(stride, padding):
+    check_conv((3, 2, 9, 6), (4, 2, 3, 6), stride=stride, padding=padding)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 3])
+def test_filter_as_high_as_the_padded_data(padding):
+    check_conv((2, 2, 4, 6), (3, 2, 4 + 2 * padding, 3), padding=[padding, 0])
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_stride_beyond_the_filter(stride):
+    check_conv((2, 3, 11, 12), (4, 3, 1, 1), stride=stride)
+    check_conv((2, 3, 12, 13), (4, 3, 2, 2), stride=stride, padding=1)
+
+
+def test_padding_beyond_the_filter():
+    check_conv((2, 3, 6, 5), (4, 3, 2, 2), padding=3)
+
+
+@pytest.mark.parametrize(
+    ("channels", "filter_", "groups"),
+    [(6, (4, 3, 3, 3), 2), (6, (9, 2, 3, 3), 3), (8, (8, 2, 1, 1), 4), (4, (8, 2, 6, 1), 2)],
+)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_groups(channels, filter_, groups, stride):
+    check_conv((2, channels, 7, 8), filter_, stride=stride, padding=1, groups=groups)
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [0, [2, 1], "SAME"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_depthwise(multiplier, stride, padding, dilation):
+    check_conv(
+        (2, 5, 9, 8),
+        (5 * multiplier, 1, 3, 2),
+        DEPTHWISE,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=5,
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("padding", [1, "SAME", [0, 1, 2, 0]])
+def test_channels_last(groups, padding):
+    check_conv(
+        (2, 7, 8, 6),
+        (4, 6 // groups, 3, 3),
+        stride=2,
+        padding=padding,
+        groups=groups,
+        data_format="NHWC",
+    )
+
+
+def test_conv1d():
+    check(
+        lambda x, w: F.conv1d(x, w, stride=2, padding=1),
+        {"x": normal(2, 3, 11), "w": normal(4, 3, 3, seed=1)},
+        CONV,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_open_batch_and_size():
+    check_conv((3, 2, 9, 8), (4, 2, 3, 3), padding=1, dynamic={"x": [-1, 2, -1, 8]})
+
+
+@pytest.mark.parametrize("wanted", ["x", "w"])
+def test_one_gradient_only(wanted):
+    def build(x, w):
+        out = F.conv2d(x, w, padding=1)
+        return paddle.static.gradients([out], [{"x": x, "w": w}[wanted]])[0]
+
+    check(
+        build,
+        {"x": normal(2, 3, 6, 7), "w": normal(4, 3, 3, 3, seed=1)},
+        ["conv2d_grad"],
+        gradients=False,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_nan_and_infinity_reach_what_they_touch():
+    data = normal(2, 2, 8, 8)
+    data[0, 0, 3, 4], data[1, 1, 2, 2] = np.nan, np.inf
+    check(
+        lambda x, w: F.conv2d(x, w),
+        {"x": data, "w": normal(3, 2, 3, 3, seed=1)},
+        ["conv2d"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("stride", [1, 2, [3, 2]])
+@pytest.mark.parametrize("padding", [0, 1, [0, 1, 1, 0], "SAME", "VALID"])
+def test_transposed(groups, stride, padding):
+    converted = TRANSPOSED
+    check(
+        lambda x, w: F.conv2d_transpose(x, w, stride=stride, padding=padding, groups=groups),
+        {"x": normal(2, 4, 5, 6), "w": normal(4, 3, 3, 4, seed=1)},
+        converted,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output_padding": 1},
+        {"output_size": [12, 13]},
+        {"dilation": 2},
+        {"data_format": "NHWC"},
+    ],
+)
+def test_transposed_options(options):
+    shape = (2, 5, 6, 4) if "data_format" in options else (2, 4, 5, 6)
+    check(
+        lambda x, w: F.conv2d_transpose(x, w, stride=2, **options),
+        {"x": normal(*shape), "w": normal(4, 3, 3, 3, seed=1)},
+        TRANSPOSED,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_transposed_depthwise():
+    check(
+        lambda x, w: F.conv2d_transpose(x, w, stride=2, padding=1, groups=4),
+        {"x": normal(2, 4, 5, 6), "w": normal(4, 1, 3, 3, seed=1)},
+        ["depthwise_conv2d_transpose", "depthwise_conv2d_transpose_grad"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_float64_stays_native():
+    check_native(
+        lambda x, w: F.conv2d(x, w),
+        {"x": np.ones((1, 1, 4, 4)), "w": np.ones((1, 1, 2, 2))},
+        ["conv2d"],
+        gradients=False,
+    )

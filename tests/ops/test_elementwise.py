@@ -1,0 +1,228 @@
+"""Arithmetic with broadcasting: add ... pow, scale, add_n, clip."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+SHAPES = [
+    ((), ()),
+    ((3,), ()),
+    ((), (2, 3)),
+    ((2, 3), (2, 3)),
+    ((2, 3), (3,)),
+    ((3,), (2, 3)),
+    ((2, 3), (1, 3)),
+    ((2, 3), (2, 1)),
+    ((2, 1), (1, 3)),
+    ((1,), (1, 1)),
+    ((2, 3, 4), (3, 1)),
+    ((2, 1, 4, 5), (3, 1, 5)),
+    ((2, 2, 1, 2, 3), (2, 1, 3, 1, 1)),
+]
+BIG = np.array([2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, -7, 7, 0], "int32")
+STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.5, -1.5], "float32")
+BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "fmax", "fmin"]
+
+
+def normal(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def positive(shape, seed=0):
+    return np.random.default_rng(seed).uniform(0.5, 2.0, size=shape).astype("float32")
+
+
+def with_gradient(name):
+    return [name, f"{name}_grad"]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name, shapes):
+    inputs = {"x": normal(shapes[0], 1), "y": positive(shapes[1], 2)}
+    check(lambda x, y: getattr(paddle, name)(x, y), inputs, with_gradient(name))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_of_open_shapes(name):
+    inputs = {"x": normal((5, 4), 1), "y": positive((5, 4), 2)}
+    dynamic = {"x": [-1, 4], "y": [-1, -1]}
+    check(lambda x, y: getattr(paddle, name)(x, y), inputs, with_gradient(name), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("name", [*BINARY, "pow"])
+def test_binary_of_nan_and_infinity(name):
+    x, y = (np.ascontiguousarray(part) for part in np.broadcast_arrays(STRANGE[:, None], STRANGE))
+    converted = "elementwise_pow" if name == "pow" else name
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, with_gradient(converted))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_ties(name):
+    x = np.array([1.0, 2.0, 3.0, 0.0], "float32")
+    y = np.array([1.0, 5.0, -3.0, -0.0], "float32")
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, with_gradient(name))
+
+
+@pytest.mark.parametrize("name", ["add", "multiply"])
+def test_gradient_of_one_operand(name):
+    def build(x, y):
+        y.stop_gradient = True
+        return getattr(paddle, name)(x, y)
+
+    check(build, {"x": normal((2, 3)), "y": normal((3,), 1)}, with_gradient(name))
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "maximum", "minimum"])
+def test_int32_is_exact(name):
+    other = np.array([2, 3, 1, -1, 2**30, 2, -2, 5], "int32")
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": BIG, "y": other}, [name])
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": BIG[:, None], "y": other}, [name])
+
+
+def test_int32_chain_is_exact():
+    def build(x, y):
+        return (x + y) * y - x, paddle.cast(paddle.maximum(x * y, x), "float32")
+
+    numbers = np.random.default_rng(3).integers(-(2**31), 2**31, (7, 33)).astype("int32")
+    inputs = {"x": numbers, "y": numbers[::-1, ::-1].copy()}
+    check(build, inputs, ["add", "multiply", "subtract", "maximum"])
+
+
+@pytest.mark.parametrize("name", ["add_", "subtract_", "multiply_", "divide_"])
+def test_in_place(name):
+    def build(x, y):
+        z = paddle.scale(x, 2.0)
+        return getattr(paddle._C_ops, name)(z, y)
+
+    inputs = {"x": normal((2, 3)), "y": positive((3,), 1)}
+    check(build, inputs, ["scale", name], gradients=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("floor_divide", "int32"),
+        ("remainder", "int32"),
+        ("add", "int64"),
+        ("floor_divide", "float32"),
+        ("remainder", "float32"),
+        ("add", "float64"),
+    ],
+)
+def test_binary_stays_native(name, dtype):
+    x, y = np.array([7, -7, 5]).astype(dtype), np.array([2, 2, -3]).astype(dtype)
+    check_native(
+        lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False
+    )
+
+
+@pytest.mark.parametrize("after", [True, False])
+@pytest.mark.parametrize(("factor", "bias"), [(2.5, 0.0), (1.0, -1.5), (3.0, 0.7), (1.0, 0.0)])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)], ids=str)
+def test_scale(shape, factor, bias, after):
+    check(lambda x: paddle.scale(x, factor, bias, after), {"x": normal(shape)}, ["scale"])
+
+
+def test_scale_by_a_tensor():
+    def build(x, factor):
+        return paddle.scale(x, factor, 0.5)
+
+    inputs = {"x": normal((2, 3)), "factor": np.array([1.5], "float32")}
+    check(build, inputs, ["scale"], gradients=False)
+
+
+def test_scale_of_whole_numbers():
+    check(lambda x: paddle.scale(x, 3.0, 2.0), {"x": BIG}, ["scale"])
+    check(lambda x: paddle.scale(x, 1.5, 2.7), {"x": BIG}, ["scale"])
+
+
+def test_scale_of_nan_and_infinity():
+    check(lambda x: paddle.scale(x, 2.0, 1.0), {"x": STRANGE}, ["scale"])
+    check(lambda x: paddle.scale(x, 0.0, 1.0), {"x": STRANGE}, ["scale"])
+
+
+def test_scale_in_place():
+    def build(x):
+        return paddle._C_ops.scale_(x * 3.0, 2.0, 1.0, True)
+
+    check(build, {"x": normal((2, 3))}, ["scale_"], gradients=False)
+
+
+def test_arithmetic_on_shapes():
+    def build(x):
+        rows = paddle.shape(x)[0]
+        return paddle.reshape(x, [rows * 2, 4 // rows + rows - 2, -1])
+
+    x = normal((2, 16))
+    check(build, {"x": x}, dynamic={"x": [-1, 16]})
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_add_n(count):
+    def build(**inputs):
+        return paddle.add_n(list(inputs.values()))
+
+    check(build, {f"x{i}": normal((2, 3), i) for i in range(count)}, ["add_n"])
+
+
+def test_add_n_of_whole_numbers():
+    check(lambda x, y: paddle.add_n([x, y]), {"x": BIG, "y": BIG[::-1].copy()}, ["add_n"])
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (0.5, 0.5), (None, 0.0), (0.0, None)], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
+def test_clip(shape, bounds):
+    check(lambda x: paddle.clip(x, *bounds), {"x": normal(shape)}, with_gradient("clip"))
+
+
+def test_clip_of_nan_infinity_and_bounds():
+    x = np.concatenate([STRANGE, np.array([-1.0, 1.0, 2.0, -2.0], "float32")])
+    check(lambda x: paddle.clip(x, -1.0, 1.0), {"x": x}, with_gradient("clip"))
+
+
+def test_clip_between_tensors():
+    def build(x, low):
+        return paddle.clip(x, low, low + 1.0)
+
+    inputs = {"x": normal((3, 5)), "low": np.array([-0.5], "float32")}
+    check(build, inputs, ["clip"], gradients=False)
+
+
+def test_clip_in_place():
+    def build(x):
+        return paddle._C_ops.clip_(x * 2.0, -1.0, 1.0)
+
+    check(build, {"x": normal((9,))}, ["clip_"], gradients=False)
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_elementwise_pow(shapes):
+    inputs = {"x": positive(shapes[0], 1), "y": normal(shapes[1], 2)}
+    check(lambda x, y: paddle.pow(x, y), inputs, with_gradient("elementwise_pow"))
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0, -1.0, 2.5])
+def test_pow_of_a_number(exponent):
+    x = positive((3, 4))
+    check(lambda x: x**exponent, {"x": x}, with_gradient("elementwise_pow"))
+    check(lambda x: paddle._C_ops.pow(x, exponent), {"x": x}, with_gradient("pow"))
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0])
+def test_pow_of_negative_numbers(exponent):
+    x = np.array([-2.0, -0.5, 0.0, 3.0, np.nan, np.inf], "float32")
+    check(lambda x: x**exponent, {"x": x}, with_gradient("elementwise_pow"))
+
+
+def test_increment():
+    check(
+        lambda x: paddle.increment(x * 1.5, 2.0),
+        {"x": normal((1,))},
+        ["increment_"],
+        gradients=False,
+    )

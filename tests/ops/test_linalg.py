@@ -1,0 +1,165 @@
+"""Matrix products and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+MATMUL = ["matmul", "matmul_grad"]
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape) + len(shape)).normal(size=shape).astype("float32")
+
+
+def transposed(value: np.ndarray, really: bool) -> np.ndarray:
+    return np.ascontiguousarray(np.swapaxes(value, -1, -2)) if really else value
+
+
+BATCHES = [
+    ([], []),
+    ([3], []),
+    ([], [3]),
+    ([3], [3]),
+    ([1], [3]),
+    ([3], [1]),
+    ([2, 3], []),
+    ([2, 3], [3]),
+    ([2, 1], [1, 3]),
+    ([], [2, 3]),
+    ([1, 1], [2, 3]),
+    ([2, 3], [1, 1]),
+]
+
+
+@pytest.mark.parametrize("transpose_x", [False, True])
+@pytest.mark.parametrize("transpose_y", [False, True])
+@pytest.mark.parametrize("x_batch, y_batch", BATCHES)
+def test_matmul(x_batch, y_batch, transpose_x, transpose_y):
+    x = transposed(normal(*x_batch, 4, 5), transpose_x)
+    y = transposed(normal(*y_batch, 5, 6), transpose_y)
+    # Paddle's own gradient fails for these.
+    has_gradient = (x_batch, y_batch) != ([2, 3], [3])
+    check(
+        lambda x, y: paddle.matmul(x, y, transpose_x, transpose_y),
+        {"x": x, "y": y},
+        MATMUL if has_gradient else MATMUL[:1],
+        gradients=has_gradient,
+    )
+
+
+VECTORS = [
+    ([5], [5], False, False),
+    ([5], [5], True, True),
+    ([5], [5, 6], False, False),
+    ([5], [6, 5], False, True),
+    ([5], [2, 5, 6], False, False),
+    ([5], [2, 6, 5], False, True),
+    ([4, 5], [5], False, False),
+    ([4, 5], [5], False, True),
+    ([5, 4], [5], True, False),
+    ([2, 4, 5], [5], False, False),
+    ([2, 5, 4], [5], True, False),
+    ([2, 3, 4, 5], [5], False, False),
+    ([1], [1], False, False),
+]
+
+
+@pytest.mark.parametrize("x_shape, y_shape, transpose_x, transpose_y", VECTORS)
+def test_matmul_of_vectors(x_shape, y_shape, transpose_x, transpose_y):
+    check(
+        lambda x, y: paddle.matmul(x, y, transpose_x, transpose_y),
+        {"x": normal(*x_shape), "y": normal(*y_shape)},
+        ["matmul"],
+    )
+
+
+def test_a_vector_is_not_transposed():
+    check(
+        lambda x, y: paddle.matmul(x, y, transpose_x=True),
+        {"x": normal(5), "y": normal(5, 6)},
+        MATMUL[:1],
+        gradients=False,  # Paddle's own fails
+    )
+
+
+@pytest.mark.parametrize("rows, inner, columns", [(1, 1, 1), (1, 5, 1), (4, 1, 6), (1, 5, 6)])
+def test_matmul_of_single_rows_and_columns(rows, inner, columns):
+    check(paddle.matmul, {"x": normal(rows, inner), "y": normal(inner, columns)}, MATMUL)
+
+
+@pytest.mark.parametrize("shape", [[-1, 5], [-1, -1]])
+def test_matmul_with_open_dimensions(shape):
+    inputs = {"x": normal(4, 5), "y": normal(5, 6)}
+    check(paddle.matmul, inputs, MATMUL, dynamic={"x": shape})
+
+
+def test_matmul_with_open_batch():
+    inputs = {"x": normal(2, 3, 4, 5), "y": normal(2, 3, 4, 5)}
+    check(
+        lambda x, y: paddle.matmul(x, y, transpose_y=True),
+        inputs,
+        MATMUL,
+        dynamic={"x": [-1, 3, -1, 5], "y": [-1, 3, -1, 5]},
+    )
+
+
+@pytest.mark.parametrize("wanted", ["x", "y"])
+def test_matmul_grad_leaves_an_output_out(wanted):
+    def build(x, y):
+        out = paddle.matmul(x, y)
+        return paddle.static.gradients([out], [{"x": x, "y": y}[wanted]])
+
+    inputs = {"x": normal(3, 4, 5), "y": normal(5, 6)}
+    check(build, inputs, MATMUL, gradients=False)
+
+
+def test_matmul_keeps_nan_and_infinity():
+    x = normal(3, 4)
+    x[0, 1], x[1, 2] = np.nan, np.inf
+    check(paddle.matmul, {"x": x, "y": normal(4, 5)}, MATMUL)
+
+
+def test_large_matmul():
+    inputs = {"x": normal(64, 300), "y": normal(300, 200)}
+    check(paddle.matmul, inputs, MATMUL, rtol=1e-4, atol=1e-4)
+
+
+def test_matmul_of_float64_stays_native():
+    check_native(
+        paddle.matmul,
+        {"x": normal(3, 4).astype("float64"), "y": normal(4, 5).astype("float64")},
+        ["matmul"],
+        gradients=False,
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_bmm(batch):
+    inputs = {"x": normal(batch, 4, 5), "y": normal(batch, 5, 6)}
+    check(paddle.bmm, inputs, ["bmm", "bmm_grad"])
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 1)])
+def test_mv(shape):
+    inputs = {"x": normal(*shape), "vec": normal(shape[1])}
+    check(paddle.mv, inputs, ["mv", "mv_grad"])
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (1, 5), (1,)])
+def test_dot(shape):
+    check(paddle.dot, {"x": normal(*shape), "y": normal(*shape)}, ["dot", "dot_grad"])
+
+
+@pytest.mark.parametrize("beta, alpha", [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
+@pytest.mark.parametrize("shape", [(4, 6), (1, 6), (4, 1), (6,), (1,)])
+def test_addmm(shape, beta, alpha):
+    inputs = {"input": normal(*shape), "x": normal(4, 5), "y": normal(5, 6)}
+    check(
+        lambda input, x, y: paddle.addmm(input, x, y, beta=beta, alpha=alpha),
+        inputs,
+        ["addmm", "addmm_grad"],
+    )

@@ -1,0 +1,309 @@
+"""Softmax, cross entropy and the other losses, with their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from tests.ops.harness import check, check_native
+
+SOFTMAX = ["softmax", "softmax_grad"]
+LOG_SOFTMAX = ["log_softmax", "log_softmax_grad"]
+CROSS_ENTROPY = ["cross_entropy_with_softmax", "cross_entropy_with_softmax_grad"]
+SHAPES = [
+    ([], -1),
+    ([1], 0),
+    ([7], 0),
+    ([4, 1], -1),
+    ([4, 10], -1),
+    ([4, 10], 0),
+    ([2, 3, 5], 1),
+    ([2, 3, 5], -1),
+    ([2, 3, 4, 5], 1),
+    ([2, 3, 4, 5], 0),
+    ([2, 3, 2, 3, 4], -1),
+    ([3, 1000], -1),
+]
+FUNCTIONS = [(F.softmax, SOFTMAX), (F.log_softmax, LOG_SOFTMAX)]
+
+
+def normal(*shape: int) -> np.ndarray:
+    generator = np.random.default_rng(sum(shape) + len(shape))
+    return np.asarray(generator.normal(size=shape), dtype="float32")
+
+
+def labels(shape: list[int], classes: int, dtype: str = "int64") -> np.ndarray:
+    return np.random.default_rng(5).integers(0, classes, shape).astype(dtype)
+
+
+# -- softmax -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape, axis", SHAPES)
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+def test_softmax(function, types, shape, axis):
+    check(lambda x: function(x, axis=axis), {"x": 3 * normal(*shape)}, types)
+
+
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+def test_softmax_with_open_dimensions(function, types):
+    check(lambda x: function(x, axis=1), {"x": normal(4, 6)}, types, dynamic={"x": [-1, -1]})
+
+
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+@pytest.mark.parametrize("width", [4, 12])
+def test_far_exponents_are_cut_off(function, types, width):
+    x = normal(5, width)
+    x[:, 0] = [-64.5, -1e9, -np.inf, -3.4028235e38, -88.0]
+    check(lambda x: function(x), {"x": x}, types, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_of_the_lowest_float_are_uniform(function, types, axis):
+    x = np.full((4, 4), -3.4028235e38, dtype="float32")
+    check(lambda x: function(x, axis=axis), {"x": x}, types)
+
+
+BAD_ROWS = [
+    [np.nan, 1, 2, 3],
+    [0, 1, np.nan, 3],
+    [np.inf, 1, 2, 3],
+    [np.inf, np.inf, -np.inf, 0],
+    [np.nan, np.inf, 1, 2],
+    [-np.inf] * 4,
+    [0, 1, 2, 3],
+]
+
+
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_of_nan_and_infinity(function, types, axis):
+    rows = np.array(BAD_ROWS, dtype="float32")
+    x = rows if axis == 1 else np.ascontiguousarray(rows.T)
+    check(lambda x: function(x, axis=axis), {"x": x}, types)
+
+
+# -- cross entropy -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    "shape, axis",
+    [
+        ([5, 4], -1),
+        ([5, 10], -1),
+        ([5, 1], -1),
+        ([1, 4], -1),
+        ([4, 5], 0),
+        ([2, 3, 4], -1),
+        ([2, 3, 4], 1),
+        ([2, 3, 4, 5], 1),
+        ([3, 1000], -1),
+    ],
+)
+def test_cross_entropy(shape, axis, dtype):
+    wanted = list(shape)
+    wanted[axis] = 1
+    inputs = {"x": 3 * normal(*shape), "label": labels(wanted, shape[axis], dtype)}
+    check(
+        lambda x, label: F.cross_entropy(x, label, axis=axis, reduction="none"),
+        inputs,
+        CROSS_ENTROPY,
+    )
+
+
+def test_labels_without_a_dimension_for_the_classes():
+    inputs = {"x": normal(5, 4), "label": labels([5], 4)}
+    check(
+        lambda x, label: F.cross_entropy(x, label, reduction="none"),
+        inputs,
+        CROSS_ENTROPY,
+    )
+
+
+def test_softmax_with_cross_entropy_gives_both():
+    inputs = {"x": normal(5, 4), "label": labels([5, 1], 4)}
+    check(
+        lambda x, label: F.softmax_with_cross_entropy(x, label, return_softmax=True),
+        inputs,
+        CROSS_ENTROPY[:1],
+        gradients=False,
+    )
+
+
+@pytest.mark.parametrize("dynamic", [{"x": [-1, 4], "label": [-1, 1]}, {"label": [-1, 1]}])
+def test_cross_entropy_with_open_batch(dynamic):
+    inputs = {"x": normal(5, 4), "label": labels([5, 1], 4)}
+    check(
+        lambda x, label: F.cross_entropy(x, label, reduction="none"),
+        inputs,
+        CROSS_ENTROPY,
+        dynamic=dynamic,
+    )
+
+
+@pytest.mark.parametrize("ignore_index", [-100, -1, 2])
+def test_ignored_labels(ignore_index):
+    label = labels([6, 1], 4)
+    label[1] = label[4] = ignore_index
+    x = normal(6, 4)
+    x[4, 1] = np.nan
+    check(
+        lambda x, label: F.cross_entropy(x, label, ignore_index=ignore_index, reduction="none"),
+        {"x": x, "label": label},
+        CROSS_ENTROPY,
+    )
+
+
+@pytest.mark.parametrize("shape, axis", [([5, 4], -1), ([2, 3, 4], 1)])
+def test_soft_labels(shape, axis):
+    label = np.random.default_rng(1).random(shape).astype("float32")
+    check(
+        lambda x, label: F.cross_entropy(x, label, soft_label=True, axis=axis, reduction="none"),
+        {"x": normal(*shape), "label": label},
+        CROSS_ENTROPY,
+    )
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_probabilities_in_place_of_logits(soft):
+    x = np.random.default_rng(1).random((5, 4)).astype("float32")
+    x[0], x[1, 1] = [0, np.inf, 1, np.nan], 0
+    label = x[::-1].clip(0.1, 1) if soft else labels([5, 1], 4)
+    if soft:
+        label = np.nan_to_num(label)
+    check(
+        lambda x, label: F.cross_entropy(
+            x, label, soft_label=soft, use_softmax=False, reduction="none"
+        ),
+        {"x": x, "label": np.ascontiguousarray(label)},
+        CROSS_ENTROPY,
+    )
+
+
+def test_the_loss_of_an_impossible_class_is_finite():
+    x = np.array([[0, -1000], [0, -np.inf], [0, -63]], dtype="float32")
+    label = np.ones((3, 1), dtype="int64")
+    check(
+        lambda x, label: F.cross_entropy(x, label, reduction="none"),
+        {"x": x, "label": label},
+        CROSS_ENTROPY,
+    )
+
+
+def test_cross_entropy_of_nan_and_infinity():
+    x = np.array(BAD_ROWS, dtype="float32")
+    check(
+        lambda x, label: F.cross_entropy(x, label, reduction="none"),
+        {"x": x, "label": labels([len(x), 1], 4)},
+        CROSS_ENTROPY,
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 2**31])
+def test_labels_out_of_range_are_refused(wrong):
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup):
+        x = paddle.static.data("x", [3, 4])
+        label = paddle.static.data("label", [3, 1], "int64")
+        loss = F.cross_entropy(x, label, reduction="none")
+    feed = {"x": normal(3, 4), "label": np.array([[0], [wrong], [1]])}
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    for engine in (False, True):
+        with paddle_ngraph.use_ngraph(engine), pytest.raises(Exception, match="label"):
+            executor.run(main, feed=feed, fetch_list=[loss])
+
+
+# -- other losses --------------------------------------------------------------------------------
+
+SIGMOID = ["sigmoid_cross_entropy_with_logits", "sigmoid_cross_entropy_with_logits_grad"]
+
+
+@pytest.mark.parametrize("shape", [[5], [4, 3], [2, 3, 4]])
+def test_binary_cross_entropy_with_logits(shape):
+    label = np.random.default_rng(1).integers(0, 2, shape).astype("float32")
+    check(
+        lambda x, label: F.binary_cross_entropy_with_logits(x, label, reduction="none"),
+        {"x": 4 * normal(*shape), "label": label},
+        SIGMOID[:1],
+    )
+
+
+def logits_loss(ignore_index: int = -100, normalize: bool = False):
+    def build(x, label):
+        label.stop_gradient = True
+        out = paddle._C_ops.sigmoid_cross_entropy_with_logits(
+            x, label, None, normalize, ignore_index
+        )
+        return [out, *paddle.static.gradients([out], [x])]
+
+    return build
+
+
+@pytest.mark.parametrize("ignore_index", [-100, -1, 0, 1, 2])
+def test_ignored_labels_of_logits(ignore_index):
+    label = np.array([-100, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.9], dtype="float32")
+    check(
+        logits_loss(ignore_index), {"x": normal(10), "label": label}, SIGMOID, gradients=False
+    )
+
+
+def test_logits_at_zero_nan_and_infinity():
+    x = np.array([0, -0.0, np.nan, np.inf, -np.inf, 100, -100, 1e-30, -1e-30], dtype="float32")
+    for value in (0.0, 1.0, 0.3):
+        label = np.full(x.shape, value, dtype="float32")
+        check(logits_loss(), {"x": x, "label": label}, SIGMOID, gradients=False)
+
+
+def test_normalized_logits_stay_native():
+    inputs = {"x": normal(5), "label": np.ones(5, dtype="float32")}
+    check_native(logits_loss(normalize=True), inputs, SIGMOID, gradients=False)
+
+
+def test_gradient_of_binary_cross_entropy():
+    x = np.array([0.1, 0.5, 1.0, 0.0, 1e-7], dtype="float32")
+    label = np.array([0, 1, 1, 1, 0], dtype="float32")
+
+    def build(x, label):
+        out = F.binary_cross_entropy(x, label, reduction="none")
+        return [out, *paddle.static.gradients([out], [x])]
+
+    check(build, {"x": x, "label": label}, ["bce_loss_grad"], native=["bce_loss"], gradients=False)
+
+
+@pytest.mark.parametrize("delta", [1.0, 0.3, 2.5])
+@pytest.mark.parametrize("shape", [[], [1], [4, 3]])
+def test_huber_loss(shape, delta):
+    check(
+        lambda x, label: F.smooth_l1_loss(x, label, delta=delta, reduction="none"),
+        {"x": 3 * normal(*shape), "label": normal(*shape)},
+        ["huber_loss", "huber_loss_grad"],
+    )
+
+
+def test_huber_loss_of_nan_and_infinity():
+    x = np.array([np.nan, np.inf, -np.inf, 1, -1, 0], dtype="float32")
+    label = np.zeros(6, dtype="float32")
+    check(
+        lambda x, label: F.smooth_l1_loss(x, label, reduction="none"),
+        {"x": x, "label": label},
+        ["huber_loss", "huber_loss_grad"],
+    )
+
+
+def squared_norm(x):
+    return paddle._C_ops.squared_l2_norm(x)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [7], [4, 5], [2, 3, 4]])
+def test_squared_l2_norm(shape):
+    check(squared_norm, {"x": normal(*shape)}, ["squared_l2_norm"], gradients=False)
+
+
+def test_squared_l2_norm_of_nan():
+    x = np.array([1, np.nan, 2], dtype="float32")
+    check(squared_norm, {"x": x}, ["squared_l2_norm"], gradients=False)

@@ -1,0 +1,403 @@
+"""Converters of paddle_ngraph.ops.manipulation against native Paddle."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from paddle.nn import functional
+
+from tests.ops.harness import check, check_native
+
+EDGES = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
+
+
+def floats(*shape):
+    x = np.random.default_rng(3).normal(size=shape).astype("float32")
+    specials = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40], "float32")
+    flat = x.reshape(-1)
+    flat[: len(specials)] = specials[: flat.size]
+    return x
+
+
+def whole(*shape):
+    return np.resize(np.array(EDGES, "int32"), shape)
+
+
+def truths(*shape):
+    return np.resize(np.array([True, False, False, True, True]), shape)
+
+
+MAKERS = [floats, whole, truths]
+
+
+def both(build, x, types, **options):
+    """Checks a float, an int32 and a bool tensor, with the gradient for the float one."""
+    forward = [kind for kind in types if not kind.endswith("_grad")]
+    for maker in MAKERS:
+        is_float = maker is floats
+        check(build, {"x": maker(*x)}, types if is_float else forward, **options)
+
+
+RESHAPES = [
+    ([2, 3, 4], [-1, 6]),
+    ([2, 3, 4], [0, -1]),
+    ([2, 3, 4], [4, 3, 2, 1]),
+    ([1], []),
+    ([], [1, 1]),
+    ([2, 3, 4], [0, 0, 2, 2]),
+]
+
+
+@pytest.mark.parametrize("shape, target", RESHAPES)
+def test_reshape(shape, target):
+    both(lambda x: paddle.reshape(x, target), shape, ["reshape", "reshape_grad"])
+
+
+def test_reshape_dynamic():
+    build = lambda x: paddle.reshape(x, [0, -1]) * 2.0  # noqa: E731
+    check(build, {"x": floats(5, 3, 4)}, ["reshape"], dynamic={"x": [-1, 3, 4]})
+
+
+def test_reshape_to_a_shape_computed_from_another():
+    def build(x):
+        dims = paddle.shape(x)
+        return paddle.reshape(x, [dims[1], dims[0]])
+
+    check(build, {"x": floats(5, 3)}, ["reshape", "shape64", "slice"], dynamic={"x": [-1, -1]})
+
+
+def test_reshape_to_a_shape_that_is_fed():
+    feeds = {"x": floats(2, 6), "shape": np.array([3, 4], "int32")}
+    check(lambda x, shape: paddle.reshape(x, shape), feeds, ["reshape"], gradients=False)
+
+
+def test_reshape_in_place():
+    build = lambda x: paddle.reshape_(x + x, [3, 2])  # noqa: E731
+    check(build, {"x": floats(2, 3)}, gradients=False)
+
+
+@pytest.mark.parametrize(
+    "shape, start, stop",
+    [
+        ([2, 3, 4], 1, -1),
+        ([2, 3, 4], 0, -1),
+        ([2, 3, 4, 5], 1, 2),
+        ([2, 3, 4], -2, 2),
+        ([], 0, 0),
+        ([3], 0, 0),
+    ],
+)
+def test_flatten(shape, start, stop):
+    both(lambda x: paddle.flatten(x, start, stop), shape, ["flatten", "flatten_grad"])
+
+
+def test_flatten_dynamic():
+    build = lambda x: paddle.flatten(x, 1)  # noqa: E731
+    check(build, {"x": floats(3, 2, 4)}, ["flatten", "flatten_grad"], dynamic={"x": [-1, 2, 4]})
+
+
+@pytest.mark.parametrize(
+    "shape, axis",
+    [
+        ([2, 1, 4], [1]),
+        ([1, 2, 1], None),
+        ([2, 1, 4, 1], [-1]),
+        ([2, 1, 4], [0, 1]),
+        ([1], [0]),
+        ([1, 1], None),
+    ],
+)
+def test_squeeze(shape, axis):
+    both(lambda x: paddle.squeeze(x, axis), shape, ["squeeze", "squeeze_grad"])
+
+
+@pytest.mark.parametrize(
+    "shape, axis",
+    [
+        ([2, 4], [0]),
+        ([2, 4], [0, -1]),
+        ([2, 4], [-1, 0]),
+        ([2, 4], [1, 1]),
+        ([], [0]),
+        ([], [0, 1]),
+        ([2, 4], [-3]),
+    ],
+)
+def test_unsqueeze(shape, axis):
+    both(lambda x: paddle.unsqueeze(x, axis), shape, ["unsqueeze", "unsqueeze_grad"])
+
+
+@pytest.mark.parametrize(
+    "shape, perm",
+    [
+        ([2, 3], [1, 0]),
+        ([2, 3, 4], [2, 0, 1]),
+        ([2, 3, 1, 4], [0, 2, 3, 1]),
+        ([2, 3, 4], [0, 1, 2]),
+        ([2, 3, 4], [-1, 0, 1]),
+        ([2, 3, 2, 4, 2], [4, 2, 0, 1, 3]),
+        ([2, 3, 2, 2, 2, 3], [5, 1, 4, 0, 2, 3]),
+        ([3], [0]),
+        ([], []),
+    ],
+)
+def test_transpose(shape, perm):
+    both(lambda x: paddle.transpose(x, perm), shape, ["transpose", "transpose_grad"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_concat(axis, maker):
+    def build(a, b, c):
+        return paddle.concat([a, b, c], axis)
+
+    other = [2, 3, 4]
+    other[axis] = 1
+    types = ["concat", "concat_grad"] if maker is floats else ["concat"]
+    check(build, {"a": maker(2, 3, 4), "b": maker(*other), "c": maker(2, 3, 4)}, types)
+
+
+def test_concat_of_one_tensor_twice():
+    build = lambda x: paddle.concat([x, x * 2.0, x], 0)  # noqa: E731
+    check(build, {"x": floats(2, 3)}, ["concat", "concat_grad"])
+
+
+def test_concat_dynamic():
+    feeds = {"a": floats(3, 2), "b": floats(3, 4)}
+    check(
+        lambda a, b: paddle.concat([a, b], 1),
+        feeds,
+        ["concat", "concat_grad"],
+        dynamic={"a": [-1, 2], "b": [-1, 4]},
+    )
+
+
+@pytest.mark.parametrize("shape, axis", [([2, 3], 0), ([2, 3], 1), ([2, 3], -1), ([], 0), ([1], 1)])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_stack(shape, axis, maker):
+    types = ["stack", "stack_grad"] if maker is floats else ["stack"]
+    feeds = {"a": maker(*shape), "b": maker(*shape)}
+    check(lambda a, b: paddle.stack([a, b, a], axis), feeds, types)
+
+
+@pytest.mark.parametrize("sections, axis", [([1, 3], -1), ([2, -1], 2), ([1, 1, 1], 1), ([2], 0)])
+def test_split(sections, axis):
+    both(lambda x: paddle.split(x, sections, axis), [2, 3, 4], ["split"])
+
+
+def test_split_gradient_is_a_concat():
+    check(lambda x: paddle.split(x, [1, 3], 1), {"x": floats(2, 4)}, ["split", "concat"])
+
+
+def test_split_whose_parts_are_not_all_used():
+    build = lambda x: paddle.split(x, [1, 2, 3], 1)[1] * 2.0  # noqa: E731
+    check(build, {"x": floats(2, 6)}, ["split"], gradients=False)
+
+
+@pytest.mark.parametrize("num, axis", [(2, 0), (3, 1), (2, -1), (1, 0)])
+def test_split_with_num(num, axis):
+    both(lambda x: paddle.split(x, num, axis), [2, 3, 4], ["split_with_num"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_unbind_and_unstack(axis):
+    both(lambda x: paddle.unbind(x, axis), [2, 3, 4], ["unbind"])
+    check(lambda x: paddle.unstack(x, axis), {"x": floats(2, 3, 4)}, ["unstack", "unstack_grad"])
+    check(lambda x: paddle.unstack(x, axis), {"x": whole(2, 3, 4)}, ["unstack"])
+
+
+SLICES = [
+    ([0, 2], [0, -3], [1, 3]),
+    ([1], [-100], [100]),
+    ([0, 1], [1, 1], [5, -1]),
+    ([2], [-1], [2**31 - 1]),
+    ([-1], [1], [3]),
+]
+
+
+@pytest.mark.parametrize("axes, starts, ends", SLICES)
+def test_slice(axes, starts, ends):
+    both(lambda x: paddle.slice(x, axes, starts, ends), [2, 3, 4], ["slice", "slice_grad"])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (0,),
+        (-1,),
+        (slice(None), 1),
+        (slice(1, None), slice(None), 2),
+        (1, 2, 3),
+        (slice(None), -1, slice(1, -1)),
+        (Ellipsis, 0),
+    ],
+)
+def test_slice_with_axes_dropped(index):
+    both(lambda x: x[index], [2, 3, 4], ["slice", "slice_grad"])
+
+
+def test_slice_dynamic():
+    build = lambda x: x[:, 1:-1]  # noqa: E731
+    check(build, {"x": floats(4, 5)}, ["slice", "slice_grad"], dynamic={"x": [-1, 5]})
+    check(build, {"x": floats(4, 5)}, ["slice", "slice_grad"], dynamic={"x": [4, -1]})
+
+
+def test_slice_at_a_position_that_is_fed():
+    def build(x, start):
+        return paddle.slice(x, [0], start, [4])
+
+    feeds = {"x": floats(4, 5), "start": np.array([1], "int32")}
+    check(build, feeds, ["slice"], gradients=False)
+
+
+STRIDES = [
+    ([0, 2], [0, -1], [1, -6], [1, -2]),
+    ([1, 2], [0, 0], [3, 7], [2, 3]),
+    ([1, 2], [2, 100], [-100, -100], [-1, -3]),
+    ([2], [-2], [0], [-2]),
+    ([2], [5], [1], [-1]),
+    ([0, 1, 2], [0, 0, 0], [2, 3, 7], [1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("axes, starts, ends, strides", STRIDES)
+def test_strided_slice(axes, starts, ends, strides):
+    both(
+        lambda x: paddle.strided_slice(x, axes, starts, ends, strides),
+        [2, 3, 7],
+        ["strided_slice", "strided_slice_grad"],
+    )
+
+
+def test_strided_slice_by_index():
+    both(lambda x: x[::-1, ::2], [3, 5, 2], ["strided_slice", "strided_slice_grad"])
+
+
+@pytest.mark.parametrize("axis", [[0], [0, 2], [-1], [0, 1, 2], 1])
+def test_flip(axis):
+    both(lambda x: paddle.flip(x, axis), [2, 3, 4], ["flip"])
+
+
+EXPANDS = [
+    ([2, 1, 4], [2, 2, 3, 4]),
+    ([2, 1, 4], [3, -1, 5, -1]),
+    ([1], [3, 2]),
+    ([], [2, 3]),
+    ([2, 3], [2, 3]),
+    ([1, 1, 1], [2, 1, 3]),
+    ([2, 1, 2, 1, 2], [2, 3, 2, 2, 2]),
+]
+
+
+@pytest.mark.parametrize("shape, target", EXPANDS)
+def test_expand(shape, target):
+    both(lambda x: paddle.expand(x, target), shape, ["expand", "expand_grad"])
+
+
+def test_expand_dynamic():
+    def build(x, y):
+        return paddle.expand(x, [paddle.shape(y)[0], 4])
+
+    feeds = {"x": floats(1, 4), "y": floats(3, 4)}
+    check(build, feeds, ["expand", "expand_grad"], dynamic={"y": [-1, 4]})
+
+
+def test_expand_as():
+    feeds = {"x": floats(2, 1, 4), "y": floats(3, 2, 3, 4)}
+    types = ["expand_as", "expand_as_grad"]
+    check(paddle.expand_as, feeds, types)
+    check(paddle.expand_as, feeds, types, dynamic={"y": [-1, 2, 3, 4]})
+
+
+@pytest.mark.parametrize(
+    "shape, repeats",
+    [
+        ([2, 1, 4], [2, 1, 3]),
+        ([2, 3], [2, 1, 1, 2]),
+        ([2, 3, 2], [2]),
+        ([3], [1]),
+        ([], [2, 2]),
+        ([2], [3]),
+    ],
+)
+def test_tile(shape, repeats):
+    both(lambda x: paddle.tile(x, repeats), shape, ["tile", "tile_grad"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_repeat_interleave(axis):
+    build = lambda x: paddle.repeat_interleave(x, 3, axis)  # noqa: E731
+    types = ["repeat_interleave", "repeat_interleave_grad"]
+    check(build, {"x": floats(2, 3, 2)}, types)
+    check(build, {"x": whole(2, 3, 2)}, types[:1])
+
+
+@pytest.mark.parametrize(
+    "shifts, axis", [([1, -2], [0, 2]), (3, None), (-1, 1), (100, -1), ([1, 1], [0, 0])]
+)
+def test_roll(shifts, axis):
+    both(lambda x: paddle.roll(x, shifts, axis), [2, 3, 4], ["roll", "roll_grad"])
+
+
+@pytest.mark.parametrize("value", [0.0, 2.5, float("nan"), float("-inf")])
+def test_pad(value):
+    def build(x):
+        return functional.pad(x, [1, 2, 0, 1, 1, 0], value=value)
+
+    check(build, {"x": floats(2, 3, 4)}, ["pad", "pad_grad"])
+
+
+def test_pad_of_whole_numbers():
+    build = lambda x: functional.pad(x, [1, 2, 0, 1], value=-3)  # noqa: E731
+    check(build, {"x": whole(3, 4)}, ["pad"])
+
+
+@pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
+def test_pad_of_an_image(data_format):
+    def build(x):
+        return functional.pad(x, [1, 2, 0, 1], value=0.5, data_format=data_format)
+
+    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d", "pad3d_grad", "unsqueeze", "squeeze"])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_pad_that_repeats_the_border(mode):
+    build = lambda x: functional.pad(x, [1, 2, 0, 1], mode=mode)  # noqa: E731
+    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], gradients=False)
+    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], native=["pad3d_grad"])
+
+
+def test_pad_that_wraps_stays_native():
+    build = lambda x: functional.pad(x, [1, 2, 0, 1], mode="circular")  # noqa: E731
+    check_native(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], gradients=False)
+
+
+@pytest.mark.parametrize("diagonal", [0, -1, 2, 100])
+@pytest.mark.parametrize("kind", ["tril", "triu"])
+def test_triangle(kind, diagonal):
+    both(lambda x: getattr(paddle, kind)(x, diagonal), [2, 3, 4], [kind, f"{kind}_grad"])
+
+
+def test_shape_and_numel():
+    def build(x):
+        return paddle.shape(x), paddle.numel(x), paddle.flatten(x) * 2.0
+
+    check(
+        build, {"x": floats(3, 2)}, ["shape64", "numel"], dynamic={"x": [-1, -1]}, gradients=False
+    )
+    check(build, {"x": floats()}, ["numel"], native=["shape64"], gradients=False)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: paddle.reshape(x, [3, 2]),
+        lambda x: paddle.transpose(x, [1, 0]),
+        lambda x: paddle.concat([x, x], 0),
+        lambda x: paddle.slice(x, [0], [0], [1]),
+    ],
+)
+def test_wide_integers_stay_native(build):
+    x = np.arange(6, dtype="int64").reshape(2, 3) + 2**40
+    check(build, {"x": x}, ())

@@ -1,0 +1,158 @@
+"""Optimizers: the parameters and their state after many steps with given gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import find_converter
+from tests.programs import Program
+
+STEPS = 50
+SHAPES: list[list[int]] = [[], [1], [7], [3, 5], [2, 3, 4, 5], [40, 30]]
+
+
+def gradients_are_given(make_optimizer: Callable[[], Any]) -> Callable[[], Any]:
+    """A program whose parameters, one of each shape, get what is fed as their gradients."""
+
+    def build() -> Any:
+        losses = []
+        for number, shape in enumerate(SHAPES):
+            gradient = paddle.static.data(f"gradient_{number}", shape, "float32")
+            parameter = paddle.create_parameter(
+                shape,
+                "float32",
+                name=f"parameter_{number}",
+                default_initializer=paddle.nn.initializer.Normal(),
+            )
+            losses.append(paddle.sum(parameter * gradient))
+        loss = paddle.add_n(losses)
+        make_optimizer().minimize(loss)
+        return loss
+
+    return build
+
+
+def feeds(step: int, bad: float | None = None) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(step)
+    found = {
+        f"gradient_{number}": np.asarray(generator.normal(size=shape), dtype="float32")
+        for number, shape in enumerate(SHAPES)
+    }
+    if bad is not None:
+        found["gradient_2"][3] = bad
+    return found
+
+
+def states_after(make_optimizer: Callable[[], Any], engine: bool, bad: float | None = None) -> Any:
+    program = Program(gradients_are_given(make_optimizer))
+    for step in range(STEPS):
+        program.run(engine, **feeds(step, bad if step == STEPS - 2 else None))
+    state = program.main.state_dict("all", program.scope)
+    return program, {name: np.array(value) for name, value in state.items()}
+
+
+def check(make_optimizer: Callable[[], Any], kind: str, bad: float | None = None) -> None:
+    """Asserts that ``kind`` ran in the engine and left what native steps leave."""
+    _, native = states_after(make_optimizer, engine=False, bad=bad)
+    paddle_ngraph.reset_stats()
+    program, engine = states_after(make_optimizer, engine=True, bad=bad)
+    assert paddle_ngraph.stats()["engine_runs"] >= STEPS
+    converted = [name for i in paddle_ngraph.explain(program.main).intervals for name in i.types]
+    assert converted.count(f"pd_op.{kind}") == len(SHAPES)
+    assert native.keys() == engine.keys()
+    for name, expected in native.items():
+        # Every step rounds a few times; parameters and moments are of the order of 1.
+        np.testing.assert_allclose(engine[name], expected, 2e-6, 2e-6, err_msg=name)
+
+
+O = paddle.optimizer  # noqa: E741
+OPTIMIZERS = {
+    "sgd_": [lambda: O.SGD(0.1)],
+    "momentum_": [
+        lambda: O.Momentum(0.1, 0.9),
+        lambda: O.Momentum(0.1, 0.9, use_nesterov=True),
+        lambda: O.Momentum(0.1, 0.9, weight_decay=paddle.regularizer.L2Decay(0.01)),
+        lambda: O.Momentum(0.1, 0.8, use_nesterov=True, weight_decay=0.02),
+        lambda: O.Momentum(0.1, 0.9, rescale_grad=0.5),
+    ],
+    "adam_": [
+        lambda: O.Adam(0.01),
+        lambda: O.Adam(0.01, beta1=0.8, beta2=0.95, epsilon=1e-3),
+        lambda: O.Adam(0.01, amsgrad=True),
+    ],
+    "adamw_": [
+        lambda: O.AdamW(0.01),
+        lambda: O.AdamW(0.01, weight_decay=0.3, lr_ratio=lambda parameter: 0.5),
+        lambda: O.AdamW(0.01, amsgrad=True),
+        lambda: O.AdamW(0.01, apply_decay_param_fun=lambda name: False),
+    ],
+    "adamax_": [lambda: O.Adamax(0.01), lambda: O.Adamax(0.01, 0.8, 0.95, 1e-3)],
+    "adagrad_": [
+        lambda: O.Adagrad(0.1),
+        lambda: O.Adagrad(0.1, epsilon=1e-2, initial_accumulator_value=0.5),
+    ],
+    "adadelta_": [lambda: O.Adadelta(0.1), lambda: O.Adadelta(0.1, epsilon=1e-3, rho=0.8)],
+    "rmsprop_": [
+        lambda: O.RMSProp(0.01),
+        lambda: O.RMSProp(0.01, centered=True),
+        lambda: O.RMSProp(0.01, rho=0.8, epsilon=1e-3, momentum=0.9, centered=True),
+        lambda: O.RMSProp(0.01, momentum=0.9),
+    ],
+}
+CASES = [
+    pytest.param(kind, make, id=f"{kind}{number}")
+    for kind, makers in OPTIMIZERS.items()
+    for number, make in enumerate(makers)
+]
+
+
+@pytest.mark.parametrize("kind, make_optimizer", CASES)
+def test_many_steps(kind, make_optimizer):
+    check(make_optimizer, kind)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_bad_gradients(kind, bad):
+    check(OPTIMIZERS[kind][0], kind, bad)
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        lambda: paddle.nn.ClipGradByValue(0.5),
+        lambda: paddle.nn.ClipGradByNorm(1.0),
+        lambda: paddle.nn.ClipGradByGlobalNorm(1.0),
+    ],
+)
+def test_clipped_gradients(clip):
+    check(lambda: O.Momentum(0.1, 0.9, grad_clip=clip()), "momentum_")
+
+
+@pytest.mark.parametrize(
+    "decay", [paddle.regularizer.L1Decay(0.01), paddle.regularizer.L2Decay(0.01)]
+)
+def test_weight_decay(decay):
+    check(lambda: O.Adam(0.01, weight_decay=decay), "adam_")
+
+
+@pytest.mark.parametrize("kind", ["sgd_", "momentum_", "adam_", "adagrad_"])
+def test_multi_precision_stays_native(kind):
+    entry = find_converter(f"pd_op.{kind}")
+    assert entry is not None
+    reason = entry.reason_against(Op(f"pd_op.{kind}", 0, attrs={"multi_precision": True}))
+    assert reason is not None and "multi-precision" in reason
+
+
+def test_shared_powers_of_beta_stay_native():
+    entry = find_converter("pd_op.adam_")
+    assert entry is not None
+    reason = entry.reason_against(Op("pd_op.adam_", 0, attrs={"use_global_beta_pow": True}))
+    assert reason is not None and "powers of beta" in reason

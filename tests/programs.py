@@ -1,0 +1,76 @@
+"""Small programs that several tests run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+
+import paddle_ngraph
+
+
+class Program:
+    """A static program, its startup program and a scope of its own.
+
+    Args:
+        build: Called inside the program; returns the variables to fetch.
+    """
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self.main, self.startup = paddle.static.Program(), paddle.static.Program()
+        self.scope = paddle.static.Scope()
+        with paddle.static.program_guard(self.main, self.startup), paddle.utils.unique_name.guard():
+            fetches = build()
+        self.fetches = list(fetches) if isinstance(fetches, (list, tuple)) else [fetches]
+        self.executor = paddle.static.Executor(paddle.CPUPlace())
+        with paddle.static.scope_guard(self.scope), paddle_ngraph.use_ngraph(False):
+            paddle.seed(3)
+            self.executor.run(self.startup)
+
+    def run(self, engine: bool = True, **feed: np.ndarray) -> list[np.ndarray]:
+        """One run, through the engine or natively."""
+        with paddle.static.scope_guard(self.scope), paddle_ngraph.use_ngraph(engine):
+            return self.executor.run(self.main, feed=feed, fetch_list=self.fetches)
+
+    def run_as_is(self, **feed: np.ndarray) -> list[np.ndarray]:
+        """One run, as the flag stands."""
+        with paddle.static.scope_guard(self.scope):
+            return self.executor.run(self.main, feed=feed, fetch_list=self.fetches)
+
+    def both(self, **feed: np.ndarray) -> list[np.ndarray]:
+        """Runs natively and through the engine, asserts that the engine ran and agreed."""
+        native = self.run(engine=False, **feed)
+        before = paddle_ngraph.stats()["engine_runs"]
+        results = self.run(engine=True, **feed)
+        assert paddle_ngraph.stats()["engine_runs"] > before, "the engine did not run"
+        for expected, actual in zip(native, results):
+            assert expected.dtype == actual.dtype
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+        return results
+
+    def variable(self, name: str) -> np.ndarray:
+        """The contents of a variable of the scope."""
+        return np.array(self.scope.find_var(name).get_tensor())
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    """Normally distributed float32 numbers."""
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def chain() -> Any:
+    """``exp(relu(x) * 2 + 1)`` for x [-1, 4]."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return paddle.exp(paddle.nn.functional.relu(x) * 2.0 + 1.0)
+
+
+def linear_regression() -> Any:
+    """One training step of ``x @ w + b`` with SGD for x [-1, 4], y [-1, 1]; fetches the loss."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    y = paddle.static.data("y", [-1, 1], "float32")
+    prediction = paddle.nn.Linear(4, 1)(x)
+    loss = paddle.mean(paddle.nn.functional.square_error_cost(prediction, y))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss

@@ -1,0 +1,38 @@
+"""``python -m paddle_ngraph``."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddle_ngraph.__main__ import main
+from tests.test_executor_hook import save_model
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in ("run", "explain", "info"))
+
+
+def test_a_missing_script_is_one_sentence(capsys):
+    assert main(["run", "no_such_script.py"]) == 2
+    assert "there is no script no_such_script.py" in capsys.readouterr().err
+
+
+def test_explain_reads_a_saved_model(tmp_path, capsys):
+    prefix = save_model(tmp_path)
+    assert main(["explain", prefix + ".json"]) == 0
+    assert "run through nGraph, in 1 interval" in capsys.readouterr().out
+
+
+def test_explain_of_a_missing_model_is_one_sentence(tmp_path, capsys):
+    assert main(["explain", str(tmp_path / "none")]) == 2
+    assert "there is no model" in capsys.readouterr().err
+
+
+def test_info_shows_versions(capsys):
+    assert main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "paddlepaddle" in text and "openvino" in text and "engine: ready" in text

@@ -1,0 +1,191 @@
+"""The engine: functions from graph strings, the cache, states in place, errors."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import NgraphEngine, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from tests.programs import Program, chain, floats, linear_regression
+
+
+def relu_graph(rank: int = 2, salt: int = 0) -> str:
+    open_shape = (-1,) * rank
+    x, y = TensorSpec(0, "float32", open_shape), TensorSpec(1, "float32", open_shape)
+    op = Op("pd_op.relu", salt, {"x": (x,)}, {"out": (y,)})
+    return Graph([op], [x], [], [y], []).to_string()
+
+
+def sgd_graph() -> str:
+    param, grad = TensorSpec(0, "float32", (-1,)), TensorSpec(1, "float32", (-1,))
+    rate, out = TensorSpec(2, "float32", ()), TensorSpec(3, "float32", (-1,))
+    inputs = {"param": (param,), "learning_rate": (rate,), "grad": (grad,), "master_param": ()}
+    op = Op("pd_op.sgd_", 0, inputs, {"param_out": (out,)}, {"multi_precision": False})
+    return Graph([op], [rate, grad], [param], [], [out]).to_string()
+
+
+@pytest.fixture(autouse=True)
+def empty_cache():
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    yield
+    flags.set("ngraph_cache_size", flags.FLAGS["ngraph_cache_size"].default)
+
+
+def run(engine, *arrays):
+    io = engine.build_ng_io(list(arrays))
+    engine.run(io)
+    return io.results()
+
+
+def test_a_graph_string_alone_is_enough():
+    x = floats(3, 4)
+    (y,) = run(NgraphEngine(relu_graph()), x)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_the_operator_holds_a_string_that_the_engine_can_run():
+    program = Program(chain)
+    main = program.main.clone()
+    from paddle_ngraph import program_pass
+
+    program_pass.apply(main)
+    (op,) = [op for op in main.global_block().ops if op.name().startswith("custom_op.ngraph_eng")]
+    assert op.attrs()["interval"] == [2, 5] or len(op.attrs()["interval"]) == 2
+    x = floats(3, 4)
+    (y,) = run(NgraphEngine(op.attrs()["graph"]), x)
+    np.testing.assert_allclose(y, np.exp(np.maximum(x, 0) * 2 + 1), rtol=1e-5)
+
+
+def test_states_are_read_and_written():
+    param, grad = floats(10_000), floats(10_000, seed=1)
+    (after,) = run(NgraphEngine(sgd_graph()), np.array(0.5, "float32"), grad, param)
+    np.testing.assert_allclose(after, param - 0.5 * grad, rtol=1e-6)
+
+
+def test_a_function_is_built_once_for_a_signature():
+    engine = NgraphEngine(relu_graph())
+    for _ in range(3):
+        run(engine, floats(2, 3))
+    stats = paddle_ngraph.stats()
+    assert (stats["engine_runs"], stats["functions_built"], stats["functions_reused"]) == (3, 1, 2)
+    assert paddle_ngraph.cache_info()[:2] == (2, 1)
+
+
+@pytest.mark.parametrize(("one", "other"), [((1, 12), (11, 2)), ((2, 3), (3, 2)), ((1, 6), (6, 1))])
+def test_shapes_that_read_alike_are_told_apart(one, other):
+    engine = NgraphEngine(relu_graph())
+    for shape in (one, other):
+        assert run(engine, floats(*shape))[0].shape == shape
+    assert paddle_ngraph.cache_info().misses == 2
+
+
+def test_a_dtype_that_the_graph_does_not_declare_is_refused():
+    engine = NgraphEngine(relu_graph())
+    run(engine, floats(2, 3))  # the same shape is in the cache
+    with pytest.raises(ValueError, match="input 0 of the interval is int32, the program declares"):
+        run(engine, np.ones((2, 3), "int32"))
+
+
+def test_the_cache_is_bounded_and_drops_the_least_recently_used():
+    flags.set("ngraph_cache_size", 2)
+    engine = NgraphEngine(relu_graph())
+    for rows in (1, 2, 1, 3, 1, 2):  # 3 pushes 2 out, 2 pushes 3 out
+        run(engine, floats(rows, 2))
+    info = paddle_ngraph.cache_info()
+    assert (info.hits, info.misses, info.evictions) == (2, 4, 2)
+    assert (info.currsize, info.maxsize) == (2, 2)
+
+
+def test_one_function_serves_many_threads():
+    engine = NgraphEngine(relu_graph())
+    arrays = [floats(64, 64, seed=i) for i in range(8)]
+    failures: list[str] = []
+
+    def work(x: np.ndarray) -> None:
+        for _ in range(20):
+            if not np.array_equal(run(engine, x)[0], np.maximum(x, 0)):
+                failures.append("wrong result")
+
+    threads = [threading.Thread(target=work, args=(x,)) for x in arrays]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert paddle_ngraph.stats()["engine_runs"] == 160
+    assert paddle_ngraph.cache_info().currsize == 1
+
+
+def test_get_and_build_ng_function():
+    engine = NgraphEngine(relu_graph())
+    io = engine.build_ng_io([floats(2, 3)])
+    assert engine.get_ng_function(io) is engine.get_ng_function(io)
+    fresh = engine.build_ng_function(io)
+    assert fresh is not engine.get_ng_function(io)
+    fresh.run(io)
+    np.testing.assert_array_equal(io.results()[0], np.maximum(floats(2, 3), 0))
+
+
+def test_a_wrong_number_of_arrays_is_refused():
+    with pytest.raises(NgraphError, match="takes 1 arrays, got 2"):
+        NgraphEngine(relu_graph()).build_ng_io([floats(2, 3), floats(2, 3)])
+
+
+def test_a_damaged_graph_is_refused():
+    with pytest.raises(NgraphError, match="damaged"):
+        NgraphEngine(relu_graph(salt=1).replace("relu", "tanh"))
+
+
+def test_a_failed_build_names_the_operator_and_changes_no_state():
+    bad = sgd_graph().partition("\n")[2].replace("pd_op.sgd_", "pd_op.no_such_")
+    import hashlib
+
+    text = f"ngraph_engine 1 {hashlib.sha256(bad.encode()).hexdigest()} 3 1 0 -\n{bad}"
+    engine = NgraphEngine(text)
+    io = engine.build_ng_io([np.array(1, "float32"), floats(4), floats(4)])
+    with pytest.raises(NgraphError, match=r"pd_op.no_such_ \(operator 0\) has no converter"):
+        engine.run(io)
+    np.testing.assert_array_equal(io.results()[0], floats(4))
+
+
+def test_an_error_in_a_program_names_the_operator_and_the_interval(monkeypatch):
+    from paddle_ngraph import registry
+
+    program = Program(chain)
+    program.run(x=floats(2, 4))
+
+    def broken(bridge, op):
+        raise ValueError("broken on purpose")
+
+    entry = registry.find_converter("pd_op.exp")
+    monkeypatch.setitem(
+        registry._converters, "pd_op.exp", type(entry)(**{**vars(entry), "function": broken})
+    )
+    with pytest.raises(Exception, match=r"interval \[\d+, \d+\].*pd_op.exp.*broken on purpose"):
+        program.run(x=floats(3, 4))
+    monkeypatch.undo()
+    program.both(x=floats(3, 4))
+
+
+def test_states_of_a_program_live_in_the_scope():
+    program = Program(linear_regression)
+    x, y = floats(8, 4), floats(8, 1)
+    tensor = program.scope.find_var("linear_0.w_0").get_tensor()
+    before = np.array(tensor)
+    program.run(x=x, y=y)
+    assert not np.array_equal(before, np.array(tensor)), "an old handle must see the new weights"
+
+
+def test_a_large_state_shared_with_another_variable_is_updated_for_both():
+    program = Program(linear_regression)
+    other = program.scope.var("other").get_tensor()
+    weights = program.scope.find_var("linear_0.w_0").get_tensor()
+    other._share_data_with(weights)
+    program.run(x=floats(8, 4), y=floats(8, 1))
+    np.testing.assert_array_equal(np.array(other), np.array(weights))

@@ -1,0 +1,273 @@
+"""The trigger: every way to switch, both program forms, and inputs that go wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, chain, floats, linear_regression
+
+X = np.full((2, 4), 0.5, "float32")
+
+
+def runs_of(program, **feed):
+    paddle_ngraph.reset_stats()
+    program.run_as_is(**feed)
+    return paddle_ngraph.stats()["engine_runs"]
+
+
+# -- switching ---------------------------------------------------------------------------------
+
+
+def test_enable_and_disable_act_at_the_next_run():
+    program = Program(chain)
+    assert runs_of(program, x=X) == 0
+    paddle_ngraph.enable()
+    assert runs_of(program, x=X) == 1
+    paddle_ngraph.disable()
+    assert runs_of(program, x=X) == 0
+    paddle_ngraph.enable()
+    assert runs_of(program, x=X) == 1
+
+
+def test_the_context_acts_on_programs_that_ran_before():
+    program = Program(chain)
+    assert runs_of(program, x=X) == 0
+    with paddle_ngraph.use_ngraph(True):
+        assert runs_of(program, x=X) == 1
+    assert runs_of(program, x=X) == 0
+
+
+def test_paddle_set_flags_acts_at_the_next_run():
+    program = Program(chain)
+    paddle.set_flags({"FLAGS_use_ngraph": True})
+    assert runs_of(program, x=X) == 1
+    paddle.set_flags({"FLAGS_use_ngraph": False})
+    assert runs_of(program, x=X) == 0
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import sys
+    import numpy as np
+    import paddle
+    {extra}
+    paddle.enable_static()
+    x = paddle.static.data("x", [-1, 4], "float32")
+    y = paddle.exp(x) + 1.0
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    (out,) = executor.run(feed={{"x": np.zeros((2, 4), "float32")}}, fetch_list=[y])
+    assert (out == 2).all()
+    import paddle_ngraph
+    print("runs", paddle_ngraph.stats()["engine_runs"], *sys.argv[1:])
+    """
+)
+
+
+def script_output(tmp_path, *command, extra="", **environment):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(extra=extra))
+    found = subprocess.run(
+        [sys.executable, *command, str(script), "first", "--second"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_the_environment_and_an_import_switch_it_on(tmp_path):
+    output = script_output(tmp_path, extra="import paddle_ngraph", FLAGS_use_ngraph="1")
+    assert "runs 1 first --second" in output
+
+
+def test_without_the_flag_an_import_changes_nothing(tmp_path):
+    assert "runs 0" in script_output(tmp_path, extra="import paddle_ngraph")
+
+
+def test_an_unchanged_script_runs_through_the_command_line(tmp_path):
+    assert "runs 1 first --second" in script_output(tmp_path, "-m", "paddle_ngraph", "run")
+
+
+# -- both program forms ------------------------------------------------------------------------
+
+
+def test_program_desc_trains_through_the_engine():
+    with paddle.pir_utils.OldIrGuard():
+        losses = {}
+        for engine in (False, True):
+            program = Program(linear_regression)
+            paddle_ngraph.reset_stats()
+            losses[engine] = [
+                program.run(engine, x=floats(8, 4, seed=i), y=floats(8, 1))[0] for i in range(5)
+            ]
+            assert (paddle_ngraph.stats()["engine_runs"] >= 5) is engine
+        np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def plain_chain():
+    """``relu(x) * 2 + 1``, of operators that old-style programs have too."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return paddle.nn.functional.relu(x) * 2.0 + 1.0
+
+
+def save_model(folder):
+    program = Program(plain_chain)
+    with paddle.static.scope_guard(program.scope):
+        data = program.main.global_block()
+        feed = [
+            data.var("x") if hasattr(data, "var") else next(
+                op.result(0) for op in data.ops if op.name() == "pd_op.data"
+            )
+        ]
+        paddle.static.save_inference_model(
+            str(folder / "model"), feed, program.fetches, program.executor, program=program.main
+        )
+    return str(folder / "model")
+
+
+def run_model(prefix):
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    program, names, fetches = paddle.static.load_inference_model(prefix, executor)
+    paddle_ngraph.reset_stats()
+    results = {}
+    for engine in (False, True):
+        with paddle_ngraph.use_ngraph(engine):
+            results[engine] = executor.run(program, feed={names[0]: X}, fetch_list=fetches)[0]
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+    np.testing.assert_allclose(results[True], results[False], rtol=1e-5)
+
+
+def test_a_saved_pir_model_runs(tmp_path):
+    run_model(save_model(tmp_path))
+
+
+def test_a_saved_pdmodel_runs(tmp_path):
+    with paddle.pir_utils.OldIrGuard():
+        prefix = save_model(tmp_path)
+        assert os.path.exists(prefix + ".pdmodel")
+        run_model(prefix)
+
+
+def test_paddle_inference_finds_the_pass(tmp_path):
+    prefix = save_model(tmp_path)
+    config = paddle.inference.Config(prefix + ".json", prefix + ".pdiparams")
+    config.disable_gpu()
+    config.disable_mkldnn()
+    config.enable_new_ir(True)
+    config.enable_new_executor(True)
+    config.enable_custom_passes(["ngraph_pass"])
+    predictor = paddle.inference.create_predictor(config)
+    paddle_ngraph.reset_stats()
+    predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(X)
+    predictor.run()
+    out = predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu()
+    np.testing.assert_allclose(out, np.maximum(X, 0) * 2 + 1, rtol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
+    from paddle_ngraph import program_pass
+
+    program = Program(chain)
+    program_pass.apply(program.main)
+    data = next(op for op in program.main.global_block().ops if op.name() == "pd_op.data")
+    with paddle.static.scope_guard(program.scope):
+        engine = next(o for o in program.main.global_block().ops if "ngraph_engine" in o.name())
+        paddle.static.save_inference_model(
+            str(tmp_path / "model"),
+            [data.result(0)],
+            [engine.result(0)],
+            program.executor,
+            program=program.main,
+        )
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    loaded, names, fetches = paddle.static.load_inference_model(str(tmp_path / "model"), executor)
+    paddle_ngraph.reset_stats()
+    (out,) = executor.run(loaded, feed={names[0]: X}, fetch_list=fetches)
+    np.testing.assert_allclose(out, np.exp(np.maximum(X, 0) * 2 + 1), rtol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+def test_a_program_on_a_gpu_place_is_left_alone():
+    from paddle_ngraph import executor_hook
+
+    class Place:
+        def is_cpu_place(self):
+            return False
+
+    hooked = executor_hook._HookedStandaloneExecutor.__new__(
+        executor_hook._HookedStandaloneExecutor
+    )
+    hooked._place = Place()
+    created = []
+    base = executor_hook._HookedStandaloneExecutor.__mro__[1]
+    original = base._create_new_executor
+    base._create_new_executor = lambda self: created.append(self) or "native"
+    try:
+        assert hooked._create_new_executor() == "native"
+    finally:
+        base._create_new_executor = original
+    assert created == [hooked]
+
+
+# -- inputs that go wrong ----------------------------------------------------------------------
+
+
+def test_a_shape_that_changes_from_run_to_run():
+    program = Program(chain)
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    for rows in (1, 5, 2, 5, 1):
+        program.both(x=floats(rows, 4))
+    stats = paddle_ngraph.stats()
+    assert (stats["functions_built"], stats["functions_reused"]) == (3, 2)
+
+
+def test_nan_and_infinity_are_computed_as_natively():
+    program = Program(chain)
+    x = np.array([[np.nan, np.inf, -np.inf, 0.0]], "float32")
+    native, engine = program.run(False, x=x), program.run(True, x=x)
+    np.testing.assert_allclose(native[0], engine[0], rtol=1e-6)
+
+
+def test_an_empty_batch_gives_what_paddle_gives():
+    program = Program(chain)
+    for engine in (False, True):
+        assert program.run(engine, x=np.zeros((0, 4), "float32"))[0].shape == (0, 4)
+    program.both(x=floats(2, 4))
+
+
+def failure_type(program, engine, **feed):
+    with pytest.raises(Exception) as caught:
+        program.run(engine, **feed)
+    return type(caught.value)
+
+
+def test_a_feed_of_the_wrong_dtype_is_paddles_own_error():
+    program = Program(chain)
+    feed = {"x": np.zeros((2, 4), "int32")}
+    assert failure_type(program, True, **feed) is failure_type(program, False, **feed)
+    program.both(x=floats(2, 4))
+
+
+def test_a_feed_of_another_shape_than_declared_gives_what_paddle_gives():
+    Program(chain).both(x=floats(2, 5))
+
+
+def test_a_failed_step_loses_no_state():
+    program = Program(linear_regression)
+    before = program.variable("linear_0.w_0")
+    with pytest.raises(Exception):  # noqa: B017 - whatever Paddle says
+        program.run(True, x=floats(2, 5), y=floats(2, 1))
+    np.testing.assert_array_equal(program.variable("linear_0.w_0"), before)
+    program.run(True, x=floats(2, 4), y=floats(2, 1))
+    assert not np.array_equal(program.variable("linear_0.w_0"), before)

@@ -1,0 +1,62 @@
+"""Flags: one place, four ways to set them."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import flags
+from paddle_ngraph.errors import NgraphError
+
+
+def test_every_flag_is_known_to_paddle():
+    for flag in flags.FLAGS.values():
+        assert paddle.get_flags([flag.key])[flag.key] == flag.default
+
+
+def test_set_flags_switches():
+    paddle.set_flags({"FLAGS_use_ngraph": True})
+    assert paddle_ngraph.is_enabled()
+    paddle.set_flags({"FLAGS_use_ngraph": False})
+    assert not paddle_ngraph.is_enabled()
+
+
+def test_an_unknown_flag_is_paddles_own_error():
+    with pytest.raises(ValueError, match="ngraph_no_such_flag"):
+        paddle.set_flags({"FLAGS_ngraph_no_such_flag": 1})
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_the_environment_sets_a_switch(monkeypatch, text, value):
+    monkeypatch.setenv("FLAGS_use_ngraph", text)
+    flags.read_environment()
+    assert flags.get("use_ngraph") is value
+
+
+def test_the_environment_sets_a_number(monkeypatch):
+    monkeypatch.setenv("FLAGS_ngraph_cache_size", "17")
+    flags.read_environment()
+    assert flags.get("ngraph_cache_size") == 17
+    flags.set("ngraph_cache_size", flags.FLAGS["ngraph_cache_size"].default)
+
+
+@pytest.mark.parametrize("name", ["FLAGS_use_ngraph", "FLAGS_ngraph_cache_size"])
+def test_nonsense_in_the_environment_is_refused(monkeypatch, name):
+    monkeypatch.setenv(name, "many")
+    with pytest.raises(NgraphError, match=f"{name}='many' in the environment"):
+        flags.read_environment()
+
+
+def test_contexts_nest_and_restore():
+    with paddle_ngraph.use_ngraph(True):
+        with paddle_ngraph.use_ngraph(False):
+            assert not paddle_ngraph.is_enabled()
+        assert paddle_ngraph.is_enabled()
+    assert not paddle_ngraph.is_enabled()
+
+
+def test_a_context_restores_after_an_error():
+    with pytest.raises(KeyError), paddle_ngraph.use_ngraph(True):
+        raise KeyError
+    assert not paddle_ngraph.is_enabled()

@@ -1,0 +1,77 @@
+"""The compiled core: a missing or misfit one is a sentence, never a crash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import library
+
+
+@pytest.fixture
+def build_info(monkeypatch):
+    info = types.SimpleNamespace(
+        WITH_NGRAPH=True,
+        PADDLE_VERSION=library._installed_version("paddlepaddle"),
+        OPENVINO_VERSION=library._installed_version("openvino"),
+    )
+    monkeypatch.setattr(library, "_build_info", info)
+    library.why_unavailable.cache_clear()
+    library.load.cache_clear()
+    yield info
+    monkeypatch.undo()
+    library.why_unavailable.cache_clear()
+    library.load.cache_clear()
+
+
+def test_the_right_releases_are_fine(build_info):
+    assert library.why_unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("field", "package"), [("PADDLE_VERSION", "paddlepaddle"), ("OPENVINO_VERSION", "openvino")]
+)
+def test_another_release_is_said_in_one_sentence(build_info, field, package):
+    setattr(build_info, field, "1.2.3")
+    with pytest.raises(paddle_ngraph.NgraphError, match=f"compiled against {package} 1.2.3"):
+        paddle_ngraph.enable()
+    paddle_ngraph.disable()  # has nothing to do, and says nothing
+
+
+def test_a_build_without_the_engine_says_how_to_get_it(build_info):
+    build_info.WITH_NGRAPH = False
+    with pytest.raises(paddle_ngraph.NgraphError, match="WITH_NGRAPH=ON pip install"):
+        paddle_ngraph.enable()
+    assert not paddle_ngraph.is_enabled()
+    with paddle_ngraph.use_ngraph(False):
+        pass
+
+
+def test_a_source_tree_that_was_never_built(monkeypatch, build_info):
+    monkeypatch.setattr(library, "_build_info", None)
+    library.why_unavailable.cache_clear()
+    with pytest.raises(paddle_ngraph.NgraphError, match="pip install"):
+        paddle_ngraph.stats()
+
+
+def test_the_package_imports_without_a_core(tmp_path):
+    script = tmp_path / "without_core.py"
+    script.write_text(
+        "import sys, types\n"
+        "info = types.ModuleType('paddle_ngraph._build_info')\n"
+        "info.WITH_NGRAPH = False\n"
+        "info.PADDLE_VERSION = info.OPENVINO_VERSION = 'none'\n"
+        "sys.modules['paddle_ngraph._build_info'] = info\n"
+        "sys.modules['paddle_ngraph._core'] = None\n"
+        "import paddle_ngraph\n"
+        "try:\n"
+        "    paddle_ngraph.enable()\n"
+        "except paddle_ngraph.NgraphError as error:\n"
+        "    print(error)\n"
+    )
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert "WITH_NGRAPH=OFF" in found.stdout

@@ -1,0 +1,310 @@
+"""The program pass: which intervals it finds, and that it changes nothing but speed."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import flags, program_pass
+from tests.programs import Program, chain, floats, linear_regression
+
+
+def engine_ops(program):
+    return [op for op in program.global_block().ops if "ngraph_engine" in op.name()]
+
+
+def types(interval):
+    return [kind.removeprefix("pd_op.") for kind in interval.types]
+
+
+# -- intervals ---------------------------------------------------------------------------------
+
+
+def test_a_chain_is_one_interval():
+    program = Program(chain)
+    report = paddle_ngraph.explain(program.main)
+    (interval,) = report.intervals
+    assert types(interval) == ["relu", "scale", "scale", "exp"]
+    assert report.share == 1.0
+    program.both(x=floats(2, 4))
+
+
+def test_a_training_step_is_one_interval():
+    program = Program(linear_regression)
+    report = paddle_ngraph.explain(program.main)
+    assert len(report.intervals) == 1 and not report.native, str(report)
+
+
+def native_between():
+    """Two chains; ``erfinv`` has no converter and depends on neither, so it must not cut."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    a = paddle.exp(x)
+    aside = paddle.erfinv(paddle.tanh(x))
+    return paddle.exp(a * 0.1), aside
+
+
+def test_a_native_op_at_the_side_does_not_cut():
+    program = Program(native_between)
+    report = paddle_ngraph.explain(program.main)
+    assert [types(i) for i in report.intervals] == [["exp", "tanh", "scale", "exp"]]
+    assert [op.type for op in report.native] == ["pd_op.erfinv"]
+    program.both(x=floats(2, 4))
+
+
+def native_in_front():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    a = paddle.exp(x)
+    b = paddle.erfinv(x)
+    return a + b
+
+
+def test_a_native_op_in_front_does_not_cut():
+    program = Program(native_in_front)
+    assert [types(i) for i in paddle_ngraph.explain(program.main).intervals] == [["exp", "add"]]
+    program.both(x=np.full((2, 4), 0.25, "float32"))
+
+
+def native_in_the_middle():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    a = paddle.tanh(x)
+    b = paddle.erfinv(a)
+    return paddle.exp(b) + a
+
+
+def test_a_native_op_in_the_middle_cuts_once():
+    program = Program(native_in_the_middle)
+    intervals = paddle_ngraph.explain(program.main).intervals
+    assert [types(i) for i in intervals] == [["tanh"], ["exp", "add"]]
+    program.both(x=floats(2, 4))
+
+
+def test_the_original_program_is_left_alone():
+    program = Program(chain)
+    text = str(program.main)
+    program.run(x=floats(2, 4))
+    paddle_ngraph.explain(program.main)
+    assert str(program.main) == text
+
+
+def test_the_result_is_a_program_like_any_other():
+    program = Program(chain)
+    main = program.main.clone()
+    program_pass.apply(main)
+    (op,) = engine_ops(main)
+    assert set(op.attrs()) >= {"graph", "interval"}
+    assert "ngraph_engine" in str(main)
+    assert len(engine_ops(main.clone())) == 1
+    assert {op.name() for op in main.global_block().ops} <= {
+        "pd_op.data",
+        "builtin.combine",
+        op.name(),
+    }, "what is dead must go"
+
+
+def test_applying_it_twice_changes_nothing():
+    main = Program(chain).main.clone()
+    program_pass.apply(main)
+    text = str(main)
+    assert program_pass.apply(main).ops_converted == 0
+    assert str(main) == text
+
+
+def test_small_intervals_stay_native_on_request():
+    program = Program(native_in_the_middle)
+    flags.set("ngraph_min_interval_ops", 2)
+    try:
+        report = paddle_ngraph.explain(program.main)
+    finally:
+        flags.set("ngraph_min_interval_ops", 1)
+    assert [types(i) for i in report.intervals] == [["exp", "add"]]
+    assert "FLAGS_ngraph_min_interval_ops=2" in str(report)
+
+
+def test_the_pass_is_registered_with_paddle():
+    program = Program(chain)
+    main = program.main.clone()
+    manager = paddle.pir.PassManager(2)
+    manager.add_pass("ngraph_pass", {})
+    manager.run(main)
+    assert len(engine_ops(main)) == 1
+
+
+# -- memory and order --------------------------------------------------------------------------
+
+
+def read_after_update():
+    """The weight is read before and after SGD writes it."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    linear = paddle.nn.Linear(4, 4)
+    loss = paddle.mean(linear(x))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss, paddle.exp(linear.weight), paddle.erfinv(linear.weight * 0.1)
+
+
+def test_an_update_in_place_is_seen_by_later_readers():
+    native, engine = Program(read_after_update), Program(read_after_update)
+    for step in range(3):
+        expected = native.run(engine=False, x=floats(2, 4, seed=step))
+        actual = engine.run(engine=True, x=floats(2, 4, seed=step))
+        for e, a in zip(expected, actual):
+            np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        engine.variable("linear_0.w_0"), native.variable("linear_0.w_0"), rtol=1e-6
+    )
+
+
+def native_reader_before_update():
+    """A native operator reads the weight before the engine writes it."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    linear = paddle.nn.Linear(4, 4)
+    before = paddle.erfinv(linear.weight * 1.0)
+    loss = paddle.mean(linear(x))
+    paddle.optimizer.SGD(0.5).minimize(loss)
+    return before, loss
+
+
+def test_a_native_reader_comes_before_the_update():
+    native, engine = Program(native_reader_before_update), Program(native_reader_before_update)
+    for _ in range(2):
+        for e, a in zip(native.run(False, x=floats(2, 4)), engine.run(True, x=floats(2, 4))):
+            np.testing.assert_allclose(a, e, rtol=1e-5)
+
+
+def increments():
+    x = paddle.static.data("x", [4], "float32")
+    zero = paddle.nn.initializer.Constant(0.0)
+    counter = paddle.static.create_parameter([1], "float32", "counter", default_initializer=zero)
+    counter.stop_gradient = True
+    paddle.increment(counter)
+    return x + counter
+
+
+def test_a_counter_counts():
+    program = Program(increments)
+    values = [program.run(x=np.zeros(4, "float32"))[0][0] for _ in range(3)]
+    assert values == [1.0, 2.0, 3.0]
+
+
+def random_between():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    noise = paddle.uniform([4], min=0.0, max=1.0)
+    more = paddle.uniform([4], min=0.0, max=1.0)
+    return paddle.exp(x) + noise, more * 2.0
+
+
+def test_random_streams_keep_their_order():
+    results = []
+    for engine in (False, True):
+        program = Program(random_between)
+        paddle.seed(11)
+        results.append(program.run(engine=engine, x=floats(2, 4)))
+    for native, accelerated in zip(*results):
+        np.testing.assert_allclose(accelerated, native, rtol=1e-5)
+
+
+# -- control flow ------------------------------------------------------------------------------
+
+
+def branches():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    scaled = x * 2.0
+    return paddle.static.nn.cond(
+        paddle.sum(x) > 0,
+        lambda: paddle.exp(scaled) + 1.0,
+        lambda: paddle.tanh(scaled) - 1.0,
+    )
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_both_branches_of_a_condition_run_in_the_engine(sign):
+    program = Program(branches)
+    report = paddle_ngraph.explain(program.main)
+    assert len(report.blocks) == 3
+    assert all(block.intervals for block in report.blocks), str(report)
+    program.both(x=np.full((2, 4), sign, "float32"))
+
+
+def loop():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    i = paddle.full([1], 0, "int64")
+
+    def body(i, v):
+        return [i + 1, paddle.tanh(v) * 1.5 + x]
+
+    return paddle.static.nn.while_loop(lambda i, v: i < 5, body, [i, x])
+
+
+def test_the_body_of_a_loop_runs_in_the_engine():
+    program = Program(loop)
+    report = paddle_ngraph.explain(program.main)
+    assert "tanh" in {kind for i in report.blocks[1].intervals for kind in types(i)}, str(report)
+    paddle_ngraph.reset_stats()
+    program.both(x=floats(2, 4))
+    assert paddle_ngraph.stats()["engine_runs"] >= 5
+
+
+# -- dtypes ------------------------------------------------------------------------------------
+
+
+def wide_integers():
+    n = paddle.static.data("n", [3], "int64")
+    x = paddle.static.data("x", [3], "float32")
+    return n + 1, n * 3, paddle.exp(x)
+
+
+def test_64_bit_arithmetic_stays_native():
+    program = Program(wide_integers)
+    report = paddle_ngraph.explain(program.main)
+    assert {op.type for op in report.native} >= {"pd_op.scale"}, str(report)
+    n, tripled, _ = program.both(n=np.array([2**40, -(2**40), 5]), x=floats(3))
+    assert n[0] == 2**40 + 1 and tripled[1] == -3 * 2**40
+
+
+def wide_moved():
+    n = paddle.static.data("n", [4, 2], "int64")
+    x = paddle.static.data("x", [3], "float32")
+    return paddle.reshape(n, [2, 4]), paddle.concat([n, n]), paddle.exp(x)
+
+
+def test_64_bit_values_that_leave_again_stay_native():
+    program = Program(wide_moved)
+    program.both(n=np.arange(8).reshape(4, 2) * 2**35, x=floats(3))
+
+
+def double():
+    x = paddle.static.data("x", [3], "float64")
+    y = paddle.static.data("y", [3], "float32")
+    return paddle.exp(x) + 1.0, paddle.exp(y)
+
+
+def test_float64_stays_native():
+    program = Program(double)
+    report = paddle_ngraph.explain(program.main)
+    assert any("float64" in op.reason for op in report.native), str(report)
+    program.both(x=np.array([0.1, 0.2, 0.3]), y=floats(3))
+
+
+# -- the report --------------------------------------------------------------------------------
+
+
+def test_the_report_reads_well():
+    text = str(paddle_ngraph.explain(Program(native_in_the_middle).main))
+    assert "3 of 4 compute ops (75.0%) run through nGraph, in 2 intervals." in text
+    assert "native erfinv x1" in text and "no converter" in text
+
+
+def test_explain_refuses_what_is_no_program():
+    with pytest.raises(paddle_ngraph.NgraphError, match="takes a static program, not int"):
+        paddle_ngraph.explain(3)
+
+
+def test_stats_count_operators():
+    program = Program(native_in_the_middle)
+    paddle_ngraph.reset_stats()
+    program.run(x=floats(2, 4))
+    stats = paddle_ngraph.stats()
+    assert stats["ops_converted"] == 3
+    assert stats["ops_native"] == 1
+    assert stats["native_by_type"] == {"pd_op.erfinv": 1}
