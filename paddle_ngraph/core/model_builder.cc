@@ -6,7 +6,7 @@
 
 #include "error.h"
 #include "flags.h"
-#include "tensor_bridge.h"
+#include "tensors.h"
 
 namespace py = pybind11;
 
@@ -14,19 +14,20 @@ namespace paddle_ngraph {
 
 namespace {
 
-// The platform that the openvino wheel's own bindings were built for, as pybind11 writes it. Ours
-// are built with Paddle's pybind11; both use GCC's C++11 ABI, so a raw pointer may cross.
-constexpr char kOpenvinoPlatform[] = "system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_1";
+// The platform that the bindings of the openvino wheel were built for, as pybind11 writes it;
+// setup.py reads it from the wheel.
+constexpr char kOpenvinoPlatform[] = NGRAPH_OPENVINO_PLATFORM;
 
-// The C++ object behind a Python ov.Model (pybind11's cross-module conduit).
-std::shared_ptr<ov::Model> unwrap(const py::object& model) {
-  py::capsule type(&typeid(ov::Model), typeid(std::type_info).name());
-  py::object pointer = model.attr("_pybind11_conduit_v1_")(py::bytes(kOpenvinoPlatform), type,
-                                                           py::bytes("raw_pointer_ephemeral"));
-  if (pointer.is_none()) {
-    throw NgraphError("this openvino wheel was built with another C++ ABI than paddle-ngraph");
+// The ov::Model behind a Python object (pybind11's cross-module conduit): the two modules are built
+// with different releases of pybind11 and can hand each other addresses only.
+void* address_of(const py::object& model) {
+  py::capsule type(&model_type(), typeid(std::type_info).name());
+  for (const char* platform : {kOpenvinoPlatform, kOpenvinoPlatform + 1}) {  // older: no "_" before
+    py::object pointer = model.attr("_pybind11_conduit_v1_")(py::bytes(platform), type,
+                                                             py::bytes("raw_pointer_ephemeral"));
+    if (!pointer.is_none()) return pointer.cast<py::capsule>().get_pointer();
   }
-  return static_cast<ov::Model*>(pointer.cast<py::capsule>().get_pointer())->shared_from_this();
+  throw NgraphError("this openvino wheel was built for another platform than paddle-ngraph");
 }
 
 py::tuple shape_of(const phi::DenseTensor& tensor) {
@@ -56,8 +57,8 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   py::dict values;
   for (size_t input : value_inputs) {
     const auto& tensor = *inputs[input];
-    const auto bytes = static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
-    values[py::int_(input)] = py::bytes(static_cast<const char*>(tensor.data()), bytes);
+    values[py::int_(input)] =
+        py::bytes(static_cast<const char*>(tensor.data()), num_bytes(tensor));
   }
   return values;
 }
@@ -83,35 +84,24 @@ void verify_graph(const std::string& graph) {
   });
 }
 
-BuiltModel build_model(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
-                       const std::vector<size_t>& value_inputs) {
+BuiltFunction build_function(const std::string& graph,
+                             const std::vector<phi::DenseTensor*>& inputs,
+                             const std::vector<size_t>& value_inputs) {
   return with_python([&] {
     py::list signature;
     for (const auto* tensor : inputs) {
-      std::string dtype = to_element_type(tensor->dtype()).get_type_name();
-      signature.append(py::make_tuple(dtype, shape_of(*tensor)));
+      signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
     }
     py::tuple result = py::module_::import("paddle_ngraph.bridge")
                            .attr("build_model")(graph, signature, read_values(inputs, value_inputs));
-    BuiltModel built;
-    built.model = unwrap(result[0]);
+    BuiltFunction built;
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
     built.checks = read_checks(result[2]);
+    void* model = address_of(result[0]);
+    py::gil_scoped_release release;
+    built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
     return built;
   });
-}
-
-ov::CompiledModel compile(const std::shared_ptr<ov::Model>& model) {
-  static ov::Core core;
-  ov::AnyMap config{
-      ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
-      ov::hint::inference_precision(ov::element::f32),
-  };
-  if (FLAGS_ngraph_num_threads > 0) {
-    config.insert(ov::inference_num_threads(FLAGS_ngraph_num_threads));
-  }
-  return core.compile_model(model, "CPU", config);
 }
 
 }  // namespace paddle_ngraph

@@ -7,7 +7,7 @@
 
 #include "error.h"
 #include "model_builder.h"
-#include "tensor_bridge.h"
+#include "tensors.h"
 
 namespace paddle_ngraph {
 
@@ -32,7 +32,7 @@ void check_values(const phi::DenseTensor& tensor, const RangeCheck& check) {
 }
 
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
-  const auto bytes = static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
+  const size_t bytes = num_bytes(tensor);
   const size_t start = words->size();
   words->resize(start + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
   if (bytes > 0) std::memcpy(words->data() + start, tensor.data(), bytes);
@@ -46,7 +46,7 @@ bool is_shared(const phi::DenseTensor& state, const phi::DenseTensor* output) {
 
 void publish_state(phi::DenseTensor* state, phi::DenseTensor* output,
                    const phi::DenseTensor& fresh) {
-  const auto bytes = static_cast<size_t>(fresh.numel()) * phi::SizeOf(fresh.dtype());
+  const size_t bytes = num_bytes(fresh);
   if (bytes <= kSmallState || is_shared(*state, output)) {
     if (bytes > 0) std::memcpy(state->data(), fresh.data(), bytes);
   } else {
@@ -60,45 +60,12 @@ void publish_state(phi::DenseTensor* state, phi::DenseTensor* output,
 // ---------------------------------------------------------------------------------------------
 // NgraphFunction
 
-// A request taken from the idle ones, or a new one, for the time of one run.
-class NgraphFunction::Lease {
- public:
-  explicit Lease(NgraphFunction* owner) : owner_(owner) {
-    {
-      std::lock_guard<std::mutex> lock(owner_->mutex_);
-      if (!owner_->idle_.empty()) {
-        request_ = std::move(owner_->idle_.back());
-        owner_->idle_.pop_back();
-        return;
-      }
-    }
-    request_ = std::make_unique<Request>();
-    request_->infer = owner_->model_.create_infer_request();
-    request_->bound_inputs.assign(owner_->parameter_inputs_.size(), nullptr);
-  }
-  ~Lease() {
-    std::lock_guard<std::mutex> lock(owner_->mutex_);
-    owner_->idle_.push_back(std::move(request_));
-  }
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-
-  Request* get() const { return request_.get(); }
-
- private:
-  NgraphFunction* owner_;
-  std::unique_ptr<Request> request_;
-};
-
-NgraphFunction::NgraphFunction(ov::CompiledModel model, std::vector<size_t> parameter_inputs,
+NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
+                               std::vector<size_t> parameter_inputs,
                                std::vector<RangeCheck> checks)
-    : model_(std::move(model)),
+    : function_(std::move(function)),
       parameter_inputs_(std::move(parameter_inputs)),
-      checks_(std::move(checks)) {
-  for (const auto& output : model_.outputs()) {
-    results_.emplace_back(output.get_element_type(), output.get_shape());
-  }
-}
+      checks_(std::move(checks)) {}
 
 void NgraphFunction::check_ranges(const NgraphIO& io) const {
   for (const auto& check : checks_) {
@@ -111,34 +78,20 @@ void NgraphFunction::check_ranges(const NgraphIO& io) const {
   }
 }
 
-void NgraphFunction::bind_inputs(Request* request, const NgraphIO& io) const {
-  for (size_t p = 0; p < parameter_inputs_.size(); ++p) {
-    const auto& tensor = *io.inputs[parameter_inputs_[p]];
-    if (tensor.data() == request->bound_inputs[p] && tensor.data() != nullptr) continue;
-    request->infer.set_input_tensor(p, view(tensor));
-    request->bound_inputs[p] = tensor.data();
-  }
-}
-
-std::vector<paddle::Tensor> NgraphFunction::bind_outputs(Request* request) const {
-  std::vector<paddle::Tensor> fresh;
-  fresh.reserve(results_.size());
-  for (size_t r = 0; r < results_.size(); ++r) {
-    fresh.push_back(allocate(results_[r].second, results_[r].first));
-    request->infer.set_output_tensor(r, view(*dense(fresh.back())));
-  }
-  return fresh;
-}
-
-void NgraphFunction::run(const NgraphIO& io) {
+void NgraphFunction::run(const NgraphIO& io) const {
   check_ranges(io);
+  std::vector<const void*> inputs;
+  inputs.reserve(parameter_inputs_.size());
+  for (size_t input : parameter_inputs_) inputs.push_back(io.inputs[input]->data());
   std::vector<paddle::Tensor> fresh;
-  {
-    Lease lease(this);
-    bind_inputs(lease.get(), io);
-    fresh = bind_outputs(lease.get());
-    lease.get()->infer.infer();
+  std::vector<void*> outputs;
+  fresh.reserve(function_->results().size());
+  outputs.reserve(function_->results().size());
+  for (const auto& result : function_->results()) {
+    fresh.push_back(allocate(result));
+    outputs.push_back(dense(fresh.back())->data());
   }
+  function_->run(inputs, outputs);
   for (size_t i = 0; i < io.outputs.size(); ++i) io.outputs[i]->ShareDataWith(*dense(fresh[i]));
   const size_t first_state = io.inputs.size() - io.num_states;
   for (size_t i = 0; i < io.num_states; ++i) {
@@ -255,9 +208,9 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  BuiltModel built = build_model(graph_, io.inputs, value_inputs_);
+  BuiltFunction built = build_function(graph_, io.inputs, value_inputs_);
   auto function = std::make_shared<NgraphFunction>(
-      compile(built.model), std::move(built.parameter_inputs), std::move(built.checks));
+      std::move(built.function), std::move(built.parameter_inputs), std::move(built.checks));
   ++EngineStats::instance().functions_built;
   return function;
 }

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <openvino/openvino.hpp>
 #include <string>
 #include <vector>
 
 #include "function_cache.h"
+#include "ov_function.h"
 #include "paddle/extension.h"
 #include "paddle/phi/core/dense_tensor.h"
 
@@ -37,34 +37,23 @@ struct RangeCheck {
   std::string message;
 };
 
-// An ov::Model compiled for one signature. Safe to run from several threads.
+// The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
   // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model.
-  NgraphFunction(ov::CompiledModel model, std::vector<size_t> parameter_inputs,
+  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
                  std::vector<RangeCheck> checks);
 
   // Executes the function. Nothing is written before every check has passed and the computation
-  // has succeeded. Throws InvalidInput or ov::Exception.
-  void run(const NgraphIO& io);
+  // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
+  void run(const NgraphIO& io) const;
 
  private:
-  struct Request {
-    ov::InferRequest infer;
-    std::vector<const void*> bound_inputs;
-  };
-  class Lease;
-
   void check_ranges(const NgraphIO& io) const;
-  void bind_inputs(Request* request, const NgraphIO& io) const;
-  std::vector<paddle::Tensor> bind_outputs(Request* request) const;
 
-  ov::CompiledModel model_;
+  std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
   std::vector<RangeCheck> checks_;
-  std::vector<std::pair<ov::element::Type, ov::Shape>> results_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Request>> idle_;
 };
 
 struct EngineStats {

@@ -4,14 +4,13 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
-#include <openvino/core/version.hpp>
 
 #include "error.h"
 #include "function_cache.h"
 #include "ngraph_engine.h"
 #include "ngraph_engine_op.h"
 #include "program_editor.h"
-#include "tensor_bridge.h"
+#include "tensors.h"
 
 namespace py = pybind11;
 
@@ -19,42 +18,41 @@ namespace paddle_ngraph {
 
 namespace {
 
-paddle::Tensor from_numpy(const py::array& array, ov::element::Type type) {
+// NumPy's name of each dtype it shares with Paddle.
+const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
+  static const std::vector<std::pair<std::string, paddle::DataType>> table{
+      {"bool", paddle::DataType::BOOL},       {"int8", paddle::DataType::INT8},
+      {"uint8", paddle::DataType::UINT8},     {"int16", paddle::DataType::INT16},
+      {"int32", paddle::DataType::INT32},     {"int64", paddle::DataType::INT64},
+      {"float16", paddle::DataType::FLOAT16}, {"float32", paddle::DataType::FLOAT32},
+      {"float64", paddle::DataType::FLOAT64}};
+  return table;
+}
+
+paddle::Tensor from_numpy(const py::array& array) {
   const auto contiguous = py::array::ensure(array, py::array::c_style);
-  ov::Shape shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
-  auto tensor = allocate(shape, type);
-  if (contiguous.nbytes() > 0) std::memcpy(tensor.data(), contiguous.data(), contiguous.nbytes());
-  return tensor;
-}
-
-std::string dtype_name(const ov::element::Type& type) {
-  static const std::unordered_map<std::string, std::string> names{
-      {"boolean", "bool"}, {"f16", "float16"}, {"f32", "float32"}, {"f64", "float64"},
-      {"i8", "int8"},      {"i16", "int16"},   {"i32", "int32"},   {"i64", "int64"},
-      {"u8", "uint8"}};
-  auto found = names.find(type.get_type_name());
-  if (found == names.end()) throw NgraphError(concat("NumPy has no dtype for ", type));
-  return found->second;
-}
-
-ov::element::Type type_of(const py::array& array) {
+  const std::vector<int64_t> shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   const auto name = py::str(array.dtype().attr("name")).cast<std::string>();
-  for (auto type : {ov::element::boolean, ov::element::f16, ov::element::f32, ov::element::f64,
-                    ov::element::i8, ov::element::i16, ov::element::i32, ov::element::i64,
-                    ov::element::u8}) {
-    if (dtype_name(type) == name) return type;
+  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
+    if (numpy_name != name) continue;
+    auto tensor = paddle::empty(shape, dtype, paddle::CPUPlace());
+    if (contiguous.nbytes() > 0) std::memcpy(tensor.data(), contiguous.data(), contiguous.nbytes());
+    return tensor;
   }
   throw NgraphError(concat("an array of dtype ", name, " cannot be an input of the engine"));
 }
 
 py::array to_numpy(const phi::DenseTensor& tensor) {
-  const auto type = to_element_type(tensor.dtype());
   const auto& dims = tensor.dims();
   std::vector<py::ssize_t> shape;
   for (int i = 0; i < dims.size(); ++i) shape.push_back(dims[i]);
-  py::array array(py::dtype(dtype_name(type)), shape);
-  if (array.nbytes() > 0) std::memcpy(array.mutable_data(), tensor.data(), array.nbytes());
-  return array;
+  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
+    if (dtype != tensor.dtype()) continue;
+    py::array array(py::dtype(numpy_name), shape);
+    if (array.nbytes() > 0) std::memcpy(array.mutable_data(), tensor.data(), array.nbytes());
+    return array;
+  }
+  throw NgraphError(concat("NumPy has no dtype for ", tensor.dtype()));
 }
 
 // NgraphIO over tensors of its own, filled from NumPy arrays: inputs, then states.
@@ -66,7 +64,7 @@ class ArrayIO {
       throw NgraphError(concat("this engine takes ", engine.num_inputs(), " arrays, got ",
                                arrays.size()));
     }
-    for (const auto& array : arrays) tensors_.push_back(from_numpy(array, type_of(array)));
+    for (const auto& array : arrays) tensors_.push_back(from_numpy(array));
     for (auto& tensor : tensors_) io_.inputs.push_back(dense(tensor));
     for (auto& output : outputs_) io_.outputs.push_back(&output);
     io_.num_states = engine.num_states();
@@ -131,7 +129,6 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
-  module.attr("openvino_build") = ov::get_openvino_version().buildNumber;
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs",
              [](const pir::Operation& op) { return inplace_pairs(op); });
@@ -179,7 +176,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
                                                               "A compiled function.")
       .def(
-          "run", [](NgraphFunction& function, const ArrayIO& io) { function.run(io.io()); },
+          "run", [](const NgraphFunction& function, const ArrayIO& io) { function.run(io.io()); },
           py::arg("io"), release, "Executes the function.");
 
   py::class_<ArrayIO>(module, "NgraphIO", "The tensors of one run.")

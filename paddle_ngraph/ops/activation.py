@@ -195,11 +195,29 @@ register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad)
 # -- softplus and what is made of it -------------------------------------------------------------
 
 
+def softplus(x: Any) -> Node:
+    """``log(1 + exp(x))`` as ``max(x, 0) + log(1 + d)`` with ``d = exp(-abs(x))``.
+
+    The engine's SoftPlus is off by 2e-6 and may be negative, and its Log is not vectorized. With
+    ``z = d / (2 + d)``, at most 1/3, ``log(1 + d)`` is ``2 * (z + z ** 3 / 3 + z ** 5 / 5 ...)``.
+    """
+    decay = opset15.exp(opset15.negative(opset15.abs(x)))
+    ratio = opset15.divide(decay, opset15.add(decay, constant(2.0)))
+    square = opset15.multiply(ratio, ratio)
+    series = constant(2.0 / _SERIES[-1])
+    for power in reversed(_SERIES[:-1]):
+        series = opset15.add(opset15.multiply(series, square), constant(2.0 / power))
+    return opset15.add(opset15.maximum(x, constant(0.0)), opset15.multiply(series, ratio))
+
+
+_SERIES = (1, 3, 5, 7, 9, 11, 13)
+
+
 def _softplus(op: Op, x: Any) -> Node:
     """``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x > threshold``."""
     beta, threshold = op.attr("beta"), op.attr("threshold")
     scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
-    out = opset15.softplus(scaled)
+    out = softplus(scaled)
     if beta != 1.0:
         out = opset15.divide(out, constant(beta))
     if threshold >= _SOFTPLUS_IS_LINEAR:
@@ -224,7 +242,7 @@ def _mish(op: Op, x: Any) -> Node:
 
 def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
     """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``."""
-    bend = opset15.tanh(opset15.softplus(x))
+    bend = opset15.tanh(softplus(x))
     rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
     slope = opset15.multiply(opset15.multiply(x, rest), opset15.sigmoid(x))
     return opset15.multiply(grad, opset15.add(bend, slope))
@@ -232,7 +250,7 @@ def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
 
 def _logsigmoid(op: Op, x: Any) -> Node:
     """``-log(1 + exp(-x))``, NaN for minus infinity as in Paddle."""
-    return opset15.subtract(_nan_at_minus_infinity(x), opset15.softplus(opset15.negative(x)))
+    return opset15.subtract(_nan_at_minus_infinity(x), softplus(opset15.negative(x)))
 
 
 def _logsigmoid_grad(op: Op, x: Any, grad: Any) -> Node:

@@ -15,27 +15,19 @@ from paddle_ngraph.registry import ANY, Limit, converter
 _CASTS = {
     "float32": {"float32", "bool", "int32"},
     "int32": {"int32", "float32", "bool", "int64"},
-    "int64": {"int64", "int32", "bool"},
+    "int64": {"int64", "int32", "bool", "float32"},
     "bool": {"bool", "float32", "int32", "int64"},
 }
 
 
-def _is_exact(op: Op) -> bool:
-    return op.output("out").dtype in _CASTS[op.input("x").dtype]
+_EXACT = Limit(
+    "the engine has no exact conversion between these dtypes",
+    lambda op: op.output("out").dtype in _CASTS[op.input("x").dtype],
+)
 
 
-@converter(
-    "pd_op.cast",
-    dtypes=ANY,
-    moves=True,
-    limits=[Limit("the engine has no exact conversion between these dtypes", _is_exact)],
-)
-@converter(
-    "pd_op.cast_",
-    dtypes=ANY,
-    moves=True,
-    limits=[Limit("the engine has no exact conversion between these dtypes", _is_exact)],
-)
+@converter("pd_op.cast", dtypes=ANY, limits=[_EXACT], moves=True)
+@converter("pd_op.cast_", dtypes=ANY, limits=[_EXACT], moves=True)
 def cast(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` as attribute ``dtype``; whatever is not 0 is true (Paddle ``cast``)."""
     x = bridge.get_input_node(op, "x")

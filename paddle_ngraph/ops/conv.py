@@ -7,7 +7,7 @@ and dilation exchanged: that runs on the engine's fastest kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,10 @@ class _Geometry:
         """Elements at the end of the padded input that no output depends on."""
         return self.size[axis] + self.begin[axis] + self.end[axis] - self.reach(axis)
 
+    def needed_end(self) -> list[int]:
+        """The padding after each axis that an output depends on."""
+        return [max(end - self.excess(axis), 0) for axis, end in enumerate(self.end)]
+
     def is_full(self, axis: int) -> bool:
         """Whether the kernel covers the whole axis: a sum over it, as over channels."""
         return (
@@ -60,6 +64,14 @@ class _Geometry:
             and self.dilations[axis] == 1
             and self.begin[axis] == self.end[axis] == 0
         )
+
+    def is_dense(self) -> bool:
+        """Whether every output depends on the whole input: a matrix product."""
+        return all(self.is_full(axis) for axis in range(len(self.size)))
+
+    def is_pointwise(self) -> bool:
+        """Whether the kernel is one element and padding has no part."""
+        return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
         """The geometry of this axis alone."""
@@ -89,11 +101,17 @@ def _convolution(geometry: _Geometry) -> Callable[..., Node]:
     return opset15.convolution if geometry.groups == 1 else opset15.group_convolution
 
 
+def _transposed_convolution(geometry: _Geometry) -> Callable[..., Node]:
+    if geometry.groups == 1:
+        return opset15.convolution_backprop_data
+    return opset15.group_convolution_backprop_data
+
+
 class _Convolution:
     """A convolution and its gradients, on the form of it that the engine runs fastest.
 
     Where the kernel covers a whole axis (conv1d, text CNN), the axis joins the channels and a
-    convolution over the other axis remains.
+    convolution over the other axis remains; where it covers both, a matrix product does.
     """
 
     def __init__(self, bridge: NgraphBridge, geometry: _Geometry) -> None:
@@ -105,25 +123,22 @@ class _Convolution:
     def forward(self, data: Output, filter_: Output) -> Node:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         g = self._g
-        out = (opset15.convolution if g.groups == 1 else opset15.group_convolution)(
-            self._fold(data),
-            self._grouped(self._fold(filter_)),
-            g.strides,
-            g.begin,
-            g.end,
-            g.dilations,
-        )
+        if self._full.is_dense():
+            product = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
+            return reshape(self._bridge, product, [*self._bridge.shape(product), 1, 1])
+        filter_ = self._grouped(self._fold(filter_))
+        out = _convolution(g)(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
         return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Node:
         """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
         g = self._g
-        transposed = (
-            opset15.convolution_backprop_data
-            if g.groups == 1
-            else opset15.group_convolution_backprop_data
-        )
-        folded = transposed(
+        channels = self._bridge.shape(filter_)[1] * g.groups
+        if self._full.is_dense():
+            product = opset15.matmul(self._rows(grad), self._rows(filter_), False, False)
+            first = self._bridge.shape(product)[0]
+            return reshape(self._bridge, product, [first, channels, *self._full.size])
+        folded = _transposed_convolution(g)(
             self._flat(grad),
             self._grouped(self._fold(filter_)),
             g.strides,
@@ -132,7 +147,6 @@ class _Convolution:
             dilations=g.dilations,
             output_padding=[g.excess(axis) for axis in range(len(g.size))],
         )
-        channels = self._bridge.shape(filter_)[1] * g.groups
         return self._unfold(folded, channels, self._full.size)
 
     def filter_gradient(self, data: Output, grad: Output) -> Node:
@@ -140,34 +154,62 @@ class _Convolution:
         channels = self._bridge.shape(data)[1]
         if channels == self._g.groups > 1:
             return self._depthwise_filter_gradient(data, grad)
-        folded = self._exchanged(self._fold(data), self._flat(grad))
-        return self._unfold(folded, channels // self._g.groups, self._full.kernel)
+        if self._full.is_dense():
+            product = opset15.matmul(self._rows(grad), self._rows(data), True, False)
+            first = self._bridge.shape(product)[0]
+            return reshape(self._bridge, product, [first, channels, *self._full.kernel])
+        folded = self._cropped(self._fold(data)), self._flat(grad)
+        found = (self._pointwise if self._g.is_pointwise() else self._exchanged)(*folded)
+        return self._unfold(found, channels // self._g.groups, self._full.kernel)
+
+    def _rows(self, node: Output) -> Node:
+        """One row of all elements for each sample or filter."""
+        return reshape(self._bridge, node, [self._bridge.shape(node)[0], -1])
+
+    def _pointwise(self, data: Output, grad: Output) -> Node:
+        """The product of the matrices [O, N * OH * OW] and [N * OH * OW, C]."""
+        bridge, g = self._bridge, self._g
+        batch, channels, *_ = bridge.shape(data)
+        features = bridge.shape(grad)[1]
+        if {*g.strides} != {1}:
+            data = self._sliced(data, [0] * len(g.out), bridge.shape(data)[2:], g.strides)
+        data = transpose(bridge, reshape(bridge, data, [batch, channels, -1]), (0, 2, 1))
+        grad = transpose(bridge, reshape(bridge, grad, [batch, features, -1]), (1, 0, 2))
+        product = opset15.matmul(
+            reshape(bridge, grad, [features, -1]),
+            reshape(bridge, data, [-1, channels]),
+            False,
+            False,
+        )
+        return reshape(bridge, product, [features, channels, *g.kernel])
 
     def _exchanged(self, data: Output, grad: Output) -> Output:
         bridge, g = self._bridge, self._g
         axes = range(len(g.size))
         batch, channels, *_ = bridge.shape(data)
-        data = self._cropped(data)
         spatial = bridge.shape(data)[2:]
         data = reshape(bridge, data, [batch, g.groups, channels // g.groups, *spatial]).output(0)
         data = transpose(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
         data = reshape(bridge, data, [channels // g.groups, g.groups * batch, *spatial]).output(0)
         grad = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
-        end = [max(g.end[axis] - g.excess(axis), 0) for axis in axes]
         grad = self._grouped(grad)
-        found = _convolution(g)(data, grad, g.dilations, g.begin, end, g.strides)
+        found = _convolution(g)(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
         return transpose(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
     def _cropped(self, data: Output) -> Output:
         """``data`` without what no output depends on, as far as it is not padding."""
-        bridge, g = self._bridge, self._g
+        g = self._g
         ends = [g.size[axis] - max(g.excess(axis) - g.end[axis], 0) for axis in range(len(g.size))]
         if ends == g.size:
             return data
-        axes = range(2, 2 + len(ends))
-        zeros, ones = [0] * len(ends), [1] * len(ends)
+        return self._sliced(data, [0] * len(ends), ends, [1] * len(ends))
+
+    def _sliced(
+        self, data: Any, begin: Sequence[int], end: Sequence[int], steps: Sequence[int]
+    ) -> Output:
+        bridge, axes = self._bridge, range(2, 2 + len(begin))
         return opset15.slice(
-            data, bridge.ints(zeros), bridge.ints(ends), bridge.ints(ones), bridge.ints(axes)
+            data, bridge.ints(begin), bridge.ints(end), bridge.ints(steps), bridge.ints(axes)
         ).output(0)
 
     def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Node:
@@ -175,11 +217,10 @@ class _Convolution:
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         multiplier = bridge.shape(grad)[1] // channels
-        end = [max(g.end[axis] - g.excess(axis), 0) for axis in range(2)]
         padded = opset15.pad(
             self._cropped(data),
             bridge.ints([0, 0, *g.begin]),
-            bridge.ints([0, 0, *end]),
+            bridge.ints([0, 0, *g.needed_end()]),
             "constant",
             bridge.full(0.0, "float32"),
         )
@@ -188,14 +229,8 @@ class _Convolution:
         for h in range(g.kernel[0]):
             for w in range(g.kernel[1]):
                 begin = [h * g.dilations[0], w * g.dilations[1]]
-                last = [begin[axis] + (g.out[axis] - 1) * g.strides[axis] for axis in range(2)]
-                seen = opset15.slice(
-                    padded,
-                    bridge.ints(begin),
-                    bridge.ints([last[0] + 1, last[1] + 1]),
-                    bridge.ints(g.strides),
-                    bridge.ints([2, 3]),
-                )
+                end = [begin[axis] + (g.out[axis] - 1) * g.strides[axis] + 1 for axis in range(2)]
+                seen = self._sliced(padded, begin, end, g.strides)
                 seen = reshape(bridge, seen, [batch, channels, 1, *g.out])
                 product = opset15.multiply(seen, grads)
                 tap = opset15.reduce_sum(product, bridge.ints([0, 3, 4]), keep_dims=False)

@@ -1,7 +1,8 @@
 """Look-ups by position: embedding, gather and their kin.
 
-Forward they read rows, backward they add rows: one ScatterNDUpdate with the sum reduction, which
-takes repeated positions in order. Positions out of range are refused before a run, as Paddle does.
+Forward they read rows, backward they add rows, repeated positions in order. Positions out of range
+are refused before a run, as Paddle does. Negative positions count from the end, in Paddle as in the
+engine's nodes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,19 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
 
 _NO_PADDING = -1
+# The engine compares whole numbers as float32.
+_EXACT_IN_FLOAT = 2**24
 
 # -- rows of a table -------------------------------------------------------------------------------
 
 
-@converter("pd_op.embedding", index=("x",))
+_COMPARABLE = Limit(
+    "with padding_idx the table must have at most 2^24 rows",
+    lambda op: _padding(op) is None or op.input("weight").shape[0] <= _EXACT_IN_FLOAT,
+)
+
+
+@converter("pd_op.embedding", index=("x",), limits=[_COMPARABLE])
 def embedding(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
     weight = bridge.get_input_node(op, "weight")
@@ -40,13 +49,13 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
 def embedding_grad(bridge: NgraphBridge, op: Op) -> None:
     """``weight_grad[x[...]] += out_grad[...]``; row ``padding_idx`` is 0 (``embedding_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "weight"))
-    padding = _padding(op)
-    bridge.require_range(op, "x", 0, shape[0], ignored=padding)
+    bridge.require_range(op, "x", 0, shape[0], ignored=_padding(op))
+    ids = opset15.reshape(bridge.get_input_node(op, "x"), bridge.ints([-1]), False)
     out_grad = bridge.get_input_node(op, "out_grad")
-    node = _added_rows(bridge, shape, bridge.get_input_node(op, "x"), out_grad)
-    if padding is not None and 0 <= padding < shape[0]:
-        zeros = bridge.full(0, Type.f32, [1, shape[1]])
-        node = opset15.scatter_update(node, bridge.ints([padding]), zeros, bridge.full(0, "int64"))
+    rows = opset15.reshape(out_grad, bridge.ints([-1, shape[1]]), False)
+    node = bridge.extension(
+        "EmbeddingGrad", [ids, rows], rows=shape[0], padding_idx=op.attr("padding_idx")
+    )
     bridge.set_output_node(op, "weight_grad", node)
 
 
@@ -84,9 +93,7 @@ _LINE = Limit(
 )
 
 
-@converter(
-    "pd_op.gather_grad", index=("index",), constant=("axis",), unread=("x",), limits=[_LINE]
-)
+@converter("pd_op.gather_grad", index=("index",), constant=("axis",), unread=("x",), limits=[_LINE])
 def gather_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
     _put(bridge, op, int(bridge.constant(op, "axis").reshape(())))

@@ -15,7 +15,7 @@ from paddle_ngraph.registry import converter
 
 @converter("pd_op.matmul")
 def matmul(bridge: NgraphBridge, op: Op) -> None:
-    """``out = op(x) op(y)``, ``op`` transposing the last two dimensions if told (Paddle ``matmul``).
+    """``out = x y``, either transposed in its last two dimensions if told (Paddle ``matmul``).
 
     Batch dimensions broadcast; a vector is a row on the left and a column on the right.
     """
@@ -33,8 +33,8 @@ def matmul(bridge: NgraphBridge, op: Op) -> None:
 def matmul_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`matmul` (Paddle ``matmul_grad``).
 
-    ``x_grad = out_grad op(y)^T`` and ``y_grad = op(x)^T out_grad``, transposed if x or y was, and
-    summed over the batch dimensions that were broadcast.
+    ``x_grad = out_grad y^T`` and ``y_grad = x^T out_grad``, transposed where x or y was, and summed
+    over the batch dimensions that were broadcast.
     """
     product = _Product(
         bridge,
@@ -75,9 +75,7 @@ def addmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
     product = _product_of(bridge, op, "x", "y").value()
     term = _scaled(bridge, bridge.get_input_node(op, "input"), op.attr("beta"))
-    bridge.set_output_node(
-        op, "out", opset15.add(term, _scaled(bridge, product, op.attr("alpha")))
-    )
+    bridge.set_output_node(op, "out", opset15.add(term, _scaled(bridge, product, op.attr("alpha"))))
 
 
 @converter("pd_op.addmm_grad")
@@ -165,7 +163,9 @@ class _Product:
         return self._summed(found, self._y, self._y_shape)
 
     def _gradient_matrices(self, out_grad: Any) -> Any:
-        rows = [math.prod(self._batch) * self._rows] if self._is_flat else [*self._batch, self._rows]
+        rows = (
+            [math.prod(self._batch) * self._rows] if self._is_flat else [*self._batch, self._rows]
+        )
         return _reshaped(self._bridge, out_grad, [*rows, self._columns])
 
     def _summed(self, gradient: Any, operand: Any, shape: list[int]) -> Any:

@@ -35,15 +35,18 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 
 
 def _equal(x: Any, y: Any) -> Node:
-    if x.get_element_type() != Type.i32:
-        return opset15.equal(x, y)
-    return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, Type.i32))
+    """Whether ``x`` is ``y``; for floats, as in Paddle, up to a difference of 1e-15."""
+    if x.get_element_type() == Type.i32:
+        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, Type.i32))
+    same = opset15.equal(x, y)
+    if x.get_element_type() != Type.f32:
+        return same
+    distance = opset15.abs(opset15.subtract(x, y))
+    return opset15.logical_or(same, opset15.less(distance, opset15.constant(1e-15, Type.f32)))
 
 
 def _not_equal(x: Any, y: Any) -> Node:
-    if x.get_element_type() != Type.i32:
-        return opset15.not_equal(x, y)
-    return opset15.not_equal(opset15.bitwise_xor(x, y), opset15.constant(0, Type.i32))
+    return opset15.logical_not(_equal(x, y))
 
 
 _register_binary("equal", _equal, FLOAT | INT32 | BOOL)

@@ -54,7 +54,7 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad - exp(out) * sum(out_grad)`` along axis (Paddle ``log_softmax_grad``)."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     total = _sum_along(bridge, out_grad, op.attr("axis"))
-    # The engine's exp(NaN) is infinity; the difference to ``out`` itself keeps the NaN.
+    # The engine's exp(NaN) is infinity; this keeps the NaN.
     kept = opset15.multiply(out, _number(0.0))
     gradient = opset15.subtract(out_grad, opset15.multiply(opset15.exp(out), total))
     bridge.set_output_node(op, "x_grad", opset15.add(gradient, kept))
@@ -111,7 +111,7 @@ _SOFT_OR_HARD = Limit(
 
 @converter("pd_op.cross_entropy_with_softmax", index=("label",), limits=[_SOFT_OR_HARD])
 def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
-    """``softmax`` of the input along axis and the loss of it (Paddle ``cross_entropy_with_softmax``).
+    """The softmax of the input along axis, and its loss (Paddle ``cross_entropy_with_softmax``).
 
     ``loss = -log(softmax[label])``, 0 where the label is ``ignore_index``; for soft labels
     ``loss = -sum(label * log(softmax))``. Without ``use_softmax`` the input is the softmax, and
@@ -303,9 +303,7 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """
     residual = bridge.get_input_node(op, "residual")
     delta = op.attr("delta")
-    side = opset15.select(
-        opset15.greater(residual, _number(0.0)), _number(delta), _number(-delta)
-    )
+    side = opset15.select(opset15.greater(residual, _number(0.0)), _number(delta), _number(-delta))
     near = opset15.less_equal(opset15.abs(residual), _number(delta))
     slope = opset15.select(near, residual, side)
     gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)

@@ -283,18 +283,22 @@ def _slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[ran
 def _sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Output:
     """``x`` at the positions ``ranges``, one range for each axis."""
     dims = bridge.shape(x)
+    last = len(dims) - 1
     axes = [axis for axis, dim in enumerate(dims) if ranges[axis] != range(dim)]
-    if not axes:
-        return x
-    # A range that runs down to position 0 stops at -1, which would mean the last position.
-    ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
-    return opset15.slice(
-        x,
-        bridge.ints([ranges[axis].start for axis in axes]),
-        bridge.ints(ends),
-        bridge.ints([ranges[axis].step for axis in axes]),
-        bridge.ints(axes),
-    )
+    by_gather = last in axes and ranges[last].step != 1
+    if by_gather:  # Slice goes through single elements one by one
+        axes.remove(last)
+    if axes:
+        # A range that runs down to position 0 stops at -1, which would mean the last position.
+        ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
+        x = opset15.slice(
+            x,
+            bridge.ints([ranges[axis].start for axis in axes]),
+            bridge.ints(ends),
+            bridge.ints([ranges[axis].step for axis in axes]),
+            bridge.ints(axes),
+        )
+    return opset15.gather(x, bridge.ints(ranges[last]), bridge.ints([last])) if by_gather else x
 
 
 def _put_back(
@@ -408,8 +412,8 @@ def repeat_interleave(bridge: NgraphBridge, op: Op) -> None:
     before, after = dims[: axis + 1], dims[axis + 1 :]
     cells = _reshaped(bridge, x, [*before, 1, *after])
     cells = _broadcast(bridge, cells, [*before, repeats, *after])
-    shape = [*dims[:axis], dims[axis] * repeats, *after]
-    bridge.set_output_node(op, "out", _reshaped(bridge, cells, shape))
+    target = [*dims[:axis], dims[axis] * repeats, *after]
+    bridge.set_output_node(op, "out", _reshaped(bridge, cells, target))
 
 
 @converter("pd_op.repeat_interleave_grad", unread=("x",))
@@ -602,7 +606,15 @@ def _reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Outp
 
 
 def _broadcast(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
-    return x if bridge.shape(x) == list(shape) else opset15.broadcast(x, bridge.ints(shape))
+    """``x`` repeated to ``shape``."""
+    dims = bridge.shape(x)
+    by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
+    target = [*shape[:-1], 1] if by_gather else list(shape)
+    if dims != target:
+        x = opset15.broadcast(x, bridge.ints(target))
+    if by_gather:  # Broadcast goes through single elements one by one
+        x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
+    return x
 
 
 def _summed(bridge: NgraphBridge, node: Output, shape: Sequence[int]) -> Node | Output:

@@ -31,7 +31,7 @@ _OWN_BETA_POWERS = Limit(
 @converter("pd_op.sgd_", limits=[_SINGLE_PRECISION])
 def sgd(bridge: NgraphBridge, op: Op) -> None:
     """``param_out = param - learning_rate * grad`` (Paddle ``sgd``)."""
-    step = opset15.multiply(_learning_rate(bridge, op), bridge.get_input_node(op, "grad"))
+    step = opset15.multiply(_learning_rate(bridge, op), _gradient(bridge, op))
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
 
 
@@ -43,7 +43,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
     ``regularization_coeff * param`` under L2 decay; as on Paddle's CPU, ``rescale_grad`` has no
     effect (Paddle ``momentum``).
     """
-    param, grad = bridge.get_input_node(op, "param"), bridge.get_input_node(op, "grad")
+    param, grad = bridge.get_input_node(op, "param"), _gradient(bridge, op)
     rate, mu = _learning_rate(bridge, op), _number(op.attr("mu"))
     if op.attr("regularization_method") == "l2_decay":
         decay = opset15.multiply(param, _number(op.attr("regularization_coeff")))
@@ -61,7 +61,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
 
 def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
     """The step of Adam on the parameter ``decayed(param)``."""
-    grad = bridge.get_input_node(op, "grad")
+    grad = _gradient(bridge, op)
     beta1, beta2, epsilon = (
         np.float32(bridge.constant(op, name).item()) for name in ("beta1", "beta2", "epsilon")
     )
@@ -78,7 +78,8 @@ def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
     moment2 = opset15.add(old, new)
     largest = moment2
     if op.attr("amsgrad"):
-        largest = opset15.maximum(moment2, bridge.get_input_node(op, "moment2_max"))
+        # In this order a NaN so far counts for nothing, as in Paddle.
+        largest = opset15.maximum(bridge.get_input_node(op, "moment2_max"), moment2)
         bridge.set_output_node(op, "moment2_max_out", largest)
     scale = opset15.add(opset15.sqrt(largest), opset15.multiply(_number(epsilon), root))
     step = opset15.multiply(rate, opset15.divide(moment1, scale))
@@ -125,13 +126,14 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
 
     ``param_out = param - lr / (1 - beta1_pow) * (m / u)`` (Paddle ``adamax``).
     """
-    grad = bridge.get_input_node(op, "grad")
+    grad = _gradient(bridge, op)
     power = _scalar(bridge, bridge.get_input_node(op, "beta1_pow"))
     rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(_number(1.0), power))
     moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(_number(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, _number(op.attr("epsilon")))
-    norm = opset15.maximum(opset15.abs(grad), norm)
+    # In this order a NaN so far counts for nothing, as in Paddle.
+    norm = opset15.maximum(norm, opset15.abs(grad))
     step = opset15.multiply(rate, opset15.divide(moment, norm))
     bridge.set_output_node(op, "moment_out", moment)
     bridge.set_output_node(op, "inf_norm_out", norm)
@@ -140,8 +142,11 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.adagrad_", limits=[_SINGLE_PRECISION])
 def adagrad(bridge: NgraphBridge, op: Op) -> None:
-    """``m = m + g * g``, ``param_out = param - lr * g / (sqrt(m) + epsilon)`` (Paddle ``adagrad``)."""
-    grad = bridge.get_input_node(op, "grad")
+    """``m = m + g * g``, ``param_out = param - lr * g / (sqrt(m) + epsilon)``.
+
+    (Paddle ``adagrad``.)
+    """
+    grad = _gradient(bridge, op)
     moment = opset15.add(bridge.get_input_node(op, "moment"), opset15.multiply(grad, grad))
     scale = opset15.add(opset15.sqrt(moment), _number(op.attr("epsilon")))
     step = opset15.divide(opset15.multiply(_learning_rate(bridge, op), grad), scale)
@@ -155,7 +160,7 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
 
     ``param_out = param - lr * d``, ``b = rho * b + (1 - rho) * d^2`` (Paddle ``adadelta``).
     """
-    grad = bridge.get_input_node(op, "grad")
+    grad = _gradient(bridge, op)
     rho, epsilon = op.attr("rho"), _number(op.attr("epsilon"))
     squares = bridge.get_input_node(op, "avg_squared_grad")
     updates = bridge.get_input_node(op, "avg_squared_update")
@@ -179,7 +184,7 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     ``param_out = param - m``. Centered, ``s - a^2`` takes the place of ``s`` in ``m``, where
     ``a = decay * a + (1 - decay) * g`` is the mean gradient (Paddle ``rmsprop``).
     """
-    grad = bridge.get_input_node(op, "grad")
+    grad = _gradient(bridge, op)
     decay = np.float32(op.attr("decay"))
     old = opset15.multiply(_number(decay), bridge.get_input_node(op, "mean_square"))
     new = opset15.multiply(opset15.multiply(_number(np.float32(1) - decay), grad), grad)
@@ -198,6 +203,17 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "mean_square_out", square)
     bridge.set_output_node(op, "moment_out", moment)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), moment))
+
+
+def _gradient(bridge: NgraphBridge, op: Op) -> Any:
+    grad, shape = (
+        bridge.get_input_node(op, "grad"),
+        bridge.shape(bridge.get_input_node(op, "param")),
+    )
+    if bridge.shape(grad) == shape:
+        return grad
+    # Gradient clipping gives that of a parameter without dimensions the shape [1].
+    return _scalar(bridge, grad)
 
 
 def _number(value: float | np.floating[Any]) -> Any:

@@ -116,22 +116,17 @@ def _extreme(mode: str) -> Reduce:
 
 
 def _register_extreme(name: str, mode: str) -> None:
-    def shared_equally(bridge: NgraphBridge, op: Op) -> None:
+    def share_among_ties(bridge: NgraphBridge, op: Op) -> None:
         hits = _hits(bridge, op)
         axes = reduced_axes(bridge, op, len(bridge.shape(hits)))
         count = opset15.reduce_sum(hits, bridge.ints(axes), True) if axes else hits
         grad = opset15.multiply(spread(bridge, op, "out_grad"), hits)
         bridge.set_output_node(op, "x_grad", opset15.divide(grad, count))
 
-    def to_all(bridge: NgraphBridge, op: Op) -> None:
-        grad = opset15.multiply(spread(bridge, op, "out_grad"), _hits(bridge, op))
-        bridge.set_output_node(op, "x_grad", grad)
-
-    _register(name, _extreme(mode))
-    _register(f"a{name}", _extreme(mode), by_attribute=True)
-    # Several elements may tie: each gets the whole gradient of max, a share of that of amax.
-    converter(f"pd_op.{name}_grad", constant=("axis",))(to_all)
-    converter(f"pd_op.a{name}_grad")(shared_equally)
+    for variant, by_attribute in ((name, False), (f"a{name}", True)):
+        _register(variant, _extreme(mode), by_attribute)
+        constant = () if by_attribute else ("axis",)
+        converter(f"pd_op.{variant}_grad", constant=constant)(share_among_ties)
 
 
 def _hits(bridge: NgraphBridge, op: Op) -> Node:
@@ -142,6 +137,20 @@ def _hits(bridge: NgraphBridge, op: Op) -> Node:
 
 _register_extreme("max", "max")
 _register_extreme("min", "min")
+
+
+def _first_position(bridge: NgraphBridge, x: Any, axis: int, mode: str) -> Node:
+    """The position of the largest or smallest element along ``axis``, the first one of several."""
+    shape = bridge.shape(x)
+    one = bridge.full(1, "int64")
+    if axis < len(shape) - 1 or shape[axis] > 2**24:
+        return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
+    # Along the last axis a stable TopK is several times slower than two reductions.
+    best = opset15.topk(x, one, axis, mode, "none").output(0)
+    positions = opset15.constant(np.arange(shape[axis], dtype=np.float32))
+    last = bridge.full(float(shape[axis] - 1), "float32")
+    candidates = opset15.select(opset15.equal(x, best), positions, last)
+    return opset15.reduce_min(candidates, bridge.ints([axis]), True)
 
 
 def _register_position(name: str, mode: str) -> None:
@@ -155,9 +164,7 @@ def _register_position(name: str, mode: str) -> None:
         else:
             axis = int(bridge.constant(op, "axis").item()) % len(shape)
             kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
-        found = opset15.topk(
-            x, bridge.full(1, "int64"), axis, mode, "none", index_element_type=Type.i32
-        ).output(1)
+        found = _first_position(bridge, x, axis, mode)
         found = opset15.reshape(found, bridge.ints(kept), False)
         kind = element_type(op.output("out").dtype)
         bridge.set_output_node(op, "out", opset15.convert(found, kind))

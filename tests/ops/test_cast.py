@@ -45,6 +45,13 @@ def test_cast_of_what_was_computed():
     check(build, {"x": values("float32").reshape(3, 4)}, ["cast", "transpose"], gradients=False)
 
 
+def test_cast_of_a_shape():
+    def build(x):
+        return paddle.cast(paddle.shape(x)[0], "float32") + paddle.cast(paddle.numel(x), "float32")
+
+    check(build, {"x": np.zeros([5, 3], "float32")}, ["cast", "shape64", "numel"], gradients=False)
+
+
 def test_cast_dynamic():
     check(
         lambda x: paddle.cast(x, "float32"), {"x": values("int32")}, ["cast"], dynamic={"x": [-1]}
@@ -56,7 +63,7 @@ def test_cast_dynamic():
     [
         ("float32", "int64"),
         ("float32", "float64"),
-        ("int32", "int8"),
+        ("int32", "int16"),
         ("float64", "float32"),
         ("int64", "float32"),
         ("int64", "int32"),

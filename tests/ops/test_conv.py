@@ -44,6 +44,7 @@ def check_conv(data, filter_, converted=CONV, **options):
         ((2, 8, 1, 20), (6, 8, 1, 3)),
         ((2, 8, 20, 1), (6, 8, 4, 1)),
         ((2, 16, 5, 5), (10, 16, 5, 5)),
+        ((2, 6, 1, 1), (3, 6, 1, 1)),
     ],
 )
 def test_shapes(data, filter_):
@@ -71,6 +72,8 @@ def test_filter_as_high_as_the_padded_data(padding):
 @pytest.mark.parametrize("stride", [2, 3, 4])
 def test_stride_beyond_the_filter(stride):
     check_conv((2, 3, 11, 12), (4, 3, 1, 1), stride=stride)
+    check_conv((2, 3, 11, 12), (4, 3, 1, 1), stride=stride, padding=1)
+    check_conv((2, 3, 1, 12), (4, 3, 1, 1), stride=stride)
     check_conv((2, 3, 12, 13), (4, 3, 2, 2), stride=stride, padding=1)
 
 
@@ -158,15 +161,14 @@ def test_nan_and_infinity_reach_what_they_touch():
     )
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("stride", [1, 2, [3, 2]])
 @pytest.mark.parametrize("padding", [0, 1, [0, 1, 1, 0], "SAME", "VALID"])
 def test_transposed(groups, stride, padding):
-    converted = TRANSPOSED
     check(
         lambda x, w: F.conv2d_transpose(x, w, stride=stride, padding=padding, groups=groups),
         {"x": normal(2, 4, 5, 6), "w": normal(4, 3, 3, 4, seed=1)},
-        converted,
+        TRANSPOSED,
         rtol=1e-4,
         atol=1e-4,
     )

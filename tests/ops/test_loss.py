@@ -247,9 +247,7 @@ def logits_loss(ignore_index: int = -100, normalize: bool = False):
 @pytest.mark.parametrize("ignore_index", [-100, -1, 0, 1, 2])
 def test_ignored_labels_of_logits(ignore_index):
     label = np.array([-100, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 2.9], dtype="float32")
-    check(
-        logits_loss(ignore_index), {"x": normal(10), "label": label}, SIGMOID, gradients=False
-    )
+    check(logits_loss(ignore_index), {"x": normal(10), "label": label}, SIGMOID, gradients=False)
 
 
 def test_logits_at_zero_nan_and_infinity():

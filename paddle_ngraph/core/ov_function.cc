@@ -1,0 +1,134 @@
+#include "ov_function.h"
+
+#include <mutex>
+#include <openvino/openvino.hpp>
+#include <utility>
+
+#include "error.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+ElementType element_type(const ov::element::Type& type) {
+  static const std::vector<std::pair<ov::element::Type_t, ElementType>> table{
+      {ov::element::Type_t::boolean, ElementType::boolean}, {ov::element::Type_t::i8, ElementType::i8},
+      {ov::element::Type_t::u8, ElementType::u8},           {ov::element::Type_t::i16, ElementType::i16},
+      {ov::element::Type_t::i32, ElementType::i32},         {ov::element::Type_t::i64, ElementType::i64},
+      {ov::element::Type_t::f16, ElementType::f16},         {ov::element::Type_t::bf16, ElementType::bf16},
+      {ov::element::Type_t::f32, ElementType::f32},         {ov::element::Type_t::f64, ElementType::f64},
+  };
+  for (const auto& [ov_type, ours] : table) {
+    if (type == ov_type) return ours;
+  }
+  throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
+}
+
+ov::CompiledModel compile(ov::Model* model, int num_threads) {
+  static ov::Core core;
+  ov::AnyMap config{
+      ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
+      // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
+      ov::hint::inference_precision(ov::element::f32),
+  };
+  if (num_threads > 0) config.insert(ov::inference_num_threads(num_threads));
+  return core.compile_model(model->shared_from_this(), "CPU", config);
+}
+
+}  // namespace
+
+class OvFunction::Implementation {
+ public:
+  Implementation(ov::Model* model, int num_threads) : model_(compile(model, num_threads)) {
+    for (const auto& output : model_.outputs()) {
+      results_.push_back({element_type(output.get_element_type()), output.get_shape()});
+    }
+  }
+
+  const std::vector<ResultType>& results() const { return results_; }
+
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+    Lease lease(this);
+    lease->bind(inputs, outputs);
+    lease->infer.infer();
+  }
+
+ private:
+  // An infer request and the memory it was given last.
+  struct Request {
+    explicit Request(ov::CompiledModel& compiled)
+        : model(compiled),
+          infer(compiled.create_infer_request()),
+          inputs(compiled.inputs().size()),
+          outputs(compiled.outputs().size()) {}
+
+    void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs) {
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (std::exchange(inputs[i], new_inputs[i]) == new_inputs[i]) continue;
+        infer.set_input_tensor(i, view(model.input(i), const_cast<void*>(new_inputs[i])));
+      }
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        if (std::exchange(outputs[i], new_outputs[i]) == new_outputs[i]) continue;
+        infer.set_output_tensor(i, view(model.output(i), new_outputs[i]));
+      }
+    }
+
+    static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data) {
+      return ov::Tensor(port.get_element_type(), port.get_shape(), data);
+    }
+
+    ov::CompiledModel& model;
+    ov::InferRequest infer;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+  };
+
+  // A request taken from the idle ones, or a new one, for the time of one run.
+  class Lease {
+   public:
+    explicit Lease(Implementation* owner) : owner_(owner) {
+      {
+        std::lock_guard<std::mutex> lock(owner_->mutex_);
+        if (!owner_->idle_.empty()) {
+          request_ = std::move(owner_->idle_.back());
+          owner_->idle_.pop_back();
+          return;
+        }
+      }
+      request_ = std::make_unique<Request>(owner_->model_);
+    }
+    ~Lease() {
+      std::lock_guard<std::mutex> lock(owner_->mutex_);
+      owner_->idle_.push_back(std::move(request_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+    Request* operator->() const { return request_.get(); }
+
+   private:
+    Implementation* owner_;
+    std::unique_ptr<Request> request_;
+  };
+
+  ov::CompiledModel model_;
+  std::vector<ResultType> results_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Request>> idle_;
+};
+
+OvFunction::OvFunction(void* model, int num_threads)
+    : implementation_(
+          std::make_unique<Implementation>(static_cast<ov::Model*>(model), num_threads)) {}
+
+OvFunction::~OvFunction() = default;
+
+const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
+
+void OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  implementation_->run(inputs, outputs);
+}
+
+const std::type_info& model_type() { return typeid(ov::Model); }
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,45 @@
+// The border between the two libraries. Paddle's side and OpenVINO's side of the core meet here only,
+// and no standard string or list crosses it, so that each side can be compiled for the libstdc++ ABI
+// of its own wheel.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <typeinfo>
+#include <vector>
+
+namespace paddle_ngraph {
+
+enum class ElementType { boolean, i8, u8, i16, i32, i64, f16, bf16, f32, f64 };
+
+struct ResultType {
+  ElementType element;
+  std::vector<size_t> shape;
+};
+
+// An ov::Model compiled for the CPU: float32 stays float32, all threads work on one request. Safe to
+// run from several threads.
+class OvFunction {
+ public:
+  // `model` points to an ov::Model. `num_threads` 0: every core the process may use. Throws
+  // ov::Exception.
+  OvFunction(void* model, int num_threads);
+  ~OvFunction();
+  OvFunction(const OvFunction&) = delete;
+  OvFunction& operator=(const OvFunction&) = delete;
+
+  const std::vector<ResultType>& results() const;
+
+  // Executes on memory of the caller: one address for each parameter and for each result, whose
+  // dtypes and shapes are those of the model. Throws ov::Exception.
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+// The type that the bindings of OpenVINO hand out models as.
+const std::type_info& model_type();
+
+}  // namespace paddle_ngraph

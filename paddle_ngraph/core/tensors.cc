@@ -1,0 +1,57 @@
+#include "tensors.h"
+
+#include "error.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+struct Dtype {
+  paddle::DataType paddle_type;
+  ElementType element;
+  std::string name;
+};
+
+const std::vector<Dtype>& dtypes() {
+  static const std::vector<Dtype> table{
+      {paddle::DataType::BOOL, ElementType::boolean, "boolean"},
+      {paddle::DataType::INT8, ElementType::i8, "i8"},
+      {paddle::DataType::UINT8, ElementType::u8, "u8"},
+      {paddle::DataType::INT16, ElementType::i16, "i16"},
+      {paddle::DataType::INT32, ElementType::i32, "i32"},
+      {paddle::DataType::INT64, ElementType::i64, "i64"},
+      {paddle::DataType::FLOAT16, ElementType::f16, "f16"},
+      {paddle::DataType::BFLOAT16, ElementType::bf16, "bf16"},
+      {paddle::DataType::FLOAT32, ElementType::f32, "f32"},
+      {paddle::DataType::FLOAT64, ElementType::f64, "f64"},
+  };
+  return table;
+}
+
+}  // namespace
+
+const std::string& element_name(paddle::DataType dtype) {
+  for (const auto& row : dtypes()) {
+    if (row.paddle_type == dtype) return row.name;
+  }
+  throw NgraphError(concat("the dtype ", dtype, " has no nGraph element type"));
+}
+
+phi::DenseTensor* dense(const paddle::Tensor& tensor) {
+  return static_cast<phi::DenseTensor*>(tensor.impl().get());
+}
+
+size_t num_bytes(const phi::DenseTensor& tensor) {
+  return static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
+}
+
+paddle::Tensor allocate(const ResultType& type) {
+  for (const auto& row : dtypes()) {
+    if (row.element != type.element) continue;
+    const std::vector<int64_t> shape(type.shape.begin(), type.shape.end());
+    return paddle::empty(shape, row.paddle_type, paddle::CPUPlace());
+  }
+  throw NgraphError("a result has no Paddle dtype");
+}
+
+}  // namespace paddle_ngraph

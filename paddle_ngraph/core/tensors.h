@@ -1,0 +1,24 @@
+// Paddle tensors: what the engine has to know and make of them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "ov_function.h"
+#include "paddle/extension.h"
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace paddle_ngraph {
+
+// nGraph's name of a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
+const std::string& element_name(paddle::DataType dtype);
+
+// The DenseTensor behind an operator's input or output; nullptr for an absent optional one.
+phi::DenseTensor* dense(const paddle::Tensor& tensor);
+
+size_t num_bytes(const phi::DenseTensor& tensor);
+
+// A freshly allocated CPU tensor of Paddle's own allocator.
+paddle::Tensor allocate(const ResultType& type);
+
+}  // namespace paddle_ngraph

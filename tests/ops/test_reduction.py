@@ -1,0 +1,176 @@
+"""Reductions and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+FLOATING = ["sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"]
+CASES = [
+    ((), None),
+    ((1,), 0),
+    ((7,), None),
+    ((7,), -1),
+    ((3, 5), 0),
+    ((3, 5), 1),
+    ((3, 5), [0, 1]),
+    ((3, 1), 1),
+    ((1, 1), None),
+    ((2, 3, 4), [0, 2]),
+    ((2, 3, 4), -2),
+    ((2, 3, 4), None),
+    ((2, 1, 4, 5), [1, -1]),
+]
+
+
+def normal(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def both(name):
+    return [name, f"{name}_grad"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
+@pytest.mark.parametrize("name", FLOATING)
+def test_axes(name, shape, axis):
+    def build(x):
+        reduce = getattr(paddle, name)
+        return reduce(x, axis), reduce(x, axis, keepdim=True)
+
+    check(build, {"x": normal(shape)}, both(name))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "amin", "prod"])
+def test_rank_five(name):
+    x = {"x": normal((2, 2, 3, 2, 2))}
+    # Native Paddle leaves the gradient of such a maximum unwritten.
+    gradients = name in ("sum", "mean", "prod")
+    check(lambda x: getattr(paddle, name)(x, [0, 1, 3]), x, [name], gradients=gradients)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("name", FLOATING)
+def test_open_shapes(name, axis):
+    x = normal((5, 17)) / 2
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name), dynamic={"x": [-1, -1]})
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_ties(name, axis):
+    x = np.random.default_rng(0).integers(0, 3, (6, 5)).astype("float32")
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name))
+
+
+@pytest.mark.parametrize("row", [0, 3, 5])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "amax", "amin", "prod"])
+def test_nan_at_any_place(name, row):
+    x = normal((6, 40))
+    x[row, ::3] = np.nan
+    x[(row + 2) % 6, 1] = np.inf
+    check(lambda x: getattr(paddle, name)(x, 0), {"x": x}, both(name))
+    check(lambda x: getattr(paddle, name)(x, 1), {"x": x.T.copy()}, both(name))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo("float32").min, 3e38])
+@pytest.mark.parametrize("size", [1, 5, 16, 67])
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_nothing_but_extremes(name, size, value):
+    x = np.full((3, size), value, "float32")
+    check(lambda x: getattr(paddle, name)(x, 1), {"x": x}, both(name))
+    check(lambda x: getattr(paddle, name)(x), {"x": x}, [name], gradients=False)
+
+
+def test_logsumexp_of_large_numbers():
+    x = np.array([[500.0, 501.0, -3.0], [-400.0, -401.0, -500.0], [0.0, 88.0, 89.0]], "float32")
+    check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
+
+
+def test_logsumexp_of_nan():
+    x = np.array([[np.nan, 1.0, -3.0], [1.0, 2.0, -np.inf], [3.0, np.nan, 1.0]], "float32")
+    check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
+
+
+def test_prod_of_zeros():
+    x = np.array([[0.0, 2.0, 3.0], [1.0, -2.0, 4.0], [0.0, 0.0, 1.0]], "float32")
+    check(lambda x: paddle.prod(x, 1), {"x": x}, both("prod"))
+
+
+def test_large_sum():
+    x = normal((257, 129)) + 1
+    check(lambda x: (paddle.sum(x), paddle.mean(x), paddle.sum(x, 0)), {"x": x}, both("mean"))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4)], ids=str)
+def test_mean_all(shape):
+    check(lambda x: paddle._C_ops.mean_all(x), {"x": normal(shape)}, both("mean_all"))
+
+
+def test_sum_to_its_own_dtype():
+    check(lambda x: paddle.sum(x, 1, dtype="float32"), {"x": normal((3, 4))}, both("sum"))
+
+
+def test_sum_to_another_dtype_stays_native():
+    x = {"x": normal((3, 4))}
+    check_native(lambda x: paddle.sum(x, 1, dtype="float64"), x, ["sum"], gradients=False)
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "prod"])
+def test_whole_numbers_stay_native(name):
+    x = np.array([[2**24 + 1, 3], [2, 2**24 + 3]], "int32")
+    check_native(lambda x: getattr(paddle, name)(x, 1), {"x": x}, [name], gradients=False)
+
+
+@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_all_and_any(name, shape, axis):
+    def build(x, y):
+        reduce = getattr(paddle, name)
+        return reduce(x, axis), reduce(x, axis, keepdim=True), reduce(y, axis)
+
+    inputs = {"x": np.asarray(normal(shape) > -1.0), "y": np.asarray(normal(shape) > 1.0)}
+    check(build, inputs, [name])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((7,), 0),
+        ((1,), None),
+        ((3, 5), 0),
+        ((3, 5), -1),
+        ((3, 5), None),
+        ((2, 3, 4), 1),
+        ((4, 1), 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions(name, shape, axis, keep):
+    def build(x):
+        return getattr(paddle, name)(x, axis, keepdim=keep)
+
+    check(build, {"x": normal(shape)}, [name])
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_position_of_nan_is_within_the_axis(name):
+    def build(x):
+        positions = getattr(paddle, name)(x, 1)
+        return paddle.cast((positions >= 0) & (positions < 5), "float32")
+
+    check(build, {"x": np.full((3, 5), np.nan, "float32")}, [name])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_first_of_equal_positions(name, axis, dtype):
+    x = np.random.default_rng(0).integers(0, 3, (40, 33)).astype("float32")
+    check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x}, [name])
+    check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x * 0}, [name])

@@ -1,0 +1,153 @@
+"""The core's own nGraph operators: made by the bridge, compiled and run by the CPU plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import Node, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph
+
+SMALL = {
+    "kernel": [2, 2],
+    "strides": [2, 2],
+    "pads": [0, 0],
+    "output": [2, 2],
+    "adaptive": False,
+    "exclusive": True,
+}
+
+
+@pytest.fixture
+def bridge() -> NgraphBridge:
+    return NgraphBridge(Graph([], [], [], [], []), [])
+
+
+def parameters(*arrays: np.ndarray) -> list[Node]:
+    return [opset15.parameter(array.shape, array.dtype.type) for array in arrays]
+
+
+def run(node: Node, inputs: Sequence[Node], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    model = ov.Model([opset15.result(out) for out in node.outputs()], list(inputs), "test")
+    return list(ov.compile_model(model, "CPU")(list(arrays)).values())
+
+
+def executed(compiled: ov.CompiledModel) -> set[str]:
+    return {op.get_rt_info()["layerType"] for op in compiled.get_runtime_model().get_ops()}
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(("rows", "width", "count"), [(1, 1, 1), (7, 5, 20), (3000, 64, 5000)])
+@pytest.mark.parametrize("padding_idx", [-1, 0, 2])
+def test_embedding_grad(bridge, dtype, rows, width, count, padding_idx):
+    generator = np.random.default_rng(0)
+    ids = generator.integers(0, rows, count).astype(dtype)
+    grad = generator.normal(size=(count, width)).astype("float32")
+    inputs = parameters(ids, grad)
+    node = bridge.extension("EmbeddingGrad", inputs, rows=rows, padding_idx=padding_idx)
+    expected = np.zeros((rows, width), "float32")
+    np.add.at(expected, ids[ids != padding_idx], grad[ids != padding_idx])
+    np.testing.assert_array_equal(run(node, inputs, [ids, grad])[0], expected)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+def test_embedding_grad_refuses_ids_out_of_range(bridge, wrong):
+    ids, grad = np.array([0, wrong], "int64"), np.ones((2, 3), "float32")
+    inputs = parameters(ids, grad)
+    node = bridge.extension("EmbeddingGrad", inputs, rows=4, padding_idx=-1)
+    with pytest.raises(RuntimeError, match=rf"EmbeddingGrad: id {wrong} is not in \[0, 4\)"):
+        run(node, inputs, [ids, grad])
+
+
+def test_survives_the_transformations_of_the_plugin(bridge):
+    """A converted input, a fused neighbour, a reshape and two readers."""
+    data = np.arange(-8, 8, dtype="float32").reshape(1, 1, 4, 4)
+    (x,) = parameters(data)
+    doubled = opset15.multiply(opset15.relu(x), np.float32(2))
+    pooled = bridge.extension("MaxPool", [doubled], **SMALL)
+    flat = opset15.reshape(pooled, np.array([4]), special_zero=False)
+    ids = opset15.convert(flat, "i64")
+    summed = bridge.extension(
+        "EmbeddingGrad", [ids, opset15.unsqueeze(flat, np.array([1]))], rows=15, padding_idx=-1
+    )
+    (found,) = run(summed, [x], [data])
+    expected = np.zeros((15, 1), "float32")
+    for value in (0, 0, 10, 14):
+        expected[value] += value
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_is_folded_when_its_inputs_are_constant(bridge):
+    data = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    node = bridge.extension("MaxPool", [opset15.constant(data)], **SMALL)
+    (x,) = parameters(np.ones((1, 1, 2, 2), "float32"))
+    model = ov.Model([opset15.add(node, x)], [x], "test")
+    compiled = ov.compile_model(model, "CPU")
+    assert "Reference" not in executed(compiled)
+    found = compiled([np.zeros((1, 1, 2, 2), "float32")])[0]
+    np.testing.assert_array_equal(found, data[:, :, 1::2, 1::2])
+
+
+def test_is_evaluated_by_the_plugin(bridge):
+    inputs = parameters(np.ones((1, 1, 4, 4), "float32"))
+    model = ov.Model([bridge.extension("MaxPool", inputs, **SMALL)], inputs, "test")
+    assert "Reference" in executed(ov.compile_model(model, "CPU"))
+
+
+def test_evaluates_without_a_plugin(bridge):
+    data = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    node = bridge.extension("MaxPool", parameters(data), **SMALL)
+    out = ov.Tensor(ov.Type.f32, ov.Shape([1, 1, 2, 2]))
+    assert node.evaluate([out], [ov.Tensor(data)])
+    np.testing.assert_array_equal(out.data, data[:, :, 1::2, 1::2])
+
+
+def test_several_outputs(bridge):
+    data = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    inputs = parameters(data)
+    node = bridge.extension("MaxPoolWithIndex", inputs, **SMALL)
+    out, mask = run(node, inputs, [data])
+    np.testing.assert_array_equal(out.ravel(), [5, 7, 13, 15])
+    np.testing.assert_array_equal(mask.ravel(), [5, 7, 13, 15])
+    assert mask.dtype == np.int32
+
+
+def test_the_first_maximum_takes_the_gradient(bridge):
+    data, out = np.zeros((1, 1, 4, 4), "float32"), np.zeros((1, 1, 2, 2), "float32")
+    grad = np.arange(1, 5, dtype="float32").reshape(1, 1, 2, 2)
+    inputs = parameters(data, out, grad)
+    node = bridge.extension("MaxPoolGrad", inputs, **SMALL)
+    (found,) = run(node, inputs, [data, out, grad])
+    np.testing.assert_array_equal(found[0, 0, ::2, ::2], grad[0, 0])
+    assert found.sum() == grad.sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message"),
+    [
+        ("Nothing", [(1,)], {}, "Nothing"),
+        ("MaxPool", [(2, 3)], SMALL, "MaxPool: input 0 has rank 2, not 4"),
+        ("MaxPool", [(1, 1, 4, 4)], {**SMALL, "strides": [0, 1]}, "out of range"),
+        ("MaxPool", [(1, 1, 4, 4)], {**SMALL, "kernel": [2]}, "holds 1 numbers"),
+        ("MaxPool", [(1, 1, 4, 4)] * 2, SMALL, "takes 1 input, got 2"),
+        ("MaxPoolGrad", [(1, 1, 4, 4), (1, 1, 2, 2), (1, 1, 2, 3)], SMALL, "must have shape"),
+        ("AvgPoolGrad", [(1, 1, 3, 2)], {**SMALL, "input": [4, 4]}, "must have shape"),
+    ],
+)
+def test_refuses_what_does_not_fit(bridge, name, shapes, attributes, message):
+    inputs = parameters(*(np.zeros(shape, "float32") for shape in shapes))
+    with pytest.raises(NgraphError, match=message):
+        bridge.extension(name, inputs, **attributes)
+
+
+def test_refuses_other_dtypes(bridge):
+    with pytest.raises(NgraphError, match="MaxPool: input 0 is f64, not f32"):
+        bridge.extension("MaxPool", parameters(np.zeros((1, 1, 4, 4))), **SMALL)
+    with pytest.raises(NgraphError, match="EmbeddingGrad: input 0 is f32"):
+        floats = parameters(np.zeros(2, "float32"), np.zeros((2, 2), "float32"))
+        bridge.extension("EmbeddingGrad", floats, rows=2, padding_idx=-1)
