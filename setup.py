@@ -70,6 +70,7 @@ def _engine() -> Extension:
             # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             "-s",
             str(next((_openvino() / "libs").glob("libopenvino.so.*"))),
+            str(next((_openvino() / "libs").glob("libtbb.so.*"))),
             *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
         ],
     )
@@ -81,7 +82,8 @@ def _engine() -> Extension:
     # Paddle's own pybind11 ABI: both modules then share their registered types.
     abi = [flag.replace('\\"', '"') for flag in _get_pybind11_abi_build_flags()]
     extension.extra_compile_args = [
-        *("-std=c++17", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+        # -O3: the loops of the core's own operators are vectorized.
+        *("-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
         *("-DPADDLE_WITH_CUSTOM_KERNEL", *abi, *others),
     ]
     return extension

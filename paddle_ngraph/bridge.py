@@ -21,6 +21,9 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.registry import INTEGER, Converter, find_converter
 
+# Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
+_EXACT_DIVIDE = "nonconvertable_divide_0"
+
 # Integers with at most this many elements are computed while the function is built, in 64 bits:
 # shape arithmetic.
 _FOLD_LIMIT = 1024
@@ -212,6 +215,7 @@ class NgraphBridge:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
+        _divide_exactly(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions, self._checks
 
@@ -368,3 +372,9 @@ def _fits(declared: Sequence[int], actual: Sequence[int]) -> bool:
 
 def _is_used(node: Node) -> bool:
     return bool(node.output(0).get_target_inputs())
+
+
+def _divide_exactly(model: ov.Model) -> None:
+    for node in model.get_ops():
+        if node.get_type_name() == "Divide":
+            node.get_rt_info()[_EXACT_DIVIDE] = True

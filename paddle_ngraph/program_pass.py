@@ -428,11 +428,12 @@ class _Rewriter:
         kept = [node for node in self._view.nodes if node not in inside]
         first = [n for n in kept if n.is_source or n in self._capable.constants]
         last = [n for n in kept if n.type == "cf.yield"]
-        self._to_end(first)
+        # Everything that may fail comes before the first change.
         borders = {
             level: _GraphBuilder(self._capable, interval).build()
             for level, interval in self._intervals.items()
         }
+        self._to_end(first)
         rest = [n for n in kept if n not in set(first) and n not in set(last)]
         by_level: dict[int, list[OpNode]] = {}
         for node in rest:

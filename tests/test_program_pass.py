@@ -308,3 +308,18 @@ def test_stats_count_operators():
     assert stats["ops_converted"] == 3
     assert stats["ops_native"] == 1
     assert stats["native_by_type"] == {"pd_op.erfinv": 1}
+
+
+# -- empty tensors -----------------------------------------------------------------------------
+
+
+def empty_middle():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    nothing = x[:, 2:2] * 2.0
+    return paddle.concat([nothing, x], axis=1), nothing, paddle.erfinv(nothing) + 1.0
+
+
+def test_an_empty_tensor_may_cross_the_border():
+    program = Program(empty_middle)
+    _, nothing, after = program.both(x=floats(3, 4))
+    assert nothing.shape == after.shape == (3, 0)

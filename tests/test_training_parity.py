@@ -183,10 +183,9 @@ def test_training_follows_native_training(layout, name):
         assert_same_state(native, engine)
 
 
-@pytest.mark.parametrize("name", ["Momentum", "Adam"])
-def test_single_steps_of_lenet_agree(name):
+def test_single_steps_of_lenet_agree():
     """From the same state, before near ties have added up."""
-    native, engine = pair(lenet, OPTIMIZERS[name])
+    native, engine = pair(lenet, OPTIMIZERS["Momentum"])
     for number in range(10):
         for variable, value in native.state().items():
             engine.set(variable, value)

@@ -82,14 +82,14 @@ void NgraphFunction::run(const NgraphIO& io) const {
   check_ranges(io);
   std::vector<const void*> inputs;
   inputs.reserve(parameter_inputs_.size());
-  for (size_t input : parameter_inputs_) inputs.push_back(io.inputs[input]->data());
+  for (size_t input : parameter_inputs_) inputs.push_back(memory(*io.inputs[input]));
   std::vector<paddle::Tensor> fresh;
   std::vector<void*> outputs;
   fresh.reserve(function_->results().size());
   outputs.reserve(function_->results().size());
   for (const auto& result : function_->results()) {
     fresh.push_back(allocate(result));
-    outputs.push_back(dense(fresh.back())->data());
+    outputs.push_back(memory(*dense(fresh.back())));
   }
   function_->run(inputs, outputs);
   for (size_t i = 0; i < io.outputs.size(); ++i) io.outputs[i]->ShareDataWith(*dense(fresh[i]));

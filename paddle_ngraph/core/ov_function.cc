@@ -64,17 +64,18 @@ class OvFunction::Implementation {
 
     void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs) {
       for (size_t i = 0; i < inputs.size(); ++i) {
-        if (std::exchange(inputs[i], new_inputs[i]) == new_inputs[i]) continue;
+        if (std::exchange(inputs[i], new_inputs[i]) == new_inputs[i] && new_inputs[i]) continue;
         infer.set_input_tensor(i, view(model.input(i), const_cast<void*>(new_inputs[i])));
       }
       for (size_t i = 0; i < outputs.size(); ++i) {
-        if (std::exchange(outputs[i], new_outputs[i]) == new_outputs[i]) continue;
+        if (std::exchange(outputs[i], new_outputs[i]) == new_outputs[i] && new_outputs[i]) continue;
         infer.set_output_tensor(i, view(model.output(i), new_outputs[i]));
       }
     }
 
     static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data) {
-      return ov::Tensor(port.get_element_type(), port.get_shape(), data);
+      static char nothing[64];  // an empty tensor has no memory, but ov::Tensor wants an address
+      return ov::Tensor(port.get_element_type(), port.get_shape(), data ? data : nothing);
     }
 
     ov::CompiledModel& model;

@@ -45,6 +45,10 @@ size_t num_bytes(const phi::DenseTensor& tensor) {
   return static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
 }
 
+void* memory(const phi::DenseTensor& tensor) {
+  return tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.data());
+}
+
 paddle::Tensor allocate(const ResultType& type) {
   for (const auto& row : dtypes()) {
     if (row.element != type.element) continue;

@@ -18,6 +18,9 @@ phi::DenseTensor* dense(const paddle::Tensor& tensor);
 
 size_t num_bytes(const phi::DenseTensor& tensor);
 
+// The memory of a tensor; nullptr for an empty one.
+void* memory(const phi::DenseTensor& tensor);
+
 // A freshly allocated CPU tensor of Paddle's own allocator.
 paddle::Tensor allocate(const ResultType& type);
 

@@ -241,10 +241,17 @@ def _mish(op: Op, x: Any) -> Node:
 
 
 def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
-    """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``."""
-    bend = opset15.tanh(softplus(x))
+    """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``.
+
+    With ``w = exp(x)`` and ``n = w * (w + 2)``, ``t`` is ``n / (n + 2)`` and the sigmoid
+    ``w / (w + 1)``; from 20 on both are 1.
+    """
+    growth = opset15.exp(opset15.minimum(x, constant(20.0)))
+    square = opset15.multiply(growth, opset15.add(growth, constant(2.0)))
+    bend = opset15.divide(square, opset15.add(square, constant(2.0)))
+    gate = opset15.divide(growth, opset15.add(growth, constant(1.0)))
     rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
-    slope = opset15.multiply(opset15.multiply(x, rest), opset15.sigmoid(x))
+    slope = opset15.multiply(opset15.multiply(x, rest), gate)
     return opset15.multiply(grad, opset15.add(bend, slope))
 
 

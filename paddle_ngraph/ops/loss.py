@@ -129,21 +129,14 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
         total = _sum_along(bridge, opset15.multiply(label, logarithms), axis)
         loss = opset15.negative(total)
     else:
-        classes = bridge.shape(x)[axis]
-        bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
         loss = _hard_loss(bridge, op, probabilities, axis)
     bridge.set_output_node(op, "softmax", probabilities)
     bridge.set_output_node(op, "loss", loss)
 
 
 def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> Any:
-    label = _label(bridge, op, bridge.shape(probabilities), axis, Type.i32)
-    highest = bridge.full(bridge.shape(probabilities)[axis] - 1, "int32")
-    # An ignored label is no position.
-    position = opset15.minimum(opset15.maximum(label, bridge.full(0, "int32")), highest)
-    chosen = opset15.gather_elements(probabilities, position, axis)
+    chosen, ignored = _chosen(bridge, op, probabilities, axis)
     logarithm = opset15.log(chosen) if op.attr("use_softmax") else _tolerable_log(chosen)
-    ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
     return opset15.select(ignored, _number(0.0), opset15.negative(logarithm))
 
 
@@ -171,20 +164,13 @@ def _soft_gradient(softmax: Any, label: Any, loss_grad: Any, op: Op) -> Any:
 
 
 def _hard_gradient(bridge: NgraphBridge, op: Op, softmax: Any, loss_grad: Any, axis: int) -> Any:
-    shape = bridge.shape(softmax)
-    # float32 holds every class number that memory has room for.
-    label = _label(bridge, op, shape, axis, Type.f32)
-    along = [1] * len(shape)
-    along[axis] = shape[axis]
-    classes = opset15.constant(np.arange(shape[axis], dtype=np.float32).reshape(along))
-    hit = opset15.equal(classes, label)
+    hit, ignored = _hits(bridge, op, bridge.shape(softmax), axis)
     if op.attr("use_softmax"):
         difference = opset15.subtract(softmax, opset15.convert(hit, Type.f32))
         gradient = opset15.multiply(difference, loss_grad)
     else:
         inverse = opset15.divide(_number(-1.0), softmax)
         gradient = opset15.select(hit, opset15.multiply(inverse, loss_grad), _number(0.0))
-    ignored = opset15.equal(label, _number(op.attr("ignore_index")))
     return opset15.select(ignored, _number(0.0), gradient)
 
 
@@ -192,6 +178,28 @@ def _axis(op: Op, name: str) -> int:
     rank = len(op.input(name).shape)
     axis: int = op.attr("axis")
     return axis % rank
+
+
+def _chosen(bridge: NgraphBridge, op: Op, x: Any, axis: int) -> tuple[Any, Any]:
+    """The elements of ``x`` at the labels along ``axis``, and which labels are ignored."""
+    classes = bridge.shape(x)[axis]
+    bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
+    label = _label(bridge, op, bridge.shape(x), axis, Type.i32)
+    # An ignored label is no position.
+    position = opset15.maximum(label, bridge.full(0, "int32"))
+    position = opset15.minimum(position, bridge.full(classes - 1, "int32"))
+    ignored = opset15.equal(label, bridge.full(op.attr("ignore_index"), "int32"))
+    return opset15.gather_elements(x, position, axis), ignored
+
+
+def _hits(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[Any, Any]:
+    """Where in a tensor of ``shape`` the labels point along ``axis``, and which are ignored."""
+    # float32 holds every class number that memory has room for.
+    label = _label(bridge, op, shape, axis, Type.f32)
+    along = [1] * len(shape)
+    along[axis] = shape[axis]
+    classes = opset15.constant(np.arange(shape[axis], dtype=np.float32).reshape(along))
+    return opset15.equal(classes, label), opset15.equal(label, _number(op.attr("ignore_index")))
 
 
 def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
@@ -209,6 +217,46 @@ def _tolerable_log(x: Any) -> Any:
         is_infinite = opset15.equal(logarithm, _number(infinity))
         logarithm = opset15.select(is_infinite, _number(bound), logarithm)
     return logarithm
+
+
+_UNWEIGHTED = Limit("its classes are weighted", lambda op: not op.has_input("weight"))
+
+
+@converter("pd_op.nll_loss", index=("label",), limits=[_UNWEIGHTED])
+def nll_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``out = -input[label]`` along axis 1, 0 where the label is ``ignore_index``.
+
+    Reduced to the sum or to the mean over the labels that count; ``total_weight`` is how many these
+    are, or 0 without a reduction (Paddle ``nll_loss``).
+    """
+    x, reduction = bridge.get_input_node(op, "input"), op.attr("reduction")
+    chosen, ignored = _chosen(bridge, op, x, 1)
+    loss = opset15.select(ignored, _number(0.0), opset15.negative(chosen))
+    total = _number(0.0)
+    if reduction == "none":
+        loss = opset15.squeeze(loss, bridge.ints([1]))
+    else:
+        axes = bridge.ints(range(len(bridge.shape(x))))
+        counted = opset15.select(ignored, _number(0.0), bridge.full(1.0, "float32"))
+        total, loss = opset15.reduce_sum(counted, axes), opset15.reduce_sum(loss, axes)
+        if reduction == "mean":
+            loss = opset15.divide(loss, opset15.maximum(total, _number(1.0)))
+    bridge.set_output_node(op, "out", loss)
+    bridge.set_output_node(op, "total_weight", total)
+
+
+@converter("pd_op.nll_loss_grad", index=("label",), limits=[_UNWEIGHTED])
+def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``-out_grad`` at the labels, / ``total_weight`` for the mean (Paddle ``nll_loss_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "input"))
+    hit, ignored = _hits(bridge, op, shape, 1)
+    gradient = opset15.negative(bridge.get_input_node(op, "out_grad"))
+    if op.attr("reduction") == "none":
+        gradient = opset15.unsqueeze(gradient, bridge.ints([1]))
+    if op.attr("reduction") == "mean":
+        gradient = opset15.divide(gradient, bridge.get_input_node(op, "total_weight"))
+    counts = opset15.logical_and(hit, opset15.logical_not(ignored))
+    bridge.set_output_node(op, "input_grad", opset15.select(counts, gradient, _number(0.0)))
 
 
 # -- other losses --------------------------------------------------------------------------------

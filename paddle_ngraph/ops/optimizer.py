@@ -73,9 +73,7 @@ def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
     rate = opset15.multiply(_learning_rate(bridge, op), correction)
 
     moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
-    old = opset15.multiply(_number(beta2), bridge.get_input_node(op, "moment2"))
-    new = opset15.multiply(opset15.multiply(_number(np.float32(1) - beta2), grad), grad)
-    moment2 = opset15.add(old, new)
+    moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
     largest = moment2
     if op.attr("amsgrad"):
         # In this order a NaN so far counts for nothing, as in Paddle.
@@ -118,6 +116,47 @@ def adamw(bridge: NgraphBridge, op: Op) -> None:
         return _minus(param, opset15.multiply(share, param))
 
     _adam(bridge, op, decayed)
+
+
+@converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _ALWAYS_UPDATES])
+def lamb(bridge: NgraphBridge, op: Op) -> None:
+    """One step of LAMB (Paddle ``lamb``).
+
+    ``d = m1 / (1 - beta1_pow) / (sqrt(m2 / (1 - beta2_pow)) + epsilon) + weight_decay * param``,
+    with the moments of :func:`adam`; ``param_out = param - lr * r * d``. ``r = |param| / |d|`` if
+    there is weight decay or ``always_adapt`` and neither norm is 0; otherwise 1.
+    """
+    param, grad = bridge.get_input_node(op, "param"), _gradient(bridge, op)
+    power1 = bridge.get_input_node(op, "beta1_pow")
+    power2 = bridge.get_input_node(op, "beta2_pow")
+    beta1, beta2 = np.float32(op.attr("beta1")), np.float32(op.attr("beta2"))
+    moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
+    moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
+    mean = opset15.divide(moment1, opset15.subtract(_number(1.0), _scalar(bridge, power1)))
+    square = opset15.divide(moment2, opset15.subtract(_number(1.0), _scalar(bridge, power2)))
+    scale = opset15.add(opset15.sqrt(square), _number(op.attr("epsilon")))
+    decay = opset15.multiply(_number(op.attr("weight_decay")), param)
+    direction = opset15.add(opset15.divide(mean, scale), decay)
+    rate = _learning_rate(bridge, op)
+    if op.attr("weight_decay") > 0 or op.attr("always_adapt"):
+        rate = opset15.multiply(rate, _trust_ratio(bridge, param, direction))
+    bridge.set_output_node(op, "moment1_out", moment1)
+    bridge.set_output_node(op, "moment2_out", moment2)
+    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(power1, _number(beta1)))
+    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(power2, _number(beta2)))
+    bridge.set_output_node(op, "param_out", _minus(param, opset15.multiply(rate, direction)))
+
+
+def _trust_ratio(bridge: NgraphBridge, param: Any, direction: Any) -> Any:
+    axes = bridge.ints(range(len(bridge.shape(param))))
+    norms = []
+    for node in (param, direction):
+        squares = opset15.multiply(node, node)
+        total = opset15.reduce_sum(squares, axes) if bridge.shape(param) else squares
+        norms.append(opset15.sqrt(total))
+    positive = [opset15.greater(norm, _number(0.0)) for norm in norms]
+    ratio = opset15.divide(norms[0], norms[1])
+    return opset15.select(opset15.logical_and(*positive), ratio, _number(1.0))
 
 
 @converter("pd_op.adamax_", limits=[_SINGLE_PRECISION])
@@ -186,9 +225,7 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     """
     grad = _gradient(bridge, op)
     decay = np.float32(op.attr("decay"))
-    old = opset15.multiply(_number(decay), bridge.get_input_node(op, "mean_square"))
-    new = opset15.multiply(opset15.multiply(_number(np.float32(1) - decay), grad), grad)
-    square = opset15.add(old, new)
+    square = _mixed_square(bridge.get_input_node(op, "mean_square"), decay, grad)
     variance = square
     if op.has_input("mean_grad"):
         mean = bridge.get_input_node(op, "mean_grad")
@@ -231,6 +268,12 @@ def _mixed(average: Any, keep: float | np.floating[Any], new: Any) -> Any:
         opset15.multiply(_number(kept), average),
         opset15.multiply(_number(np.float32(1) - kept), new),
     )
+
+
+def _mixed_square(average: Any, keep: np.floating[Any], new: Any) -> Any:
+    """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
+    part = opset15.multiply(opset15.multiply(_number(np.float32(1) - keep), new), new)
+    return opset15.add(opset15.multiply(_number(keep), average), part)
 
 
 def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:

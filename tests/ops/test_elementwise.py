@@ -54,6 +54,16 @@ def test_binary_of_open_shapes(name):
     check(lambda x, y: getattr(paddle, name)(x, y), inputs, with_gradient(name), dynamic=dynamic)
 
 
+def test_quotients_are_rounded_once():
+    numbers = np.arange(1, 400, dtype="float32")
+
+    def build(x, y):
+        return paddle.floor(paddle.divide(x * y, y)), paddle.divide(x, y), paddle.divide(x, x)
+
+    inputs = {"x": numbers, "y": numbers[::-1].copy()}
+    check(build, inputs, ["divide"], gradients=False, rtol=0.0, atol=0.0)
+
+
 @pytest.mark.parametrize("name", [*BINARY, "pow"])
 def test_binary_of_nan_and_infinity(name):
     x, y = (np.ascontiguousarray(part) for part in np.broadcast_arrays(STRANGE[:, None], STRANGE))
@@ -159,7 +169,7 @@ def test_arithmetic_on_shapes():
         return paddle.reshape(x, [rows * 2, 4 // rows + rows - 2, -1])
 
     x = normal((2, 16))
-    check(build, {"x": x}, dynamic={"x": [-1, 16]})
+    check(build, {"x": x}, ["scale", "floor_divide", "add"], dynamic={"x": [-1, 16]})
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -218,6 +218,28 @@ def test_labels_out_of_range_are_refused(wrong):
             executor.run(main, feed=feed, fetch_list=[loss])
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [[6, 4], [1, 10], [2, 4, 3, 5]])
+def test_negative_log_likelihood(shape, reduction):
+    label = labels([shape[0], *shape[2:]], shape[1])
+    label.flat[0] = -100
+    check(
+        lambda x, label: F.nll_loss(x, label, reduction=reduction),
+        {"x": normal(*shape), "label": label},
+        ["nll_loss", "nll_loss_grad"],
+    )
+
+
+def test_weighted_classes_stay_native():
+    weight = np.array([1, 2, 3, 4], dtype="float32")
+    check_native(
+        lambda x, label, weight: F.nll_loss(x, label, weight=weight),
+        {"x": normal(5, 4), "label": labels([5], 4), "weight": weight},
+        ["nll_loss"],
+        gradients=False,
+    )
+
+
 # -- other losses --------------------------------------------------------------------------------
 
 SIGMOID = ["sigmoid_cross_entropy_with_logits", "sigmoid_cross_entropy_with_logits_grad"]

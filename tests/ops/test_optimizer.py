@@ -95,6 +95,7 @@ OPTIMIZERS = {
         lambda: O.AdamW(0.01, amsgrad=True),
         lambda: O.AdamW(0.01, apply_decay_param_fun=lambda name: False),
     ],
+    "lamb_": [lambda: O.Lamb(0.01), lambda: O.Lamb(0.01, 0.0), lambda: O.Lamb(0.01, 0.1, 0.8)],
     "adamax_": [lambda: O.Adamax(0.01), lambda: O.Adamax(0.01, 0.8, 0.95, 1e-3)],
     "adagrad_": [
         lambda: O.Adagrad(0.1),

@@ -76,8 +76,8 @@ def test_nan_at_any_place(name, row):
     check(lambda x: getattr(paddle, name)(x, 1), {"x": x.T.copy()}, both(name))
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo("float32").min, 3e38])
-@pytest.mark.parametrize("size", [1, 5, 16, 67])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo("float32").min])
+@pytest.mark.parametrize("size", [1, 5, 67])
 @pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
 def test_nothing_but_extremes(name, size, value):
     x = np.full((3, size), value, "float32")

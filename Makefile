@@ -1,0 +1,42 @@
+# Everything starts from nothing: each target makes the environment it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
+SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo imdb test lint bench clean
+
+help:  ## Show the targets.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+demo: $(VENV)/.built  ## Train on MNIST digits, natively and through nGraph, side by side.
+	$(RUN) -m demos.train_demo --task mnist
+
+imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
+	$(RUN) -m demos.imdb_demo --net bow
+	$(RUN) -m demos.imdb_demo --net cnn
+
+test: $(VENV)/.built  ## Run the tests.
+	$(RUN) -m pytest tests
+
+lint: $(VENV)/.built  ## Check style and types.
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+bench: $(VENV)/.built  ## Measure training steps, side by side with native Paddle.
+	$(RUN) -m benchmarks.training_step
+
+clean:  ## Remove the environment and everything built.
+	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/_build_info.py
+
+# What the core is compiled against first, so that the build uses it as it is.
+$(VENV)/.tools: requirements/build.txt requirements/develop.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
