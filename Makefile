@@ -12,11 +12,11 @@ help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
 
 demo: $(VENV)/.built  ## Train on MNIST digits, natively and through nGraph, side by side.
-	$(RUN) -m demos.train_demo --task mnist
+	$(RUN) demos/train_demo/train.py --task mnist
 
 imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
-	$(RUN) -m demos.imdb_demo --net bow
-	$(RUN) -m demos.imdb_demo --net cnn
+	$(RUN) demos/imdb_demo/train.py --net bow
+	$(RUN) demos/imdb_demo/train.py --net cnn
 
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
@@ -25,7 +25,7 @@ lint: $(VENV)/.built  ## Check style and types.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 bench: $(VENV)/.built  ## Measure training steps, side by side with native Paddle.
-	$(RUN) -m benchmarks.training_step
+	$(RUN) benchmarks/training_step.py
 
 clean:  ## Remove the environment and everything built.
 	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/_build_info.py

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -353,10 +354,9 @@ def build_model(
 
 @cache
 def _extension_factory() -> NodeFactory:
-    from paddle_ngraph import _core  # absent from a package built with WITH_NGRAPH=OFF
-
+    core = import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
     factory = NodeFactory("opset15")
-    factory.add_extension(str(_core.__file__))
+    factory.add_extension(str(core.__file__))
     return factory
 
 

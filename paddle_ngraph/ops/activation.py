@@ -21,6 +21,10 @@ from paddle_ngraph.registry import converter
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 
+# Paddle has no in-place form of these.
+_NOT_IN_PLACE = frozenset(
+    {"gelu", "hardsigmoid", "hardswish", "logsigmoid", "mish", "relu6", "sign", "softplus", "swish"}
+)
 # From here on softplus(x) is x, and its slope 1, in float32.
 _SOFTPLUS_IS_LINEAR = 17.0
 
@@ -38,7 +42,8 @@ def register(name: str, forward: Forward, backward: Backward | None, reads: str 
         bridge.set_output_node(op, "out", forward(op, x))
 
     converter(f"pd_op.{name}")(convert)
-    converter(f"pd_op.{name}_")(convert)
+    if name not in _NOT_IN_PLACE:
+        converter(f"pd_op.{name}_")(convert)
     if backward is None:
         return
 

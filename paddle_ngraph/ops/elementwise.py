@@ -78,8 +78,9 @@ def _register_binary(name: str, function: Binary, dtypes: frozenset[str]) -> Non
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         bridge.set_output_node(op, "out", function(x, y))
 
-    for variant in (name, f"{name}_"):
-        converter(f"pd_op.{variant}", dtypes=dtypes)(convert)
+    converter(f"pd_op.{name}", dtypes=dtypes)(convert)
+    if name not in ("maximum", "minimum"):
+        converter(f"pd_op.{name}_", dtypes=dtypes)(convert)
 
 
 # The engine divides int32 in float32, which is not exact.

@@ -70,7 +70,43 @@ def mv_grad(bridge: NgraphBridge, op: Op) -> None:
     _set_gradients(bridge, op, _product_of(bridge, op, "x", "vec"), ("x", "vec"))
 
 
+@converter("pd_op.matmul_with_flatten")
+def matmul_with_flatten(bridge: NgraphBridge, op: Op) -> None:
+    """The product of x and y as matrices (Paddle ``matmul_with_flatten``, the old ``mul``).
+
+    The first ``x_num_col_dims`` dimensions of x are its rows and the first ``y_num_col_dims`` of y
+    its rows; the rest are the columns.
+    """
+    product, shape = _flat_product(bridge, op)
+    bridge.set_output_node(op, "out", _reshaped(bridge, product.value(), shape))
+
+
+@converter("pd_op.matmul_with_flatten_grad")
+def matmul_with_flatten_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`matmul_with_flatten` (Paddle ``matmul_with_flatten_grad``)."""
+    product, _ = _flat_product(bridge, op)
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    out_grad = bridge.get_input_node(op, "out_grad")
+    if op.has_output("x_grad"):
+        found = product.x_gradient(out_grad)
+        bridge.set_output_node(op, "x_grad", _reshaped(bridge, found, bridge.shape(x)))
+    if op.has_output("y_grad"):
+        found = product.y_gradient(out_grad)
+        bridge.set_output_node(op, "y_grad", _reshaped(bridge, found, bridge.shape(y)))
+
+
+def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    x_shape, y_shape = bridge.shape(x), bridge.shape(y)
+    x_rows, y_rows = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
+    x_matrix = [math.prod(x_shape[:x_rows]), math.prod(x_shape[x_rows:])]
+    y_matrix = [math.prod(y_shape[:y_rows]), math.prod(y_shape[y_rows:])]
+    x, y = _reshaped(bridge, x, x_matrix), _reshaped(bridge, y, y_matrix)
+    return _Product(bridge, x, y, False, False), [*x_shape[:x_rows], *y_shape[y_rows:]]
+
+
 @converter("pd_op.addmm")
+@converter("pd_op.addmm_")
 def addmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
     product = _product_of(bridge, op, "x", "y").value()

@@ -110,6 +110,7 @@ _SOFT_OR_HARD = Limit(
 
 
 @converter("pd_op.cross_entropy_with_softmax", index=("label",), limits=[_SOFT_OR_HARD])
+@converter("pd_op.cross_entropy_with_softmax_", index=("label",), limits=[_SOFT_OR_HARD])
 def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
     """The softmax of the input along axis, and its loss (Paddle ``cross_entropy_with_softmax``).
 
@@ -141,6 +142,7 @@ def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> A
 
 
 @converter("pd_op.cross_entropy_with_softmax_grad", index=("label",), limits=[_SOFT_OR_HARD])
+@converter("pd_op.cross_entropy_with_softmax_grad_", index=("label",), limits=[_SOFT_OR_HARD])
 def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`cross_entropy_with_softmax` (Paddle ``cross_entropy_with_softmax_grad``).
 
@@ -283,6 +285,7 @@ def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter("pd_op.sigmoid_cross_entropy_with_logits_grad", limits=_PLAIN_LOGITS)
+@converter("pd_op.sigmoid_cross_entropy_with_logits_grad_", limits=_PLAIN_LOGITS)
 def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad * (sigmoid(x) - label)``, 0 where the label is ``ignore_index``.
 

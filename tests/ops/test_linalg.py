@@ -137,6 +137,23 @@ def test_matmul_of_float64_stays_native():
     )
 
 
+@pytest.mark.parametrize(
+    "x_shape, y_shape, x_rows, y_rows",
+    [
+        ([4, 5], [5, 6], 1, 1),
+        ([4, 2, 3], [6, 5], 1, 1),
+        ([2, 4, 6], [6, 5], 2, 1),
+        ([2, 4, 6], [3, 2, 5, 2], 2, 2),
+    ],
+)
+def test_matmul_with_flatten(x_shape, y_shape, x_rows, y_rows):
+    def build(x, y):
+        return paddle._C_ops.matmul_with_flatten(x, y, x_rows, y_rows)
+
+    inputs = {"x": normal(*x_shape), "y": normal(*y_shape)}
+    check(build, inputs, ["matmul_with_flatten", "matmul_with_flatten_grad"])
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_bmm(batch):
     inputs = {"x": normal(batch, 4, 5), "y": normal(batch, 5, 6)}
