@@ -6,6 +6,7 @@ WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what 
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -46,9 +47,14 @@ class BuildCore(build_ext):
             ext.extra_link_args += _absolute_rpaths()
         compile_all = self.compiler.compile
 
+        def compile_one(source: str, options: dict[str, Any]) -> list[str]:
+            side = _openvino_flags() if Path(source).parent.name == "ov" else _paddle_flags()
+            flags = [*options.pop("extra_postargs"), *side]
+            return compile_all([source], extra_postargs=flags, **options)
+
         def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                parts = pool.map(lambda source: compile_all([source], **options), sources)
+                parts = pool.map(lambda source: compile_one(source, dict(options)), sources)
                 return [obj for part in parts for obj in part]
 
         self.compiler.compile = compile_side_by_side
@@ -59,34 +65,58 @@ class BuildCore(build_ext):
 
 
 def _engine() -> Extension:
-    """The core, with the include folders and libraries that Paddle's cpp_extension names."""
-    from paddle.utils.cpp_extension import CppExtension
-    from paddle.utils.cpp_extension.cpp_extension import _get_pybind11_abi_build_flags
+    """The core, linked as Paddle's cpp_extension does it.
 
+    Two libraries meet in it, each with an ABI of its own: ``core/ov`` is compiled for the openvino
+    wheel, the rest for Paddle's.
+    """
+    from paddle.utils.cpp_extension import CppExtension
+
+    libraries = _openvino() / "libs"
     extension = CppExtension(
-        sources=sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("paddle_ngraph/core/*.cc")),
-        include_dirs=[str(_openvino() / "include")],
+        sources=sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("paddle_ngraph/core/**/*.cc")),
         extra_link_args=[
-            # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             "-s",
-            str(next((_openvino() / "libs").glob("libopenvino.so.*"))),
-            str(next((_openvino() / "libs").glob("libtbb.so.*"))),
+            # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
+            str(next(libraries.glob("libopenvino.so.*"))),
+            str(next(libraries.glob("libtbb.so.*"))),
             *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
         ],
     )
     extension.name = "paddle_ngraph._core"
     extension.runtime_library_dirs = []
-    # The headers of others are not held to our warnings.
-    others = [f"-isystem{path}" for path in extension.include_dirs]
+    # -O3: the loops of the core's own operators are vectorized.
+    extension.extra_compile_args = [
+        *("-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+    ]
     extension.include_dirs = []
+    return extension
+
+
+def _paddle_flags() -> list[str]:
+    from paddle.utils.cpp_extension import CppExtension
+    from paddle.utils.cpp_extension.cpp_extension import _get_pybind11_abi_build_flags
+
+    # The headers of others are not held to our warnings.
+    headers = [f"-isystem{path}" for path in CppExtension(sources=["none.cc"]).include_dirs]
     # Paddle's own pybind11 ABI: both modules then share their registered types.
     abi = [flag.replace('\\"', '"') for flag in _get_pybind11_abi_build_flags()]
-    extension.extra_compile_args = [
-        # -O3: the loops of the core's own operators are vectorized.
-        *("-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
-        *("-DPADDLE_WITH_CUSTOM_KERNEL", *abi, *others),
-    ]
-    return extension
+    platform = f'-DNGRAPH_OPENVINO_PLATFORM="{_openvino_platform()}"'
+    return ["-DPADDLE_WITH_CUSTOM_KERNEL", "-D_GLIBCXX_USE_CXX11_ABI=1", platform, *abi, *headers]
+
+
+def _openvino_flags() -> list[str]:
+    old_abi = _openvino_platform().endswith("cxx11_abi_0")
+    return [f"-D_GLIBCXX_USE_CXX11_ABI={int(not old_abi)}", f"-isystem{_openvino() / 'include'}"]
+
+
+def _openvino_platform() -> str:
+    """The platform that OpenVINO's bindings were built for, as pybind11 writes it into them."""
+    bindings = next(_openvino().glob("_pyopenvino*.so")).read_bytes()
+    found = re.search(rb"__pybind11_internals_v\d+(_\w+?)__\0", bindings)
+    if found is None:
+        raise SystemExit("this openvino wheel does not say which platform its bindings are for")
+    return found[1].decode()
 
 
 _LIBRARY_FOLDERS = ("openvino/libs", "paddle/base", "paddle/libs")

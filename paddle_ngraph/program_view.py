@@ -344,5 +344,7 @@ def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] 
             if shape not in ((), (1,)):
                 return None
             value = [value]
-        contents += [int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value]
+        contents += [
+            int(v) if dtype_name(attributes["dtype"]).startswith("int") else v for v in value
+        ]
     return contents if members else None

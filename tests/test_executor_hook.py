@@ -124,9 +124,9 @@ def save_model(folder):
     with paddle.static.scope_guard(program.scope):
         data = program.main.global_block()
         feed = [
-            data.var("x") if hasattr(data, "var") else next(
-                op.result(0) for op in data.ops if op.name() == "pd_op.data"
-            )
+            data.var("x")
+            if hasattr(data, "var")
+            else next(op.result(0) for op in data.ops if op.name() == "pd_op.data")
         ]
         paddle.static.save_inference_model(
             str(folder / "model"), feed, program.fetches, program.executor, program=program.main

@@ -27,7 +27,9 @@ def test_an_unknown_flag_is_paddles_own_error():
         paddle.set_flags({"FLAGS_ngraph_no_such_flag": 1})
 
 
-@pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("true", True), ("0", False), ("", False)]
+)
 def test_the_environment_sets_a_switch(monkeypatch, text, value):
     monkeypatch.setenv("FLAGS_use_ngraph", text)
     flags.read_environment()

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "function_cache.h"
-#include "ov_function.h"
+#include "ov/ov_function.h"
 #include "paddle/extension.h"
 #include "paddle/phi/core/dense_tensor.h"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "ov_function.h"
+#include "ov/ov_function.h"
 #include "paddle/extension.h"
 #include "paddle/phi/core/dense_tensor.h"
 

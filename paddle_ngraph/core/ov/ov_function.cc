@@ -4,7 +4,7 @@
 #include <openvino/openvino.hpp>
 #include <utility>
 
-#include "error.h"
+#include "../error.h"
 
 namespace paddle_ngraph {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "../error.h"
 
 namespace paddle_ngraph {
 
