@@ -8,7 +8,6 @@ Shapes are concrete here: a function is built for one input signature.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -20,7 +19,7 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.registry import INTEGER, Converter, find_converter
+from paddle_ngraph.registry import find_converter
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 _EXACT_DIVIDE = "nonconvertable_divide_0"
@@ -51,20 +50,6 @@ def element_type(dtype: str) -> Type:
     return _TYPES[dtype]
 
 
-@dataclass(frozen=True)
-class RangeCheck:
-    """Whole numbers that an input of the function may hold: ``low <= value < high``, or ``ignored``.
-
-    The engine checks them before it computes, as native Paddle does.
-    """
-
-    input: int
-    low: int
-    high: int
-    ignored: int | None
-    message: str
-
-
 class NgraphBridge:
     """Builds the ``ov::Model`` of one subgraph for one signature.
 
@@ -82,10 +67,9 @@ class NgraphBridge:
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
-        self._checks: list[RangeCheck] = []
+        self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
-        self._origin: dict[int, int] = {}
         self._op: Op | None = None
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         values = values or {}
@@ -184,27 +168,42 @@ class NgraphBridge:
         self,
         op: Op,
         name: str,
-        low: int,
-        high: int,
+        low: int | Sequence[int],
+        high: int | Sequence[int],
         ignored: int | None = None,
     ) -> None:
         """Lets the engine refuse a run whose input ``name`` holds a value out of range.
 
-        Applies where the values come from outside the interval, moved about at most; values that
-        the interval computes itself are not checked.
+        To be called before the input's node is taken: from here on it is the checked one.
+
+        Args:
+            op: The operator.
+            name: One of its inputs, of int32 or int64.
+            low: The least value; a list gives one for each position of the last axis.
+            high: One more than the greatest value, likewise.
+            ignored: A value that is allowed as well.
         """
-        origin = self._origin_of(op.inputs[name][0].id)
-        if origin is None:
+        spec = op.inputs[name][0]
+        bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
+        if (spec.id, *bounds) in self._checked:
             return
-        message = f"{op.type} (operator {op.index}): a value of input '{name}' is out of range."
-        self._checks.append(RangeCheck(origin, low, high, ignored, message))
+        self._checked.add((spec.id, *bounds))
+        self._nodes[spec.id] = self.extension(
+            "CheckRange",
+            [self._nodes[spec.id]],
+            low=[int(v) for v in bounds[0]],
+            high=[int(v) for v in bounds[1]],
+            has_ignored=ignored is not None,
+            ignored=0 if ignored is None else int(ignored),
+            message=f"{op.type} (operator {op.index}): input '{name}' is out of range.",
+        ).output(0)
 
     # -- the build ----------------------------------------------------------------------------
 
-    def build(self) -> tuple[ov.Model, list[int], list[RangeCheck]]:
+    def build(self) -> tuple[ov.Model, list[int]]:
         """Converts every operator.
 
-        Returns the model, the input position that feeds each of its parameters, and the checks.
+        Returns the model, and the input position that feeds each of its parameters.
 
         Raises:
             NgraphError: Names the operator that could not be converted, and why.
@@ -218,7 +217,7 @@ class NgraphBridge:
         model = ov.Model(results, used, "ngraph_interval")
         _divide_exactly(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
-        return model, positions, self._checks
+        return model, positions
 
     def _computed(self, output: Output) -> Output:
         """``output``, made by a node: the engine leaves a result that is an input unwritten."""
@@ -240,29 +239,6 @@ class NgraphBridge:
         for spec in op.output_specs():
             if spec.id not in self._nodes:
                 raise NgraphError(f"{op.type} (operator {op.index}): an output was not set")
-        if entry.moves:
-            self._remember_origin(op, entry)
-
-    def _remember_origin(self, op: Op, entry: Converter) -> None:
-        """Follows an input through operators that only move its elements and drop none of them.
-
-        A check on what an operator picks out would refuse values that it leaves behind.
-        """
-        if entry.index:
-            return
-        passive = entry.constant | entry.unread
-        moved = [spec for name, specs in op.inputs.items() if name not in passive for spec in specs]
-        origins = {self._origin[spec.id] for spec in moved if spec.id in self._origin}
-        before = sum(self._size_of(spec) for spec in moved)
-        for spec in op.output_specs():
-            if len(origins) == 1 and self._size_of(spec) >= before:
-                self._origin[spec.id] = next(iter(origins))
-
-    def _size_of(self, spec: TensorSpec) -> int:
-        return int(np.prod(self._nodes[spec.id].get_shape(), dtype=np.int64))
-
-    def _origin_of(self, tensor: int) -> int | None:
-        return self._origin.get(tensor)
 
     def _add_input(
         self,
@@ -285,8 +261,6 @@ class NgraphBridge:
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        if spec.dtype in INTEGER:
-            self._origin[spec.id] = position
         self._nodes[spec.id] = node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
@@ -330,7 +304,7 @@ def build_model(
     text: str,
     signature: Sequence[tuple[str, Sequence[int]]],
     values: dict[int, bytes],
-) -> tuple[Any, list[int], list[RangeCheck]]:
+) -> tuple[Any, list[int]]:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
     Args:
@@ -339,7 +313,7 @@ def build_model(
         values: Raw contents of the inputs that are read by value.
 
     Returns:
-        The bare model of OpenVINO's bindings, the input of each parameter, the range checks.
+        The bare model of OpenVINO's bindings, and the input of each parameter.
     """
     graph = Graph.from_string(text)
     arrays = {
@@ -348,8 +322,8 @@ def build_model(
         )
         for position, data in values.items()
     }
-    model, positions, checks = NgraphBridge(graph, signature, arrays).build()
-    return model._Model__model, positions, checks
+    model, positions = NgraphBridge(graph, signature, arrays).build()
+    return model._Model__model, positions
 
 
 @cache

@@ -35,8 +35,8 @@ def bridge(**changes):
 
 def test_input_and_output_nodes(register):
     register(lambda b, op: b.set_output_node(op, "out", opset15.relu(b.get_input_node(op, "x"))))
-    model, positions, checks = bridge().build()
-    assert positions == [0] and checks == []
+    model, positions = bridge().build()
+    assert positions == [0]
     assert list(model.outputs[0].get_shape()) == [2, 4]
 
 
@@ -103,27 +103,6 @@ def test_inputs_read_by_value_are_constants(register):
     op = Op(NAME, 5, {"x": (X,), "shape": (shape,)}, {"out": (out,)})
     graph = Graph([op], [X, shape], [], [out], [], value_inputs=[1])
     values = {1: np.array([4, 2])}
-    model, positions, _ = NgraphBridge(graph, [*SIGNATURE, ("i64", (2,))], values).build()
+    model, positions = NgraphBridge(graph, [*SIGNATURE, ("i64", (2,))], values).build()
     assert positions == [0]
     assert list(model.outputs[0].get_shape()) == [4, 2]
-
-
-def test_range_checks_follow_a_moved_input(register):
-    ids = TensorSpec(0, "int64", (2, 1))
-    flat, out = TensorSpec(1, "int64", (2,)), TensorSpec(2, "int64", (2,))
-
-    def convert(b, op):
-        if op.index == 0:
-            node = opset15.reshape(b.get_input_node(op, "x"), b.ints([2]), special_zero=False)
-        else:
-            b.require_range(op, "x", 0, 10, ignored=-100)
-            node = b.get_input_node(op, "x")
-        b.set_output_node(op, "out", node)
-
-    register(convert, moves=True)
-    ops = [
-        Op(NAME, 0, {"x": (ids,)}, {"out": (flat,)}),
-        Op(NAME, 1, {"x": (flat,)}, {"out": (out,)}),
-    ]
-    _, _, checks = NgraphBridge(Graph(ops, [ids], [], [out], []), [("i64", (2, 1))]).build()
-    assert [(c.input, c.low, c.high, c.ignored) for c in checks] == [(0, 0, 10, -100)]

@@ -21,6 +21,25 @@ class InvalidInput : public NgraphError {
   using NgraphError::NgraphError;
 };
 
+// The CPU plugin wraps what an operator of ours throws into an exception of its own, whose text holds
+// ours: these marks find it again.
+constexpr char kInvalidInputBegin[] = "<InvalidInput>";
+constexpr char kInvalidInputEnd[] = "</InvalidInput>";
+
+inline std::string mark_invalid_input(const std::string& text) {
+  return kInvalidInputBegin + text + kInvalidInputEnd;
+}
+
+// Throws the InvalidInput that `error` wraps, if it wraps one.
+inline void unwrap_invalid_input(const std::exception& error) {
+  const std::string text = error.what();
+  const auto begin = text.find(kInvalidInputBegin);
+  const auto end = text.find(kInvalidInputEnd);
+  if (begin == std::string::npos || end == std::string::npos) return;
+  const auto start = begin + sizeof(kInvalidInputBegin) - 1;
+  throw InvalidInput(text.substr(start, end - start));
+}
+
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream text;

@@ -37,21 +37,6 @@ py::tuple shape_of(const phi::DenseTensor& tensor) {
   return shape;
 }
 
-std::vector<RangeCheck> read_checks(const py::list& list) {
-  std::vector<RangeCheck> checks;
-  for (const auto& item : list) {
-    RangeCheck check;
-    check.input = item.attr("input").cast<size_t>();
-    check.low = item.attr("low").cast<int64_t>();
-    check.high = item.attr("high").cast<int64_t>();
-    check.has_ignored = !item.attr("ignored").is_none();
-    if (check.has_ignored) check.ignored = item.attr("ignored").cast<int64_t>();
-    check.message = item.attr("message").cast<std::string>();
-    checks.push_back(std::move(check));
-  }
-  return checks;
-}
-
 py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
                      const std::vector<size_t>& value_inputs) {
   py::dict values;
@@ -96,7 +81,6 @@ BuiltFunction build_function(const std::string& graph,
                            .attr("build_model")(graph, signature, read_values(inputs, value_inputs));
     BuiltFunction built;
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
-    built.checks = read_checks(result[2]);
     void* model = address_of(result[0]);
     py::gil_scoped_release release;
     built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);

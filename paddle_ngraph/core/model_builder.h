@@ -13,7 +13,6 @@ namespace paddle_ngraph {
 struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
   std::vector<size_t> parameter_inputs;
-  std::vector<RangeCheck> checks;
 };
 
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.

@@ -19,15 +19,14 @@ constexpr int kFormat = 1;
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
 
-template <typename T>
-void check_values(const phi::DenseTensor& tensor, const RangeCheck& check) {
-  const T* values = static_cast<const T*>(tensor.data());
+// int64 tensors are positions in an interval, and the engine computes them in 32 bits.
+void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
+  if (tensor.dtype() != paddle::DataType::INT64) return;
+  const auto* values = static_cast<const int64_t*>(memory(tensor));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
-    const auto value = static_cast<int64_t>(values[i]);
-    if (value >= check.low && value < check.high) continue;
-    if (check.has_ignored && value == check.ignored) continue;
-    throw InvalidInput(concat(check.message, " Expected ", check.low, " <= value < ", check.high,
-                              ", but got ", value, "."));
+    if (values[i] == static_cast<int32_t>(values[i])) continue;
+    throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
+                              " is out of range: the engine has 32 bits"));
   }
 }
 
@@ -61,28 +60,16 @@ void publish_state(phi::DenseTensor* state, phi::DenseTensor* output,
 // NgraphFunction
 
 NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
-                               std::vector<size_t> parameter_inputs,
-                               std::vector<RangeCheck> checks)
-    : function_(std::move(function)),
-      parameter_inputs_(std::move(parameter_inputs)),
-      checks_(std::move(checks)) {}
-
-void NgraphFunction::check_ranges(const NgraphIO& io) const {
-  for (const auto& check : checks_) {
-    const auto& tensor = *io.inputs.at(check.input);
-    if (tensor.dtype() == paddle::DataType::INT64) {
-      check_values<int64_t>(tensor, check);
-    } else {
-      check_values<int32_t>(tensor, check);
-    }
-  }
-}
+                               std::vector<size_t> parameter_inputs)
+    : function_(std::move(function)), parameter_inputs_(std::move(parameter_inputs)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
-  check_ranges(io);
   std::vector<const void*> inputs;
   inputs.reserve(parameter_inputs_.size());
-  for (size_t input : parameter_inputs_) inputs.push_back(memory(*io.inputs[input]));
+  for (size_t input : parameter_inputs_) {
+    require_32_bits(*io.inputs[input], input);
+    inputs.push_back(memory(*io.inputs[input]));
+  }
   std::vector<paddle::Tensor> fresh;
   std::vector<void*> outputs;
   fresh.reserve(function_->results().size());
@@ -209,8 +196,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_);
-  auto function = std::make_shared<NgraphFunction>(
-      std::move(built.function), std::move(built.parameter_inputs), std::move(built.checks));
+  auto function = std::make_shared<NgraphFunction>(std::move(built.function),
+                                                   std::move(built.parameter_inputs));
   ++EngineStats::instance().functions_built;
   return function;
 }

@@ -26,34 +26,19 @@ struct NgraphIO {
   std::vector<phi::DenseTensor*> state_outputs;
 };
 
-// The whole numbers that an input may hold, where native Paddle would refuse others: ids of an
-// embedding, class labels.
-struct RangeCheck {
-  size_t input = 0;
-  int64_t low = 0;
-  int64_t high = 0;  // exclusive
-  bool has_ignored = false;
-  int64_t ignored = 0;
-  std::string message;
-};
-
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
   // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model.
-  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
-                 std::vector<RangeCheck> checks);
+  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs);
 
   // Executes the function. Nothing is written before every check has passed and the computation
   // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
   void run(const NgraphIO& io) const;
 
  private:
-  void check_ranges(const NgraphIO& io) const;
-
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
-  std::vector<RangeCheck> checks_;
 };
 
 struct EngineStats {

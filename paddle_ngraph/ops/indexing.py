@@ -161,14 +161,11 @@ def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", opset15.scatter_nd_update(zeros, index, out_grad, "sum"))
 
 
-def _nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
-    index = bridge.get_input_node(op, "index")
-    sizes = np.array(shape[: bridge.shape(index)[-1]], index.get_element_type().to_dtype())
-    bridge.require_range(op, "index", -int(sizes.max()), int(sizes.max()))
-    # GatherND reads beyond its data where a position that no check has seen tells it to.
-    return opset15.maximum(
-        opset15.minimum(index, opset15.constant(sizes - 1)), opset15.constant(-sizes)
-    )
+def _nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+    depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
+    sizes = list(shape[:depth])
+    bridge.require_range(op, "index", [-size for size in sizes], sizes)
+    return bridge.get_input_node(op, "index")
 
 
 @converter("pd_op.take_along_axis", dtypes=ANY, index=("indices",), moves=True)

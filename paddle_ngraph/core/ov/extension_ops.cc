@@ -2,6 +2,7 @@
 
 #include <openvino/core/op_extension.hpp>
 
+#include "check_range_op.h"
 #include "embedding_grad_op.h"
 #include "pool_ops.h"
 
@@ -47,6 +48,7 @@ void ExtensionOp::require_positions(size_t index, size_t rank) const {
 }  // namespace paddle_ngraph
 
 OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
+    std::make_shared<ov::OpExtension<paddle_ngraph::CheckRange>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::EmbeddingGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPool>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolGrad>>(),

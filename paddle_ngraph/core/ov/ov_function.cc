@@ -50,7 +50,12 @@ class OvFunction::Implementation {
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
     Lease lease(this);
     lease->bind(inputs, outputs);
-    lease->infer.infer();
+    try {
+      lease->infer.infer();
+    } catch (const std::exception& error) {
+      unwrap_invalid_input(error);
+      throw;
+    }
   }
 
  private:

@@ -31,7 +31,7 @@ class OvFunction {
   const std::vector<ResultType>& results() const;
 
   // Executes on memory of the caller: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model. Throws ov::Exception.
+  // dtypes and shapes are those of the model. Throws InvalidInput or ov::Exception.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
  private:
