@@ -37,31 +37,17 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
   if (bytes > 0) std::memcpy(words->data() + start, tensor.data(), bytes);
 }
 
-// Whether a tensor beside the variable and its output name uses the buffer of this state.
-bool is_shared(const phi::DenseTensor& state, const phi::DenseTensor* output) {
-  const long own = (output != nullptr && output->Holder() == state.Holder()) ? 2 : 1;
-  return state.Holder().use_count() - 1 > own || state.meta().offset != 0;
-}
-
-void publish_state(phi::DenseTensor* state, phi::DenseTensor* output,
-                   const phi::DenseTensor& fresh) {
-  const size_t bytes = num_bytes(fresh);
-  if (bytes <= kSmallState || is_shared(*state, output)) {
-    if (bytes > 0) std::memcpy(state->data(), fresh.data(), bytes);
-  } else {
-    state->ShareDataWith(fresh);
-  }
-  if (output != nullptr) output->ShareDataWith(*state);
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------
 // NgraphFunction
 
 NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
-                               std::vector<size_t> parameter_inputs)
-    : function_(std::move(function)), parameter_inputs_(std::move(parameter_inputs)) {}
+                               std::vector<size_t> parameter_inputs,
+                               std::shared_ptr<SpareStates> spare_states)
+    : function_(std::move(function)),
+      parameter_inputs_(std::move(parameter_inputs)),
+      spare_states_(std::move(spare_states)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
   std::vector<const void*> inputs;
@@ -70,21 +56,54 @@ void NgraphFunction::run(const NgraphIO& io) const {
     require_32_bits(*io.inputs[input], input);
     inputs.push_back(memory(*io.inputs[input]));
   }
-  std::vector<paddle::Tensor> fresh;
+  const auto& results = function_->results();
+  const size_t num_outputs = io.outputs.size();
+  std::vector<phi::DenseTensor> fresh;
   std::vector<void*> outputs;
-  fresh.reserve(function_->results().size());
-  outputs.reserve(function_->results().size());
-  for (const auto& result : function_->results()) {
-    fresh.push_back(allocate(result));
-    outputs.push_back(memory(*dense(fresh.back())));
+  fresh.reserve(results.size());
+  outputs.reserve(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    fresh.push_back(i < num_outputs ? allocate(results[i])
+                                    : spare_states_->take(i - num_outputs, results[i]));
+    outputs.push_back(memory(fresh.back()));
   }
   function_->run(inputs, outputs);
-  for (size_t i = 0; i < io.outputs.size(); ++i) io.outputs[i]->ShareDataWith(*dense(fresh[i]));
-  const size_t first_state = io.inputs.size() - io.num_states;
+  for (size_t i = 0; i < num_outputs; ++i) io.outputs[i]->ShareDataWith(fresh[i]);
   for (size_t i = 0; i < io.num_states; ++i) {
-    publish_state(io.inputs[first_state + i], io.state_outputs[i],
-                  *dense(fresh[io.outputs.size() + i]));
+    publish_state(io, i, std::move(fresh[num_outputs + i]));
   }
+}
+
+void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const {
+  auto* state = io.inputs[io.inputs.size() - io.num_states + index];
+  auto* output = io.state_outputs[index];
+  if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
+  phi::DenseTensor old = *state;
+  // Where something else uses the memory of the state, a view of it say, its contents change.
+  if (num_bytes(fresh) <= kSmallState || !is_held_by_one(old)) {
+    if (fresh.numel() > 0) std::memcpy(state->data(), fresh.data(), num_bytes(fresh));
+    old = std::move(fresh);
+  } else {
+    state->ShareDataWith(fresh);
+  }
+  if (output != nullptr) output->ShareDataWith(*state);
+  spare_states_->give(index, std::move(old));
+}
+
+phi::DenseTensor SpareStates::take(size_t state, const ResultType& type) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (state < tensors_.size() && fits(tensors_[state], type)) {
+      return std::exchange(tensors_[state], phi::DenseTensor());
+    }
+  }
+  return allocate(type);
+}
+
+void SpareStates::give(size_t state, phi::DenseTensor tensor) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (state >= tensors_.size()) tensors_.resize(state + 1);
+  tensors_[state] = std::move(tensor);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -196,10 +215,17 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_);
-  auto function = std::make_shared<NgraphFunction>(std::move(built.function),
-                                                   std::move(built.parameter_inputs));
+  auto function = std::make_shared<NgraphFunction>(
+      std::move(built.function), std::move(built.parameter_inputs), spare_states());
   ++EngineStats::instance().functions_built;
   return function;
+}
+
+std::shared_ptr<SpareStates> NgraphEngine::spare_states() const {
+  std::lock_guard<std::mutex> lock(spare_states_mutex_);
+  auto shared = spare_states_.lock();
+  if (shared == nullptr) spare_states_ = shared = std::make_shared<SpareStates>();
+  return shared;
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {

@@ -26,19 +26,35 @@ struct NgraphIO {
   std::vector<phi::DenseTensor*> state_outputs;
 };
 
+// Memory for the next values of the states of one graph. A run computes them beside the present
+// ones, then the two change places: what was present becomes the memory of the run after.
+class SpareStates {
+ public:
+  phi::DenseTensor take(size_t state, const ResultType& type);
+  void give(size_t state, phi::DenseTensor tensor);
+
+ private:
+  std::mutex mutex_;
+  std::vector<phi::DenseTensor> tensors_;
+};
+
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
   // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model.
-  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs);
+  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
+                 std::shared_ptr<SpareStates> spare_states);
 
   // Executes the function. Nothing is written before every check has passed and the computation
   // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
   void run(const NgraphIO& io) const;
 
  private:
+  void publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const;
+
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
+  std::shared_ptr<SpareStates> spare_states_;
 };
 
 struct EngineStats {
@@ -76,6 +92,7 @@ class NgraphEngine {
 
  private:
   Signature signature(const NgraphIO& io) const;
+  std::shared_ptr<SpareStates> spare_states() const;
 
   std::string graph_;
   uint64_t id_ = 0;
@@ -83,6 +100,9 @@ class NgraphEngine {
   size_t num_states_ = 0;
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
+  // Shared by the functions of the graph, and gone with the last of them.
+  mutable std::mutex spare_states_mutex_;
+  mutable std::weak_ptr<SpareStates> spare_states_;
 };
 
 }  // namespace paddle_ngraph

@@ -28,6 +28,17 @@ const std::vector<Dtype>& dtypes() {
   return table;
 }
 
+paddle::DataType data_type(ElementType element) {
+  for (const auto& row : dtypes()) {
+    if (row.element == element) return row.paddle_type;
+  }
+  throw NgraphError("a result has no Paddle dtype");
+}
+
+std::vector<int64_t> dimensions(const ResultType& type) {
+  return std::vector<int64_t>(type.shape.begin(), type.shape.end());
+}
+
 }  // namespace
 
 const std::string& element_name(paddle::DataType dtype) {
@@ -49,13 +60,17 @@ void* memory(const phi::DenseTensor& tensor) {
   return tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.data());
 }
 
-paddle::Tensor allocate(const ResultType& type) {
-  for (const auto& row : dtypes()) {
-    if (row.element != type.element) continue;
-    const std::vector<int64_t> shape(type.shape.begin(), type.shape.end());
-    return paddle::empty(shape, row.paddle_type, paddle::CPUPlace());
-  }
-  throw NgraphError("a result has no Paddle dtype");
+phi::DenseTensor allocate(const ResultType& type) {
+  return *dense(paddle::empty(dimensions(type), data_type(type.element), paddle::CPUPlace()));
+}
+
+bool fits(const phi::DenseTensor& tensor, const ResultType& type) {
+  return tensor.Holder() != nullptr && tensor.dtype() == data_type(type.element) &&
+         tensor.dims() == phi::make_ddim(dimensions(type));
+}
+
+bool is_held_by_one(const phi::DenseTensor& copy) {
+  return copy.Holder() != nullptr && copy.Holder().use_count() == 2 && copy.meta().offset == 0;
 }
 
 }  // namespace paddle_ngraph

@@ -22,6 +22,12 @@ size_t num_bytes(const phi::DenseTensor& tensor);
 void* memory(const phi::DenseTensor& tensor);
 
 // A freshly allocated CPU tensor of Paddle's own allocator.
-paddle::Tensor allocate(const ResultType& type);
+phi::DenseTensor allocate(const ResultType& type);
+
+// Whether `tensor` has memory for such a result: the same dtype and shape.
+bool fits(const phi::DenseTensor& tensor, const ResultType& type);
+
+// Whether only a variable and `copy`, made of it, hold their memory.
+bool is_held_by_one(const phi::DenseTensor& copy);
 
 }  // namespace paddle_ngraph
