@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph``: run a script through nGraph, explain a saved model, show versions."""
+"""``python -m paddle_ngraph``: run a script, explain a saved model, show versions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    """Print which operators of a saved inference model run through nGraph, and why others do not."""
+    """Print which operators of a saved model run through nGraph, and why others do not."""
     import paddle
 
     library.load()

@@ -114,6 +114,7 @@ def _switch(on: bool) -> None:
 
 def _as_pir(program: Any) -> Any:
     import paddle
+
     from paddle_ngraph.errors import NgraphError
 
     program = getattr(program, "_program", program)

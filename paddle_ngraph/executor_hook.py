@@ -26,8 +26,9 @@ def install() -> None:
     original = paddle_executor._StandaloneExecutor
     if issubclass(original, _HookedStandaloneExecutor):
         return
-    paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor
-    paddle_executor.Executor._feed_data = _feed_both_forms(paddle_executor.Executor._feed_data)
+    paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
+    feed_data = _feed_both_forms(paddle_executor.Executor._feed_data)
+    paddle_executor.Executor._feed_data = feed_data  # type: ignore[method-assign]
 
 
 def _feed_both_forms(original: Any) -> Any:
@@ -121,7 +122,7 @@ class _PirExecutor:
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with _pir_in_executor():
-            return self._executor.run(feed_names, enable_job_schedule_profiler)
+            return self._executor.run(list(feed_names), enable_job_schedule_profiler)
 
 
 @contextmanager

@@ -53,7 +53,9 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 def get(name: str) -> bool | int:
     """The value of a flag, e.g. ``get("use_ngraph")``."""
     key = FLAGS[name].key
-    return paddle.get_flags([key])[key]
+    value = paddle.get_flags([key])[key]
+    assert isinstance(value, int)  # a bool is one
+    return value
 
 
 def set(name: str, value: bool | int) -> None:

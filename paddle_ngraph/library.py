@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import lru_cache
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ except ImportError:  # a source tree that was never built
 _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
 
 
-@lru_cache(maxsize=None)
+@cache
 def why_unavailable() -> str | None:
     """Why the engine cannot be used, in one sentence with the way out; ``None`` when it can."""
     if _build_info is None:
@@ -60,7 +60,7 @@ def require() -> None:
         raise NgraphError(reason)
 
 
-@lru_cache(maxsize=None)
+@cache
 def load() -> None:
     """Loads the core into Paddle: operator, pass, flags and executor hook. Once a process."""
     require()
@@ -75,8 +75,8 @@ def load() -> None:
 
 
 def _preload_openvino() -> None:
-    # libpaddle.so exports symbols of the older OpenVINO it was built with. Loaded on its own, before
-    # the core that links both, libopenvino.so binds to its own symbols only.
+    # libpaddle.so exports symbols of the older OpenVINO it was built with. Loaded on its own,
+    # before the core that links both, libopenvino.so binds to its own symbols only.
     spec = find_spec("openvino")
     assert spec is not None and spec.origin is not None
     for library in sorted((Path(spec.origin).parent / "libs").glob("libopenvino.so.*")):
@@ -85,7 +85,8 @@ def _preload_openvino() -> None:
 
 def wanted_by_environment() -> bool:
     """Whether ``FLAGS_use_ngraph`` in the environment asks for the engine."""
-    return os.environ.get("FLAGS_use_ngraph", "").strip().lower() in ("1", "true", "yes", "on")
+    value = os.environ.get("FLAGS_use_ngraph", "")  # noqa: SIM112 - Paddle's own spelling
+    return value.strip().lower() in ("1", "true", "yes", "on")
 
 
 def versions() -> list[str]:

@@ -1,4 +1,4 @@
-"""Every test runs in static mode, with the counters at zero and the engine off unless it says so."""
+"""Every test runs in static mode, with the counters at zero and the engine off at first."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge

@@ -214,7 +214,10 @@ def test_labels_out_of_range_are_refused(wrong):
     feed = {"x": normal(3, 4), "label": np.array([[0], [wrong], [1]])}
     executor = paddle.static.Executor(paddle.CPUPlace())
     for engine in (False, True):
-        with paddle_ngraph.use_ngraph(engine), pytest.raises(Exception, match="label|out of range"):
+        with (
+            paddle_ngraph.use_ngraph(engine),
+            pytest.raises(Exception, match=r"label|out of range"),
+        ):
             executor.run(main, feed=feed, fetch_list=[loss])
 
 

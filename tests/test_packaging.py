@@ -1,0 +1,29 @@
+"""What is pinned is pinned once: pyproject.toml and requirements/build.txt agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pins(text: str) -> set[tuple[str, str]]:
+    return set(re.findall(r"(paddlepaddle|openvino)==([\d.]+)", text))
+
+
+def test_the_build_requirements_agree():
+    build = pins((ROOT / "requirements" / "build.txt").read_text())
+    assert build and build == pins((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_readme_names_the_paddle_release_that_is_pinned():
+    (paddle,) = (v for name, v in pins((ROOT / "pyproject.toml").read_text()) if name != "openvino")
+    assert f"Paddle {paddle}" in (ROOT / "README.md").read_text()
+
+
+def test_every_converter_module_has_its_tests():
+    modules = {path.stem for path in (ROOT / "paddle_ngraph" / "ops").glob("[a-z]*.py")}
+    shared = {"spatial"}  # helpers of conv and pooling
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "ops").glob("test_*.py")}
+    assert modules - shared == tests
