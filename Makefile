@@ -32,11 +32,13 @@ clean:  ## Remove the environment and everything built.
 
 # What the core is compiled against first, so that the build uses it as it is.
 $(VENV)/.tools: requirements/build.txt requirements/develop.txt
+	@echo "Making the environment $(VENV) with PaddlePaddle and OpenVINO (about 500 MB) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	@echo "Compiling the C++ core (about a minute) ..."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -107,7 +107,12 @@ def _paddle_flags() -> list[str]:
 
 def _openvino_flags() -> list[str]:
     old_abi = _openvino_platform().endswith("cxx11_abi_0")
-    return [f"-D_GLIBCXX_USE_CXX11_ABI={int(not old_abi)}", f"-isystem{_openvino() / 'include'}"]
+    return [
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(not old_abi)}",
+        f"-isystem{_openvino() / 'include'}",
+        # Releases before 2026 deprecate ov::Tensor::data() const for its return type of then.
+        "-Wno-error=deprecated-declarations",
+    ]
 
 
 def _openvino_platform() -> str:

@@ -18,15 +18,11 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 _EXACT_DIVIDE = "nonconvertable_divide_0"
-
-# Integers with at most this many elements are computed while the function is built, in 64 bits:
-# shape arithmetic.
-_FOLD_LIMIT = 1024
 
 _TYPES = {
     "bool": Type.boolean,
@@ -188,15 +184,19 @@ class NgraphBridge:
         if (spec.id, *bounds) in self._checked:
             return
         self._checked.add((spec.id, *bounds))
-        self._nodes[spec.id] = self.extension(
+        ids = self._nodes[spec.id]
+        checked = self.extension(
             "CheckRange",
-            [self._nodes[spec.id]],
+            [ids],
             low=[int(v) for v in bounds[0]],
             high=[int(v) for v in bounds[1]],
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
             message=f"{op.type} (operator {op.index}): input '{name}' is out of range.",
         ).output(0)
+        if ids.get_element_type() != checked.get_element_type():
+            checked = opset15.convert(checked, ids.get_element_type()).output(0)
+        self._nodes[spec.id] = self._folded(checked)
 
     # -- the build ----------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class NgraphBridge:
             kind = output.get_element_type().to_dtype()
             return np.array(list(node.input_value(0).get_shape()), dtype=kind)
         sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
-        if node.get_name() in self._unknown or not node.input_values() or max(sizes) > _FOLD_LIMIT:
+        if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
             return None
         values = [self._known_value(source) for source in node.input_values()]
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]

@@ -21,6 +21,10 @@ from paddle_ngraph.errors import NgraphError
 MAGIC = "ngraph_engine"
 FORMAT = 1
 
+# Known whole numbers of at most this many elements are computed while a function is built, in 64
+# bits: shape arithmetic.
+FOLD_LIMIT = 1024
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -92,6 +96,10 @@ class Op:
         """Every output tensor that the program uses."""
         for specs in self.outputs.values():
             yield from (spec for spec in specs if spec is not None)
+
+    def outputs_used(self) -> list[TensorSpec]:
+        """Every output tensor that the program uses, in a list."""
+        return list(self.output_specs())
 
 
 @dataclass

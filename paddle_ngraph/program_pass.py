@@ -7,13 +7,14 @@ Three steps, one direction: :func:`classify` says of every operator whether it c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from paddle_ngraph import _core, flags, statistics
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.program_view import (
     CONSTANTS,
     LISTS,
@@ -21,8 +22,10 @@ from paddle_ngraph.program_view import (
     OpNode,
     describe,
 )
-from paddle_ngraph.registry import Converter, find_converter
+from paddle_ngraph.registry import KNOWN, Converter, find_converter
 from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
+
+_MAX_OUTPUTS: int = _core.max_outputs
 
 
 def apply(program: Any) -> Report:
@@ -63,13 +66,35 @@ def _apply_to_block(block: Any) -> BlockReport:
 def _plan_block(block: Any) -> tuple[Capability, list[Interval], BlockReport]:
     capable = classify(BlockView(block))
     intervals = partition(capable)
-    smallest = flags.get("ngraph_min_interval_ops")
-    while small := [i for i in intervals if i.num_compute_ops < smallest]:
-        reason = f"its interval has fewer compute ops than FLAGS_ngraph_min_interval_ops={smallest}"
-        for node in (node for interval in small for node in interval.nodes):
+    while refused := dict(_refused(capable, intervals)):
+        for node, reason in refused.items():
             capable.reject(node, reason)
+        _reject_what_needs_64_bits(capable)
         intervals = partition(capable)
     return capable, intervals, _report(capable, intervals)
+
+
+def _refused(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+    """Operators that cannot stay in their intervals, and why."""
+    smallest = flags.get("ngraph_min_interval_ops")
+    for interval in intervals:
+        if interval.num_compute_ops < smallest:
+            for node in interval.nodes:
+                yield (
+                    node,
+                    (
+                        "its interval has fewer compute ops than "
+                        f"FLAGS_ngraph_min_interval_ops={smallest}"
+                    ),
+                )
+        elif sum(len(capable.ops[node].outputs_used()) for node in interval.nodes) > _MAX_OUTPUTS:
+            makers = {
+                spec.id: node
+                for node in interval.nodes
+                for spec in capable.ops[node].outputs_used()
+            }
+            for spec in _GraphBuilder(capable, interval).build().graph.outputs[_MAX_OUTPUTS:]:
+                yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
 
 
 # -- step 1: what can be converted -------------------------------------------------------------
@@ -86,6 +111,7 @@ class Capability:
         reasons: Why each other compute operator stays native.
         numbers: The number of each variable in graphs.
         constants: Operators that make a constant, copied into every interval that reads it.
+        integers: What is known of its whole numbers.
     """
 
     view: BlockView
@@ -94,6 +120,9 @@ class Capability:
     reasons: dict[OpNode, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     constants: set[OpNode] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.integers = _Integers(self)
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` becomes part of an interval."""
@@ -117,17 +146,26 @@ def classify(view: BlockView) -> Capability:
     capable = Capability(view)
     for node in view.nodes:
         _classify_node(capable, node)
-    _Integers(capable).reject_what_needs_64_bits()
+    _reject_what_needs_64_bits(capable)
     return capable
+
+
+def _reject_what_needs_64_bits(capable: Capability) -> None:
+    """Rejects until nothing changes: what is rejected is known no longer to its readers."""
+    while True:
+        capable.integers = _Integers(capable)
+        if not capable.integers.reject_what_needs_64_bits():
+            return
 
 
 def _classify_node(capable: Capability, node: OpNode) -> None:
     if node.type in CONSTANTS and not any(capable.view.is_overwritten(v) for v in node.writes):
-        if isinstance(described := describe(capable.view, node, capable.numbers), Op):
+        entry = find_converter(node.type)
+        described = describe(capable.view, node, capable.numbers)
+        assert entry is not None
+        if isinstance(described, Op) and all(s.dtype in KNOWN for s in described.output_specs()):
             capable.constants.add(node)
             capable.ops[node] = described
-            entry = find_converter(node.type)
-            assert entry is not None
             capable.converters[node] = entry
         return
     if not node.is_compute:
@@ -136,10 +174,17 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if entry is None:
         capable.reasons[node] = "no converter"
         return
+    if any(capable.view.is_outer(operand) for operand, _ in node.overwrites):
+        # Paddle would not see it, and run others that use the variable at the same time.
+        capable.reasons[node] = "it overwrites a variable of an outer block"
+        return
     described = describe(capable.view, node, capable.numbers, entry.unwritten)
-    reason = described if isinstance(described, str) else entry.reason_against(described)
-    if reason is not None or isinstance(described, str):
-        capable.reasons[node] = str(reason)
+    if isinstance(described, str):
+        capable.reasons[node] = described
+        return
+    # What nobody reads is dropped, whatever it is.
+    if described.outputs_used() and (reason := entry.reason_against(described)) is not None:
+        capable.reasons[node] = reason
         return
     capable.ops[node] = described
     capable.converters[node] = entry
@@ -148,8 +193,8 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
 class _Integers:
     """The 64-bit rule: the engine computes int64 in 32 bits.
 
-    An int64 tensor may pass where its values are known while the function is built, where they
-    surely fit into 32 bits, or where they are used as positions only.
+    An int64 tensor may pass where its values surely fit into 32 bits, where they are used as
+    positions only, or where they are known and read while the function is built, and then only.
     """
 
     def __init__(self, capable: Capability) -> None:
@@ -159,33 +204,58 @@ class _Integers:
         self._small: dict[str, bool] = {}
         self._position: dict[str, bool] = {}
 
-    def reject_what_needs_64_bits(self) -> None:
+        for node in self._view.nodes:  # in this order no recursion goes deep
+            for vid in node.writes:
+                self.is_static(vid)
+                self.is_small(vid)
+
+    def reject_what_needs_64_bits(self) -> bool:
+        """Rejects the operators that do not follow the rule; whether there were any."""
+        rejected = False
         for node in reversed(self._view.nodes):
-            op = self._capable.ops.get(node)
-            if op is None or node in self._capable.constants:
+            for vid in node.writes:
+                self.is_position(vid)
+            if node not in self._capable.ops or node in self._capable.constants:
                 continue
             if not self._fits(node):
+                rejected = True
                 self._capable.reject(
                     node, "int64 arithmetic needs 64 bits, the engine computes it in 32"
                 )
+        return rejected
 
     def is_static(self, vid: str) -> bool:
         """Whether the contents are known while the function is built."""
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
-            self._static[vid] = node is not None and self._makes_static(node)
+            self._static[vid] = (
+                node is not None
+                and not self._view.is_overwritten(vid)
+                and not node.overwrites
+                and self._makes_static(node)
+            )
         return self._static[vid]
 
     def _makes_static(self, node: OpNode) -> bool:
         if node in self._capable.constants:
-            return True
+            return all(_can_be_folded(spec) for spec in self._outputs(node)) or self._makes_small(
+                node
+            )
         entry = self._capable.converters.get(node)
         if entry is None:
             return False
         if any(spec.dtype not in ("int32", "int64", "bool") for spec in self._outputs(node)):
             return False
-        return all(name in entry.unread or self.is_static(v) for name, v in self._slots(node))
+        return self._is_folded(node, entry)
+
+    def _is_folded(self, node: OpNode, entry: Converter) -> bool:
+        """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
+        read = [(name, v) for name, v in self._slots(node) if name not in entry.unread]
+        computed = any(name not in entry.constant for name, _ in read)
+        if computed and any(not _can_be_folded(spec) for spec in self._outputs(node)):
+            return False
+        return all(self.is_static(v) for _, v in read)
 
     def _slots(self, node: OpNode) -> list[tuple[str, str]]:
         return list(self._capable.slots(node))
@@ -198,7 +268,9 @@ class _Integers:
         if vid not in self._small:
             self._small[vid] = False
             node = self._view.producer.get(vid)
-            self._small[vid] = node is not None and self._makes_small(node)
+            self._small[vid] = (
+                node is not None and not self._view.is_overwritten(vid) and self._makes_small(node)
+            )
         return self._small[vid]
 
     def _makes_small(self, node: OpNode) -> bool:
@@ -228,7 +300,8 @@ class _Integers:
         """Whether the variable is only ever used as positions, inside the engine."""
         if vid not in self._position:
             self._position[vid] = False
-            self._position[vid] = all(
+            node = self._view.producer.get(vid)
+            self._position[vid] = (node is None or not self._view.is_result(node)) and all(
                 self._reads_as_position(reader, vid) for reader in self._view.readers.get(vid, ())
             )
         return self._position[vid]
@@ -247,7 +320,29 @@ class _Integers:
     def _outputs_are_positions(self, node: OpNode) -> bool:
         return all(self.is_position(v) for v in node.writes)
 
+    def _is_read_at_build(self, vid: str) -> bool:
+        """Whether the contents, which are known, are read only while the function is built."""
+        node = self._view.producer.get(vid)
+        if node is None or self._view.is_result(node):
+            return False
+        return all(self._reads_at_build(r, vid) for r in self._view.readers.get(vid, ()))
+
+    def _reads_at_build(self, reader: OpNode, vid: str) -> bool:
+        if reader.type in LISTS:
+            return all(self._is_read_at_build(result) for result in reader.writes)
+        entry = self._capable.converters.get(reader)
+        if entry is None:
+            return False
+        passive = entry.constant | entry.unread | entry.index
+        if all(name in passive for name, v in self._slots(reader) if v == vid):
+            return True
+        if all(self.is_static(v) for v in reader.writes):
+            return True
+        return entry.moves and self._is_folded(reader, entry)
+
     def _fits(self, node: OpNode) -> bool:
+        if not self._outputs(node):
+            return True
         entry = self._capable.converters[node]
         passive = entry.index | entry.constant | entry.unread
         wide = [
@@ -261,9 +356,17 @@ class _Integers:
         makes_int64 = any(spec.dtype == "int64" for spec in self._outputs(node))
         if not wide and not makes_int64:
             return True
-        if all(self.is_static(vid) or self.is_small(vid) for vid in node.writes):
+        if all(
+            self.is_small(vid) or (self.is_static(vid) and self._is_read_at_build(vid))
+            for vid in node.writes
+        ):
             return not wide
         return entry.moves and self._outputs_are_positions(node)
+
+
+def _can_be_folded(spec: TensorSpec) -> bool:
+    """Whether the tensor is small enough for the bridge to compute it, and surely so."""
+    return -1 not in spec.shape and math.prod(spec.shape) <= FOLD_LIMIT
 
 
 # -- step 2: intervals -------------------------------------------------------------------------
@@ -345,24 +448,24 @@ def _move_late(
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     """What each operator has to wait for: data, memory that is overwritten, and order."""
     view = capable.view
-    integers = _Integers(capable)
     edges: dict[OpNode, list[_Edge]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
     last_ordered: OpNode | None = None
     for node in view.nodes:
-        apart = _read_by_value(capable, integers, node)
+        apart = _read_by_value(capable, node)
         found = [_Edge(p, v in apart) for v in node.reads for p in _makers(capable, v)]
-        overwritten = {view.root(o) for o, _ in node.overwrites}
-        overwritten |= {view.root(v) for v in node.touches}
-        for vid in node.reads:
-            if last := writer.get(view.root(vid)):
+        read = {view.root(member) for vid in node.reads for member in view.members(vid)}
+        targets = [*(operand for operand, _ in node.overwrites), *node.touches]
+        overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
+        for root in read:
+            if last := writer.get(root):
                 found.append(_Edge(last))
         for root in overwritten:
             found += [_Edge(reader) for reader in readers.pop(root, ()) if reader is not node]
             writer[root] = node
-        for vid in node.reads:
-            readers.setdefault(view.root(vid), []).append(node)
+        for root in read:
+            readers.setdefault(root, []).append(node)
         if node.is_ordered:
             if last_ordered is not None:
                 found.append(_Edge(last_ordered))
@@ -383,7 +486,7 @@ def _makers(capable: Capability, vid: str) -> Iterator[OpNode]:
         yield from _makers(capable, read)
 
 
-def _read_by_value(capable: Capability, integers: _Integers, node: OpNode) -> set[str]:
+def _read_by_value(capable: Capability, node: OpNode) -> set[str]:
     """Variables whose contents shape the function and are known only when it runs."""
     if not capable.can_convert(node):
         return set()
@@ -391,7 +494,7 @@ def _read_by_value(capable: Capability, integers: _Integers, node: OpNode) -> se
     return {
         vid
         for name, vid in capable.slots(node)
-        if name in entry.constant and not integers.is_static(vid)
+        if name in entry.constant and not capable.integers.is_static(vid)
     }
 
 
@@ -439,7 +542,7 @@ class _Rewriter:
         for node in rest:
             by_level.setdefault(self._levels[node], []).append(node)
         for level in sorted({*by_level, *borders}):
-            if level in borders:
+            if level in borders and (borders[level].outputs or borders[level].states):
                 self._insert(block, self._intervals[level], borders[level])
             self._to_end(by_level.get(level, []))
         self._to_end(last)
@@ -501,12 +604,10 @@ class _GraphBuilder:
         self._constants: set[OpNode] = set()
 
     def build(self) -> _Border:
-        integers = _Integers(self._capable)
         for node in self._interval.nodes:
-            self._by_value |= {
-                self._view.root(v) for v in _read_by_value(self._capable, integers, node)
-            }
-            self._add(node)
+            if self._capable.ops[node].outputs_used():
+                self._by_value |= {self._view.root(v) for v in _read_by_value(self._capable, node)}
+                self._add(node)
         states = [root for root in self._external if root in self._overwritten]
         inputs = [root for root in self._external if root not in self._overwritten]
         replaced, outputs = self._outputs(states)

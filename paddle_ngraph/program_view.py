@@ -133,6 +133,18 @@ class BlockView:
             vid = self._root[vid]
         return vid
 
+    def is_outer(self, vid: str) -> bool:
+        """Whether the variable's memory belongs to a block around this one."""
+        return self.root(vid) not in self.producer
+
+    def members(self, vid: str) -> list[str]:
+        """The variables in a list; ``vid`` itself when it is none."""
+        value = self.values[vid]
+        producer = self.producer.get(vid)
+        if value.is_dense_tensor_type() or producer is None or producer.type != "builtin.combine":
+            return [vid]
+        return producer.reads
+
     def is_tensor(self, vid: str) -> bool:
         """Whether the variable is an ordinary dense tensor."""
         return bool(self.values[vid].is_dense_tensor_type())
@@ -187,6 +199,9 @@ class BlockView:
         node.reads += [self._known(value) for value in _captured(op)]
         node.writes = [self._known(value) for value in op.results() if value.initialized()]
         node.touches = [self._known(value) for value in _touched(op)]
+        if node.type == "pd_op.while":
+            # Paddle leaves nothing in what a loop starts from.
+            node.touches += [self._known(value) for value in _operands(op)[1:]]
         for vid in node.writes:
             self.producer[vid] = node
         for vid in node.reads:
@@ -287,6 +302,8 @@ def describe(
             op.constants[name] = constant
     states = {result for _, result in node.overwrites}
     for name, value in zip(output_names, node.op.results()):
+        if not value.initialized() and not value.use_empty():
+            return f"output '{name}' is absent, but still handed on"
         results = view.result_members(value)
         if results is None:
             return f"output '{name}' is not a dense tensor"

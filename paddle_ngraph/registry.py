@@ -22,6 +22,8 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
+# What a tensor may be whose shape is looked at, or whose contents shape the function.
+KNOWN = ANY | {"int8", "uint8", "int16", "float16", "bfloat16", "float64"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Converter:
         for name, specs in op.inputs.items():
             allowed = self.dtypes | INTEGER if name in self.index else self.dtypes
             if name in self.unread or name in self.constant:
-                continue
+                allowed = KNOWN
             for spec in specs:
                 if spec.dtype not in allowed:
                     return f"input '{name}' is {spec.dtype}, not {_either(allowed)}"
@@ -65,6 +67,9 @@ class Converter:
             used = [spec for spec in outputs if spec is not None]
             if used and name in self.unwritten:
                 return f"output '{name}' is used"
+            for spec in used:
+                if spec.dtype not in ANY:
+                    return f"output '{name}' is {spec.dtype}, not {_either(ANY)}"
         for limit in self.limits:
             if not limit.holds(op):
                 return limit.text

@@ -44,7 +44,7 @@ def stats() -> dict[str, Any]:
         return {
             **_core.engine_stats(),
             "ops_converted": _converted,
-            "ops_native": _native_by_type.total(),
+            "ops_native": sum(_native_by_type.values()),
             "native_by_type": dict(_native_by_type),
         }
 

@@ -157,13 +157,13 @@ def test_a_saved_pdmodel_runs(tmp_path):
         run_model(prefix)
 
 
-def test_paddle_inference_finds_the_pass(tmp_path):
+@pytest.mark.parametrize("onednn", [True, False])
+def test_paddle_inference_finds_the_pass(tmp_path, onednn):
     prefix = save_model(tmp_path)
     config = paddle.inference.Config(prefix + ".json", prefix + ".pdiparams")
     config.disable_gpu()
-    config.disable_mkldnn()
-    config.enable_new_ir(True)
-    config.enable_new_executor(True)
+    if not onednn:
+        config.disable_mkldnn()
     config.enable_custom_passes(["ngraph_pass"])
     predictor = paddle.inference.create_predictor(config)
     paddle_ngraph.reset_stats()

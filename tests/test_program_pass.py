@@ -131,6 +131,30 @@ def test_the_pass_is_registered_with_paddle():
     assert len(engine_ops(main)) == 1
 
 
+def many_results():
+    x = paddle.static.data("x", [1200], "float32")
+    return [part * 2.0 for part in paddle.split(x, 1200)]
+
+
+def test_more_outputs_than_the_operator_has():
+    program = Program(many_results)
+    results = program.run(x=floats(1200))
+    np.testing.assert_allclose(np.concatenate(results), floats(1200) * 2.0, rtol=1e-6)
+    assert "more than 1024 outputs" in str(paddle_ngraph.explain(program.main))
+
+
+def dead_code():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    paddle.argmax(x, axis=1)
+    paddle.cast(paddle.tanh(x), "bool")
+    paddle.sum(paddle.exp(x))
+    return paddle.tanh(x) + 1.0
+
+
+def test_results_that_nobody_reads():
+    Program(dead_code).both(x=floats(2, 4))
+
+
 # -- memory and order --------------------------------------------------------------------------
 
 
@@ -185,6 +209,74 @@ def test_a_counter_counts():
     program = Program(increments)
     values = [program.run(x=np.zeros(4, "float32"))[0][0] for _ in range(3)]
     assert values == [1.0, 2.0, 3.0]
+
+
+def state(name, *shape, value=0.0):
+    """A persistable variable that no optimizer updates."""
+    initializer = paddle.nn.initializer.Constant(value)
+    variable = paddle.static.create_parameter(
+        shape, "float32", name, default_initializer=initializer
+    )
+    variable.stop_gradient, variable.trainable = True, False
+    return variable
+
+
+def write_in_a_branch():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    s = state("s", 4, value=0.1)
+
+    def write():
+        paddle.assign(s * 0.5 + 0.2, output=s)
+        return x * 2.0
+
+    return paddle.static.nn.cond(paddle.sum(x) > -100.0, write, lambda: x), paddle.sin(s)
+
+
+def test_a_write_in_a_branch_is_seen_outside():
+    native, engine = Program(write_in_a_branch), Program(write_in_a_branch)
+    for _ in range(3):
+        for e, a in zip(native.run(False, x=floats(2, 4)), engine.run(True, x=floats(2, 4))):
+            np.testing.assert_allclose(a, e, rtol=1e-5)
+
+
+def read_before_a_loop():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    start = paddle.sin(paddle.tanh(x))
+    before = paddle.nn.functional.softmax(start)
+    _, end = paddle.static.nn.while_loop(
+        lambda i, v: i < 3,
+        lambda i, v: [i + 1, paddle.sin(v) + 0.5],
+        [paddle.full([1], 0, "int64"), start],
+    )
+    return before, paddle.minimum(end, before)
+
+
+def test_a_loops_start_is_read_before_the_loop_takes_it():
+    Program(read_before_a_loop).both(x=floats(2, 4))
+
+
+def gradient_of_branches():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    w = paddle.static.create_parameter([4, 4], "float32", "w")
+    v = paddle.static.data("v", [4, 4], "float32")
+    product = paddle.static.nn.cond(
+        paddle.sum(x) > 0.0,
+        lambda: paddle.static.nn.cond(
+            paddle.sum(x) > 1.0, lambda: paddle.matmul(x, w), lambda: paddle.matmul(x, v)
+        ),
+        lambda: paddle.tanh(paddle.matmul(x, w)),
+    )
+    loss = paddle.mean(product)
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def test_a_training_step_through_branches():
+    for sign in (1.0, -1.0):
+        native, engine = Program(gradient_of_branches), Program(gradient_of_branches)
+        feed = {"x": np.full((2, 4), sign, "float32"), "v": floats(4, 4)}
+        for _ in range(2):
+            np.testing.assert_allclose(engine.run(True, **feed), native.run(False, **feed), 1e-5)
 
 
 def random_between():
@@ -271,6 +363,87 @@ def wide_moved():
 def test_64_bit_values_that_leave_again_stay_native():
     program = Program(wide_moved)
     program.both(n=np.arange(8).reshape(4, 2) * 2**35, x=floats(3))
+
+
+def wide_constants():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    length = paddle.shape(x)[0]
+    wide = paddle.full([1], 2**40, "int64")
+    return (
+        length * 2**33,
+        paddle.full([2000], 2**40, "int64") + 1,
+        paddle.arange(2000, dtype="int64") * 2**33,
+        paddle.full_like(x, 2**40, "int64"),
+        paddle.cast(paddle.full([2000], 2**40, "int64"), "float32"),
+        paddle.expand(wide, [3000]) + length,
+        paddle.reshape(wide, [1, 1]),
+        paddle.reshape(x, [length * 2, -1]),
+    )
+
+
+def test_64_bit_values_known_from_the_start_stay_64_bits():
+    Program(wide_constants).both(x=floats(2, 4))
+
+
+def wide_in_place():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    n = paddle.full([1], 2**31 - 1, "int64")
+    paddle.increment(n)
+    return paddle.reshape(n, [1, 1]), paddle.exp(x)
+
+
+def test_a_constant_that_is_overwritten_is_no_constant():
+    Program(wide_in_place).both(x=floats(2, 4))
+
+
+@pytest.mark.parametrize("step", [lambda n: n + 1, lambda n: paddle.reshape(n, [3])])
+def test_a_long_chain_of_integers(step):
+    def build():
+        n = paddle.static.data("n", [3], "int64")
+        x = paddle.static.data("x", [3], "float32")
+        for _ in range(1200):
+            n = step(n)
+        return n, paddle.exp(x)
+
+    Program(build).both(n=np.arange(3) * 2**40, x=floats(3))
+
+
+def positions_that_leave():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    w = paddle.static.create_parameter([4, 2], "float32", "w")
+    n = paddle.argmax(x, axis=1)
+    return n, paddle.nn.functional.embedding(n, w), n + 2**40, paddle.reshape(n, [-1, 1])
+
+
+def test_checked_positions_keep_their_dtype():
+    Program(positions_that_leave).both(x=floats(2, 4))
+
+
+def one_constant_for_all():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    one = paddle.full([1], 1, "int64")
+    return paddle.gather(x, one), paddle.concat([x, x], axis=one)
+
+
+def test_a_constant_is_a_position_and_an_axis():
+    Program(one_constant_for_all).both(x=floats(2, 4))
+
+
+def unusual_dtypes():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    c = paddle.static.data("c", [3], "complex64")
+    return (
+        paddle.exp(x),
+        paddle.shape(c),
+        paddle.full_like(c, 2.0, "float32"),
+        paddle.full_like(x, 0.1, "float64"),
+        paddle.full_like(x, 3, "int8"),
+        paddle.arange(0, 1, 0.1, "float64"),
+    )
+
+
+def test_unusual_dtypes_do_not_cross_the_border():
+    Program(unusual_dtypes).both(x=floats(2, 4), c=np.ones(3, "complex64"))
 
 
 def double():
