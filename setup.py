@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
+from setuptools import __version__ as setuptools_version
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 WITH_NGRAPH = os.environ.get("WITH_NGRAPH", "ON").upper() not in ("OFF", "0", "FALSE", "NO")
+
+if int(setuptools_version.split(".")[0]) < 77:  # it would not read pyproject.toml
+    raise SystemExit("paddle-ngraph needs setuptools 77 to build: run `pip install -U setuptools`.")
 
 
 class BuildPython(build_py):
@@ -43,6 +47,7 @@ class BuildCore(build_ext):
     """
 
     def build_extension(self, ext: Extension) -> None:
+        self.force = True  # what an earlier build left may be compiled against other releases
         if self.inplace or self.editable_mode:
             ext.extra_link_args += _absolute_rpaths()
         compile_all = self.compiler.compile
@@ -87,7 +92,9 @@ def _engine() -> Extension:
     extension.runtime_library_dirs = []
     # -O3: the loops of the core's own operators are vectorized.
     extension.extra_compile_args = [
-        *("-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+        *("-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
+        # Messages name headers by their path; an isolated build has them in a temporary folder.
+        f"-fmacro-prefix-map={_openvino().parent}/=",
     ]
     extension.include_dirs = []
     return extension
@@ -139,12 +146,12 @@ def _absolute_rpaths() -> list[str]:
 
 
 def _version(*names: str) -> str:
-    for name in names:
+    for name in names if WITH_NGRAPH else ():
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return "none"
+    return "nothing"
 
 
 def _requirements() -> list[str]:

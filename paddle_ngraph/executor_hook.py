@@ -8,6 +8,7 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -125,18 +126,33 @@ class _PirExecutor:
             return self._executor.run(list(feed_names), enable_job_schedule_profiler)
 
 
-@contextmanager
-def _pir_in_executor() -> Iterator[None]:
-    flag = "FLAGS_enable_pir_in_executor"
-    before = paddle.get_flags([flag])[flag]
-    if before:
-        yield
-        return
-    paddle.set_flags({flag: True})
-    try:
-        yield
-    finally:
-        paddle.set_flags({flag: before})
+class _PirInExecutor:
+    """Paddle's flag that makes its executor take PIR programs, on while any thread needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._users == 0:
+                self._before = bool(paddle.get_flags([_PIR_FLAG])[_PIR_FLAG])
+                if not self._before:
+                    paddle.set_flags({_PIR_FLAG: True})
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0 and not self._before:
+                    paddle.set_flags({_PIR_FLAG: False})
+
+
+_PIR_FLAG = "FLAGS_enable_pir_in_executor"
+_pir_in_executor = _PirInExecutor()
 
 
 def _rewritten(plan: Any) -> Any | None:
@@ -153,4 +169,25 @@ def _pir_program(plan: Any, job_type: str) -> Any:
     """A program of the plan, copied; an old-style one is translated."""
     if job_type in plan.job_types():
         return plan.ir_program(job_type).clone()
-    return paddle.pir.translate_to_pir(plan.program(job_type))
+    program = paddle.pir.translate_to_pir(plan.program(job_type))
+    _fetch_each_column_once(program.global_block())
+    return program
+
+
+def _fetch_each_column_once(block: Any) -> None:
+    """Give old-style fetch operators what PIR expects: one for a column, no name twice.
+
+    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the
+    same columns; the last one writes last. One variable may be fetched into several columns.
+    """
+    fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
+    last = {op.attrs()["col"]: op for op in fetches}
+    for op in fetches:
+        if last[op.attrs()["col"]] is not op:
+            block.remove_op(op)
+    names: set[str] = set()
+    for column, op in last.items():
+        name = op.attrs()["name"]
+        if name in names:
+            op.set_str_attr("name", f"{name}_{column}")
+        names.add(op.attrs()["name"])

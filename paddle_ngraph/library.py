@@ -94,5 +94,6 @@ def versions() -> list[str]:
     lines = []
     for package, name in (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION")):
         built = getattr(_build_info, name, "nothing")
-        lines.append(f"{package} {_installed_version(package)} (compiled against {built})")
+        found = _installed_version(package) or "not installed"
+        lines.append(f"{package} {found} (compiled against {built})")
     return lines

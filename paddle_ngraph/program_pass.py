@@ -178,6 +178,10 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
         # Paddle would not see it, and run others that use the variable at the same time.
         capable.reasons[node] = "it overwrites a variable of an outer block"
         return
+    if any(capable.view.is_named(operand) for operand, _ in node.overwrites):
+        # Paddle would name a variable that nothing writes.
+        capable.reasons[node] = "it overwrites what the program names afterwards"
+        return
     described = describe(capable.view, node, capable.numbers, entry.unwritten)
     if isinstance(described, str):
         capable.reasons[node] = described

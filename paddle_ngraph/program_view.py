@@ -126,6 +126,8 @@ class BlockView:
         self._root: dict[str, str] = {}
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
+        setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
+        self._named = {self.root(vid) for node in setters for vid in node.reads}
 
     def root(self, vid: str) -> str:
         """The variable whose memory ``vid`` uses: itself, unless an in-place operator made it."""
@@ -136,6 +138,10 @@ class BlockView:
     def is_outer(self, vid: str) -> bool:
         """Whether the variable's memory belongs to a block around this one."""
         return self.root(vid) not in self.producer
+
+    def is_named(self, vid: str) -> bool:
+        """Whether ``builtin.set_parameter`` names the variable's memory for the scope."""
+        return self.root(vid) in self._named
 
     def members(self, vid: str) -> list[str]:
         """The variables in a list; ``vid`` itself when it is none."""

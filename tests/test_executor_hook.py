@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import paddle
@@ -111,6 +112,48 @@ def test_program_desc_trains_through_the_engine():
             ]
             assert (paddle_ngraph.stats()["engine_runs"] >= 5) is engine
         np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def twice_the_same():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    out = paddle.nn.functional.relu(x)
+    return [out, out, x]
+
+
+def test_program_desc_with_a_variable_fetched_twice():
+    with paddle.pir_utils.OldIrGuard():
+        assert all(value.shape == (2, 4) for value in Program(twice_the_same).both(x=floats(2, 4)))
+
+
+def test_program_desc_in_several_threads():
+    failures = []
+
+    def work(program, expected):
+        paddle.enable_static()  # a setting of each thread
+        try:
+            for i, loss in enumerate(expected):
+                (found,) = program.executor.run(
+                    program.main,
+                    feed={"x": floats(1 + i % 7, 4), "y": floats(1 + i % 7, 1)},
+                    fetch_list=program.fetches,
+                    scope=program.scope,
+                )
+                np.testing.assert_allclose(found, loss, rtol=1e-5)
+        except Exception as error:  # reported by the main thread
+            failures.append(error)
+
+    with paddle.pir_utils.OldIrGuard():
+        feeds = [{"x": floats(1 + i % 7, 4), "y": floats(1 + i % 7, 1)} for i in range(40)]
+        native = Program(linear_regression)
+        expected = [native.run(False, **feed)[0] for feed in feeds]
+        programs = [Program(linear_regression) for _ in range(3)]
+        paddle_ngraph.enable()
+        threads = [threading.Thread(target=work, args=(p, expected)) for p in programs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures[0]
 
 
 def plain_chain():
