@@ -6,7 +6,7 @@ RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb test lint bench clean
+.PHONY: help demo imdb ocr test lint bench docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -18,6 +18,9 @@ imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
 	$(RUN) demos/imdb_demo/train.py --net bow
 	$(RUN) demos/imdb_demo/train.py --net cnn
 
+ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and through nGraph.
+	$(RUN) demos/ocr_demo/read.py
+
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
 
@@ -26,6 +29,9 @@ lint: $(VENV)/.built  ## Check style and types.
 
 bench: $(VENV)/.built  ## Measure training steps, side by side with native Paddle.
 	$(RUN) benchmarks/training_step.py
+
+docs: $(VENV)/.built  ## Write docs/operators.md from the registry.
+	$(RUN) -m paddle_ngraph operators > docs/operators.md
 
 clean:  ## Remove the environment and everything built.
 	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/_build_info.py

@@ -25,15 +25,20 @@ from paddle_ngraph.api import (
     use_ngraph,
 )
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import Limit, converter
 from paddle_ngraph.version import __version__
 
 __all__ = [
+    "Limit",
     "NgraphBridge",
     "NgraphEngine",
     "NgraphError",
+    "Op",
     "__version__",
     "cache_info",
     "clear_cache",
+    "converter",
     "disable",
     "enable",
     "explain",

@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph``: run a script, explain a saved model, show versions."""
+"""``python -m paddle_ngraph``: run a script, explain a model, list operators, show versions."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("model", help="a .json or .pdmodel file, or its path without the ending")
     explain.set_defaults(command=_explain)
 
+    operators = commands.add_parser(
+        "operators", help="list the operators nGraph can run", description=_operators.__doc__
+    )
+    operators.set_defaults(command=_operators)
+
     info = commands.add_parser(
         "info", help="show versions and whether the engine is ready", description=_info.__doc__
     )
@@ -89,6 +94,15 @@ def _explain(options: argparse.Namespace) -> int:
     else:
         program = paddle.static.load_inference_model(str(prefix), executor)[0]
         print(api.explain(program))
+    return 0
+
+
+def _operators(options: argparse.Namespace) -> int:
+    """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
+    library.load()
+    from paddle_ngraph import operator_table
+
+    print(operator_table.markdown(), end="")
     return 0
 
 

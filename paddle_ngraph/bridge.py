@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph import refusals
+from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
 
@@ -46,6 +47,20 @@ def element_type(dtype: str) -> Type:
     return _TYPES[dtype]
 
 
+class Draw(NamedTuple):
+    """Numbers of a random stream that a run takes: core/random.h says what the fields mean."""
+
+    distribution: int
+    a: float
+    b: float
+    seed: int
+    shape: list[int]
+
+
+# Numbered as in core/random.h: the element type, by name.
+_DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
+
+
 class NgraphBridge:
     """Builds the ``ov::Model`` of one subgraph for one signature.
 
@@ -67,7 +82,10 @@ class NgraphBridge:
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
         self._op: Op | None = None
+        self.draws: list[Draw] = []
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        # What a converter leaves for others of this build, by a key that no other family uses.
+        self.shared: dict[Any, Any] = {}
         values = values or {}
         # Paddle runs a feed of another shape than declared as long as its kernels can.
         self._as_declared = True
@@ -99,6 +117,8 @@ class NgraphBridge:
             NgraphError: The node's dtype or shape is not what Paddle says of the output.
         """
         specs = op.outputs.get(name, ())
+        if not specs and name in op.outputs:
+            return
         if position >= len(specs):
             raise NgraphError(f"there is no output '{name}' number {position}")
         spec = specs[position]
@@ -144,6 +164,24 @@ class NgraphBridge:
         """A 1-D int64 constant: axes, shapes, pads."""
         return opset15.constant(np.asarray(values, dtype=np.int64).reshape(-1))
 
+    def draw(
+        self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
+    ) -> Output:
+        """Random numbers, taken at each run in the order of the operators.
+
+        Args:
+            distribution: ``"keep"``: 0 with probability ``a``, else 1, as u8. ``"uniform"`` from
+                ``a`` to ``b``, or ``"normal"`` of mean ``a`` and standard deviation ``b``, as f32.
+            a, b: The parameters.
+            seed: Of a stream of its own; 0 for the stream that ``paddle.seed`` sets.
+            shape: How many.
+        """
+        number = list(_DISTRIBUTIONS).index(distribution)
+        position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
+        sizes = [int(size) for size in shape]
+        self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
+        return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
+
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
         """A node of one of the core's own operators (core/extension_ops.cc lists them).
 
@@ -167,6 +205,7 @@ class NgraphBridge:
         low: int | Sequence[int],
         high: int | Sequence[int],
         ignored: int | None = None,
+        position: int = 0,
     ) -> None:
         """Lets the engine refuse a run whose input ``name`` holds a value out of range.
 
@@ -178,8 +217,9 @@ class NgraphBridge:
             low: The least value; a list gives one for each position of the last axis.
             high: One more than the greatest value, likewise.
             ignored: A value that is allowed as well.
+            position: Which of its tensors, when the input holds a list.
         """
-        spec = op.inputs[name][0]
+        spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
         if (spec.id, *bounds) in self._checked:
             return
@@ -203,10 +243,11 @@ class NgraphBridge:
     def build(self) -> tuple[ov.Model, list[int]]:
         """Converts every operator.
 
-        Returns the model, and the input position that feeds each of its parameters.
+        Returns the model, and the input position that feeds each of its parameters; positions
+        beyond the inputs count on through :attr:`draws`.
 
         Raises:
-            NgraphError: Names the operator that could not be converted, and why.
+            ConversionError: Names the operator that could not be converted, and why.
         """
         for op in self._graph.ops:
             self._convert(op)
@@ -235,10 +276,10 @@ class NgraphBridge:
         try:
             entry.function(self, op)
         except Exception as error:
-            raise NgraphError(f"{op.type} (operator {op.index}): {error}") from error
+            raise ConversionError(op, str(error) or type(error).__name__) from error
         for spec in op.output_specs():
             if spec.id not in self._nodes:
-                raise NgraphError(f"{op.type} (operator {op.index}): an output was not set")
+                raise ConversionError(op, "an output was not set")
 
     def _add_input(
         self,
@@ -258,17 +299,22 @@ class NgraphBridge:
         if value is not None:
             self._nodes[spec.id] = opset15.constant(value, kind).output(0)
             return
+        self._nodes[spec.id] = self._parameter(position, kind, shape)
+
+    def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
-        self._nodes[spec.id] = node.output(0)
+        return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
             found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = list(output.get_shape())
-        if self._as_declared and not _fits(spec.shape, shape):
+        # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
+        is_scalar = not shape and list(spec.shape) == [1]
+        if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
             raise NgraphError(
                 f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
             )
@@ -304,7 +350,7 @@ def build_model(
     text: str,
     signature: Sequence[tuple[str, Sequence[int]]],
     values: dict[int, bytes],
-) -> tuple[Any, list[int]]:
+) -> tuple[Any, list[int], list[Draw]]:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
     Args:
@@ -313,7 +359,8 @@ def build_model(
         values: Raw contents of the inputs that are read by value.
 
     Returns:
-        The bare model of OpenVINO's bindings, and the input of each parameter.
+        The bare model of OpenVINO's bindings, the input of each parameter, and the random numbers
+        to draw before a run.
     """
     graph = Graph.from_string(text)
     arrays = {
@@ -322,8 +369,13 @@ def build_model(
         )
         for position, data in values.items()
     }
-    model, positions = NgraphBridge(graph, signature, arrays).build()
-    return model._Model__model, positions
+    bridge = NgraphBridge(graph, signature, arrays)
+    try:
+        model, positions = bridge.build()
+    except ConversionError as error:
+        refusals.suspect(text, error)
+        raise
+    return model._Model__model, positions, bridge.draws
 
 
 @cache
@@ -349,6 +401,30 @@ def _is_used(node: Node) -> bool:
 
 
 def _divide_exactly(model: ov.Model) -> None:
-    for node in model.get_ops():
-        if node.get_type_name() == "Divide":
+    """Marks divisions to be kept as they are, where the engine computes these right.
+
+    It joins a division by or of a constant to what its other input comes from; joined to one of
+    ``_JOINED`` the result is wrong.
+    """
+    constant: set[str] = set()
+    joined: set[str] = set()
+    for node in model.get_ordered_ops():
+        kind, name = node.get_type_name(), node.get_name()
+        sources = {value.get_node().get_name() for value in node.input_values()}
+        if kind == "Constant" or (sources and sources <= constant):
+            constant.add(name)
+        elif kind.startswith(_JOINED) or sources & joined:
+            joined.add(name)
+        if kind == "Divide" and not (sources & constant and sources & joined):
             node.get_rt_info()[_EXACT_DIVIDE] = True
+
+
+_JOINED = (
+    "Reduce",
+    "MatMul",
+    "Convolution",
+    "GroupConvolution",
+    "MVN",
+    "NormalizeL2",
+    "Interpolate",
+)

@@ -1,7 +1,26 @@
-"""The one error type of the package."""
+"""The one error type of the package, and the kind of it that names an operator."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paddle_ngraph.graph import Op
 
 
 class NgraphError(RuntimeError):
     """What paddle-ngraph cannot do, in one sentence that names the thing and the way out."""
+
+
+class ConversionError(NgraphError):
+    """An operator could not be converted.
+
+    Attributes:
+        op: The operator.
+        reason: What its converter said.
+    """
+
+    def __init__(self, op: Op, reason: str) -> None:
+        super().__init__(f"{op.type} (operator {op.index}): {reason}")
+        self.op = op
+        self.reason = reason

@@ -9,8 +9,8 @@ scope, so the switch may be turned between any two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -19,7 +19,11 @@ import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_pass
+from paddle_ngraph import flags, program_pass, refusals
+from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.program_view import DRAW, OpNode, nodes_of
+from paddle_ngraph.registry import find_converter
 
 
 def install() -> None:
@@ -78,32 +82,57 @@ class SwitchedExecutor:
         self._plan = plan
         self._scope = scope
         self._native: Any = None
-        self._accelerated: Any = None
+        self._engine: _EngineExecutor | None = None
+        self._is_planned = False
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
         accelerate = flags.get("use_ngraph") and not self._has_empty_feed(feed_names)
-        executor = self._accelerated_executor() if accelerate else self._native_executor()
-        return executor.run(feed_names, enable_job_schedule_profiler)
+        engine = self._engine_executor() if accelerate else None
+        if engine is None:
+            return self._native_executor().run(feed_names, enable_job_schedule_profiler)
+        try:
+            return engine.run(feed_names, enable_job_schedule_profiler)
+        except Exception as error:
+            failed = engine.take_conversion_errors()
+            if not failed:
+                raise
+            if not engine.can_repeat(failed):
+                self._leave_native(failed)
+                raise NgraphError(
+                    f"{error}\nOther operators may have written their variables in this run; "
+                    "from the next one on, Paddle runs the named operator itself."
+                ) from error
+        # Paddle has its own word on the feed; if it can run it, the converter was to blame.
+        result = self._native_executor().run(feed_names, enable_job_schedule_profiler)
+        self._leave_native(failed)
+        return result
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
         return self._native_executor().run_profile(feed_names)
+
+    def _leave_native(self, failed: dict[str, ConversionError]) -> None:
+        for error in failed.values():
+            refusals.refuse(error)
+        self._is_planned = False
 
     def _native_executor(self) -> Any:
         if self._native is None:
             self._native = core.StandaloneExecutor(self._place, self._plan, self._scope)
         return self._native
 
-    def _accelerated_executor(self) -> Any:
-        if self._accelerated is None:
-            plan = _rewritten(self._plan)
-            self._accelerated = (
-                self._native_executor()
-                if plan is None
-                else _PirExecutor(self._place, plan, self._scope)
+    def _engine_executor(self) -> _EngineExecutor | None:
+        """The executor that goes through nGraph; ``None`` when nothing can be converted."""
+        if not self._is_planned:
+            programs = _rewritten(self._plan)
+            self._engine = (
+                _EngineExecutor(self._place, self._plan, self._scope, programs)
+                if programs
+                else None
             )
-        return self._accelerated
+            self._is_planned = True
+        return self._engine
 
     def _has_empty_feed(self, names: Sequence[str]) -> bool:
         # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
@@ -114,22 +143,50 @@ class SwitchedExecutor:
         return False
 
 
-class _PirExecutor:
-    """``core.StandaloneExecutor`` over PIR programs, also where Paddle runs old-style ones."""
+class _EngineExecutor:
+    """``core.StandaloneExecutor`` over rewritten programs, also where Paddle runs old-style ones.
 
-    def __init__(self, place: Any, plan: Any, scope: Any) -> None:
+    Args:
+        place, plan, scope: As :class:`SwitchedExecutor`.
+        programs: The rewritten programs by job type.
+    """
+
+    def __init__(self, place: Any, plan: Any, scope: Any, programs: dict[str, Any]) -> None:
+        nodes = [node for program in programs.values() for node in nodes_of(program)]
+        self._graphs = [node.graph for node in nodes if node.is_engine]
+        self._writers = [node for node in nodes if node.writes_variables]
+        # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
+        drawing = [node for node in nodes if _draws(node)]
+        self._in_order = len(drawing) > 1 and any(node.is_engine for node in drawing)
         with _pir_in_executor():
+            plan = core.Plan(plan.job_list(), programs)
             self._executor = core.StandaloneExecutor(place, plan, scope)
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with _pir_in_executor():
+        with _pir_in_executor(), _one_by_one() if self._in_order else nullcontext():
             return self._executor.run(list(feed_names), enable_job_schedule_profiler)
 
+    def take_conversion_errors(self) -> dict[str, ConversionError]:
+        """The conversion errors of the last run, by graph."""
+        return refusals.suspicions(self._graphs)
 
-class _PirInExecutor:
-    """Paddle's flag that makes its executor take PIR programs, on while any thread needs it."""
+    def can_repeat(self, failed: Container[str]) -> bool:
+        """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
+        return all(node.is_engine and node.graph in failed for node in self._writers)
 
-    def __init__(self) -> None:
+
+def _draws(node: OpNode) -> bool:
+    if not node.is_engine:
+        return DRAW in node.ordered
+    entries = [(op, find_converter(op.type)) for op in Graph.from_string(node.graph).ops]
+    return any(entry is not None and entry.draws(op) for op, entry in entries)
+
+
+class _SwitchedOn:
+    """A flag of Paddle, on while any thread needs it."""
+
+    def __init__(self, flag: str) -> None:
+        self._flag = flag
         self._lock = threading.Lock()
         self._users = 0
         self._before = False
@@ -138,9 +195,9 @@ class _PirInExecutor:
     def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._users == 0:
-                self._before = bool(paddle.get_flags([_PIR_FLAG])[_PIR_FLAG])
+                self._before = bool(paddle.get_flags([self._flag])[self._flag])
                 if not self._before:
-                    paddle.set_flags({_PIR_FLAG: True})
+                    paddle.set_flags({self._flag: True})
             self._users += 1
         try:
             yield
@@ -148,21 +205,24 @@ class _PirInExecutor:
             with self._lock:
                 self._users -= 1
                 if self._users == 0 and not self._before:
-                    paddle.set_flags({_PIR_FLAG: False})
+                    paddle.set_flags({self._flag: False})
 
 
-_PIR_FLAG = "FLAGS_enable_pir_in_executor"
-_pir_in_executor = _PirInExecutor()
+# Paddle's executor takes PIR programs.
+_pir_in_executor = _SwitchedOn("FLAGS_enable_pir_in_executor")
+# It runs operators one by one, as they stand in the program; read when it first meets a block.
+_one_by_one = _SwitchedOn("FLAGS_new_executor_sequential_run")
 
 
-def _rewritten(plan: Any) -> Any | None:
-    """A copy of the plan with the program pass applied; ``None`` when nothing can be converted."""
-    programs = {}
-    converted = 0
-    for job_type in {job.type() for job in plan.job_list()}:
-        programs[job_type] = _pir_program(plan, job_type)
-        converted += program_pass.apply(programs[job_type]).ops_converted
-    return core.Plan(plan.job_list(), programs) if converted else None
+def _rewritten(plan: Any) -> dict[str, Any]:
+    """Copies of the plan's programs with the program pass applied; none if it changes nothing."""
+    programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
+    converted = sum(program_pass.apply(program).ops_converted for program in programs.values())
+    return programs if converted else {}
+
+
+def _job_types(plan: Any) -> set[str]:
+    return {job.type() for job in plan.job_list()}
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:

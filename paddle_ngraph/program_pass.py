@@ -12,15 +12,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddle_ngraph import _core, flags, statistics
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph import _core, flags, refusals, statistics
+from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.program_view import (
     CONSTANTS,
     LISTS,
     BlockView,
     OpNode,
+    blocks_outside_in,
     describe,
+    value_id,
 )
 from paddle_ngraph.registry import KNOWN, Converter, find_converter
 from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
@@ -38,22 +41,14 @@ def apply(program: Any) -> Report:
     Returns:
         What was converted and what was not, with reasons.
     """
-    report = Report([_apply_to_block(block) for block in _blocks_outside_in(program)])
+    report = Report([_apply_to_block(block) for block in blocks_outside_in(program)])
     statistics.count(report)
     return report
 
 
 def plan(program: Any) -> Report:
     """What :func:`apply` would do, without changing the program."""
-    return Report([_plan_block(block)[2] for block in _blocks_outside_in(program)])
-
-
-def _blocks_outside_in(program: Any) -> Iterator[Any]:
-    pending = [program.global_block() if hasattr(program, "global_block") else program]
-    while pending:
-        block = pending.pop(0)
-        yield block
-        pending += [inner for op in block.ops for inner in op.blocks()]
+    return Report([_plan_block(block)[2] for block in blocks_outside_in(program)])
 
 
 def _apply_to_block(block: Any) -> BlockReport:
@@ -69,7 +64,7 @@ def _plan_block(block: Any) -> tuple[Capability, list[Interval], BlockReport]:
     while refused := dict(_refused(capable, intervals)):
         for node, reason in refused.items():
             capable.reject(node, reason)
-        _reject_what_needs_64_bits(capable)
+        _reject_what_does_not_fit(capable)
         intervals = partition(capable)
     return capable, intervals, _report(capable, intervals)
 
@@ -95,6 +90,42 @@ def _refused(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[O
             }
             for spec in _GraphBuilder(capable, interval).build().graph.outputs[_MAX_OUTPUTS:]:
                 yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
+        elif drawing := list(_draws_for_nobody(capable, interval)):
+            for node in drawing:
+                yield node, "nothing in its interval reads its random numbers"
+        elif error := _conversion_error(_GraphBuilder(capable, interval).build().graph):
+            failing = next(node for node in interval.nodes if node.index == error.op.index)
+            yield failing, refusals.refuse(error)
+
+
+def _draws_for_nobody(capable: Capability, interval: Interval) -> Iterator[OpNode]:
+    """Operators that would draw random numbers only to hand them out, or to be dropped."""
+    drawing = [n for n in interval.nodes if capable.converters[n].draws(capable.ops[n])]
+    if not drawing:
+        return
+    border = _GraphBuilder(capable, interval).build()
+    if not border.outputs and not border.states:
+        yield from drawing
+    inside = set(interval.nodes)
+    for node in drawing:
+        constant = capable.converters[node].constant
+        computes = any(name not in constant for name, _ in capable.slots(node))
+        readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
+        if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
+            yield node
+
+
+def _conversion_error(graph: Graph) -> ConversionError | None:
+    """What a converter raises, where that can be known before a run: every shape is stated."""
+    border = [*graph.inputs, *graph.states]
+    if graph.value_inputs or any(-1 in spec.shape for spec in border):
+        return None
+    signature = [(element_type(s.dtype).get_type_name(), s.shape) for s in border]
+    try:
+        NgraphBridge(graph, signature).build()
+    except ConversionError as error:
+        return error
+    return None
 
 
 # -- step 1: what can be converted -------------------------------------------------------------
@@ -111,6 +142,8 @@ class Capability:
         reasons: Why each other compute operator stays native.
         numbers: The number of each variable in graphs.
         constants: Operators that make a constant, copied into every interval that reads it.
+        ignored_by: Readers of outputs that their operator does not make: they must be converted,
+            for they ignore what a native operator would read.
         integers: What is known of its whole numbers.
     """
 
@@ -120,6 +153,7 @@ class Capability:
     reasons: dict[OpNode, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     constants: set[OpNode] = field(default_factory=set)
+    ignored_by: dict[OpNode, list[OpNode]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.integers = _Integers(self)
@@ -146,16 +180,28 @@ def classify(view: BlockView) -> Capability:
     capable = Capability(view)
     for node in view.nodes:
         _classify_node(capable, node)
-    _reject_what_needs_64_bits(capable)
+    _reject_what_does_not_fit(capable)
     return capable
 
 
-def _reject_what_needs_64_bits(capable: Capability) -> None:
+def _reject_what_does_not_fit(capable: Capability) -> None:
     """Rejects until nothing changes: what is rejected is known no longer to its readers."""
     while True:
         capable.integers = _Integers(capable)
-        if not capable.integers.reject_what_needs_64_bits():
+        if not (capable.integers.reject_what_needs_64_bits() or _reject_what_is_read(capable)):
             return
+
+
+def _reject_what_is_read(capable: Capability) -> bool:
+    """Rejects operators with an output that a native one reads, though they do not make it."""
+    read = [
+        node
+        for node, readers in capable.ignored_by.items()
+        if capable.can_convert(node) and not all(map(capable.can_convert, readers))
+    ]
+    for node in read:
+        capable.reject(node, "a native operator uses an output that the engine does not make")
+    return bool(read)
 
 
 def _classify_node(capable: Capability, node: OpNode) -> None:
@@ -186,12 +232,40 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if isinstance(described, str):
         capable.reasons[node] = described
         return
+    _leave_out_what_is_ignored(capable, node, described, entry)
     # What nobody reads is dropped, whatever it is.
     if described.outputs_used() and (reason := entry.reason_against(described)) is not None:
         capable.reasons[node] = reason
         return
+    if (reason := refusals.reason_against(described)) is not None:
+        capable.reasons[node] = reason
+        return
+    if entry.draws(described) and not described.outputs_used():
+        # Dropped, it would not move the random stream on.
+        capable.reasons[node] = "nobody reads its random numbers"
+        return
     capable.ops[node] = described
     capable.converters[node] = entry
+
+
+def _leave_out_what_is_ignored(
+    capable: Capability, node: OpNode, described: Op, entry: Converter
+) -> None:
+    for name, value in zip(node.op.get_output_names(), node.op.results()):
+        if name not in entry.unwritten or not value.is_dense_tensor_type():
+            continue
+        vid = value_id(value)
+        readers = capable.view.readers.get(vid, [])
+        if readers and all(_ignores(capable, reader, vid) for reader in readers):
+            described.outputs[name] = (None,)
+            capable.ignored_by.setdefault(node, []).extend(readers)
+
+
+def _ignores(capable: Capability, reader: OpNode, vid: str) -> bool:
+    entry = find_converter(reader.type)
+    if entry is None or not entry.ignored:
+        return False
+    return {name for name, v in capable.slots(reader) if v == vid} <= entry.ignored
 
 
 class _Integers:
@@ -455,7 +529,7 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     edges: dict[OpNode, list[_Edge]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
-    last_ordered: OpNode | None = None
+    last_ordered: dict[str, OpNode] = {}
     for node in view.nodes:
         apart = _read_by_value(capable, node)
         found = [_Edge(p, v in apart) for v in node.reads for p in _makers(capable, v)]
@@ -470,10 +544,10 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
             writer[root] = node
         for root in read:
             readers.setdefault(root, []).append(node)
-        if node.is_ordered:
-            if last_ordered is not None:
-                found.append(_Edge(last_ordered))
-            last_ordered = node
+        for deed in node.ordered:
+            if deed in last_ordered:
+                found.append(_Edge(last_ordered[deed]))
+            last_ordered[deed] = node
         edges[node] = found
     return edges
 
@@ -633,8 +707,9 @@ class _GraphBuilder:
 
     def _add(self, node: OpNode) -> None:
         op = self._capable.ops[node]
+        ignored = self._capable.converters[node].ignored
         inputs = {
-            name: tuple(self._read(self._names[spec.id]) for spec in specs)
+            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in ignored)
             for name, specs in op.inputs.items()
         }
         self._ops.append(Op(op.type, op.index, inputs, op.outputs, op.attrs))

@@ -34,26 +34,40 @@ ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # Constants: copied into every interval that reads them.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
-# Operators that read a random stream or act on the world: their order among each other is kept.
-_ORDERED = frozenset(
+# Operators that take numbers of a random stream, in place or not.
+_RANDOM = frozenset(
     {
-        "pd_op.uniform",
-        "pd_op.gaussian",
-        "pd_op.truncated_gaussian_random",
-        "pd_op.randint",
-        "pd_op.randperm",
         "pd_op.bernoulli",
         "pd_op.binomial",
-        "pd_op.multinomial",
-        "pd_op.poisson",
+        "pd_op.class_center_sample",
+        "pd_op.dirichlet",
         "pd_op.dropout",
+        "pd_op.exponential",
+        "pd_op.gaussian",
+        "pd_op.gaussian_inplace",
+        "pd_op.gumbel_softmax",
+        "pd_op.multinomial",
+        "pd_op.nce",
+        "pd_op.poisson",
+        "pd_op.randint",
+        "pd_op.random",
+        "pd_op.randperm",
+        "pd_op.rnn",
+        "pd_op.rrelu",
+        "pd_op.seed",
+        "pd_op.shuffle_batch",
         "pd_op.standard_gamma",
-        "pd_op.exponential_",
-        "pd_op.print",
-        "pd_op.assert",
-        "pd_op.py_func",
+        "pd_op.top_p_sampling",
+        "pd_op.truncated_gaussian_random",
+        "pd_op.uniform",
+        "pd_op.uniform_inplace",
+        "pd_op.uniform_random_batch_size_like",
     }
 )
+# Operators that act on the world.
+_ACTING = frozenset({"pd_op.print", "pd_op.assert"})
+# What operators do that must stay in order.
+DRAW, ACT = "draw", "act"
 
 
 @dataclass(eq=False)
@@ -68,6 +82,10 @@ class OpNode:
         writes: Ids of the variables it makes.
         overwrites: (operand id, result id) of every output written over an input.
         touches: Ids of outer variables that its sub-blocks overwrite.
+        ordered: What it does that must stay in order with other operators that do the same: take
+            random numbers (``DRAW``), or act on the world (``ACT``).
+        writes_variables: Whether it overwrites something that outlives a run, as far as its block
+            tells.
     """
 
     op: Any
@@ -77,6 +95,8 @@ class OpNode:
     writes: list[str] = field(default_factory=list)
     overwrites: list[tuple[str, str]] = field(default_factory=list)
     touches: list[str] = field(default_factory=list)
+    ordered: frozenset[str] = frozenset()
+    writes_variables: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -94,11 +114,18 @@ class OpNode:
         return self.type.startswith(ENGINE_PREFIX)
 
     @property
-    def is_ordered(self) -> bool:
-        """Whether its order among other such operators must be kept."""
-        if self.type in _ORDERED or self.op.num_regions() > 0:
-            return True
-        return not self.type.startswith(("pd_op.", "builtin.", ENGINE_PREFIX))
+    def graph(self) -> str:
+        """The graph string of an interval."""
+        return str(self.op.attrs()["graph"])
+
+
+def blocks_outside_in(program: Any) -> Iterator[Any]:
+    """Every block of a program (or of a block), those of control flow after those around them."""
+    pending = [program.global_block() if hasattr(program, "global_block") else program]
+    while pending:
+        block = pending.pop(0)
+        yield block
+        pending += [inner for op in block.ops for inner in op.blocks()]
 
 
 def value_id(value: Any) -> str:
@@ -158,7 +185,9 @@ class BlockView:
     def spec(self, vid: str, number: int) -> TensorSpec:
         """dtype and shape of a variable, under the number it has in a graph."""
         value = self.values[vid]
-        return TensorSpec(number, dtype_name(value.dtype), tuple(value.shape))
+        # Paddle multiplies open dimensions: four instances of -1 become -4.
+        shape = tuple(max(dim, -1) for dim in value.shape)
+        return TensorSpec(number, dtype_name(value.dtype), shape)
 
     def unpacked(self, value: Any) -> list[str] | None:
         """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
@@ -208,6 +237,7 @@ class BlockView:
         if node.type == "pd_op.while":
             # Paddle leaves nothing in what a loop starts from.
             node.touches += [self._known(value) for value in _operands(op)[1:]]
+        node.ordered = _ordered(op)
         for vid in node.writes:
             self.producer[vid] = node
         for vid in node.reads:
@@ -215,7 +245,12 @@ class BlockView:
         node.overwrites = list(self._overwrites(op))
         for operand, result in node.overwrites:
             self._root[result] = operand
+        node.writes_variables = any(self._outlives_a_run(o) for o, _ in node.overwrites)
         return node
+
+    def _outlives_a_run(self, vid: str) -> bool:
+        makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
+        return any(maker is None or maker.is_source for maker in makers)
 
     def _overwrites(self, op: Any) -> Iterator[tuple[str, str]]:
         for operand, result in _overwritten(op):
@@ -238,15 +273,47 @@ def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     if not op.name().endswith("_"):
         return
-    pairs = _core.inplace_pairs(op)
+    pairs = _core.inplace_pairs(op) or _STATISTICS.get(op.name(), ())
     if not pairs:
         return
     inputs, outputs = op.get_input_names(), op.get_output_names()
     for name_in, name_out in pairs:
         operand = op.operand_source(inputs.index(name_in))
         result = op.result(outputs.index(name_out))
-        if operand.initialized() and result.initialized():
-            yield operand, result
+        if not operand.initialized() or not result.initialized():
+            continue
+        if op.name() in _STATISTICS and result.use_empty() and _keeps_statistics(op.attrs()):
+            continue
+        yield operand, result
+
+
+# Running statistics share memory with what updates them; Paddle does not call that in place.
+_STATISTICS = {"pd_op.batch_norm_": (("mean", "mean_out"), ("variance", "variance_out"))}
+
+
+def _keeps_statistics(attributes: Any) -> bool:
+    """Whether a batch normalization reads its running statistics only."""
+    is_test = attributes["is_test"] and not attributes["trainable_statistics"]
+    return bool(is_test or attributes["use_global_stats"])
+
+
+def _ordered(op: Any) -> frozenset[str]:
+    """See :class:`OpNode`."""
+    name = op.name()
+    if op.num_regions() > 0:
+        inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
+        return frozenset({ACT}).union(*inner)
+    if name.startswith(ENGINE_PREFIX):
+        return frozenset({DRAW})
+    if name == "pd_op.py_func" or not name.startswith(("pd_op.", "builtin.", "cf.")):
+        return frozenset({ACT, DRAW})
+    if name in _ACTING or name.startswith("cf."):
+        return frozenset({ACT})
+    if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
+        return frozenset()
+    if name == "pd_op.rnn" and op.attrs()["dropout_prob"] == 0:
+        return frozenset()
+    return frozenset({DRAW})
 
 
 def _touched(op: Any) -> Iterator[Any]:
@@ -273,6 +340,12 @@ def _captured(op: Any) -> Iterator[Any]:
                 if value_id(value) not in inside:
                     yield value
             inside.update(value_id(v) for v in inner.results() if v.initialized())
+
+
+def nodes_of(program: Any) -> Iterator[OpNode]:
+    """The operators of every block of a program."""
+    for block in blocks_outside_in(program):
+        yield from BlockView(block).nodes
 
 
 def describe(
@@ -311,6 +384,8 @@ def describe(
         if not value.initialized() and not value.use_empty():
             return f"output '{name}' is absent, but still handed on"
         results = view.result_members(value)
+        if results is None and value.use_empty() and not view.is_result(node):
+            results = []  # a list that nobody takes apart
         if results is None:
             return f"output '{name}' is not a dense tensor"
         wanted = view.is_result(node) and name not in unwritten

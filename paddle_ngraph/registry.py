@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from paddle_ngraph import refusals
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 
@@ -50,7 +51,10 @@ class Converter:
     constant: frozenset[str]
     unread: frozenset[str]
     unwritten: frozenset[str]
+    blank: frozenset[str]
+    ignored: frozenset[str]
     limits: tuple[Limit, ...]
+    draws: Callable[[Op], bool]
     moves: bool
     small_integers: bool
 
@@ -68,8 +72,8 @@ class Converter:
             if used and name in self.unwritten:
                 return f"output '{name}' is used"
             for spec in used:
-                if spec.dtype not in ANY:
-                    return f"output '{name}' is {spec.dtype}, not {_either(ANY)}"
+                if spec.dtype not in ANY | self.dtypes and name not in self.blank:
+                    return f"output '{name}' is {spec.dtype}, not {_either(ANY | self.dtypes)}"
         for limit in self.limits:
             if not limit.holds(op):
                 return limit.text
@@ -87,7 +91,10 @@ def converter(
     constant: Iterable[str] = (),
     unread: Iterable[str] = (),
     unwritten: Iterable[str] = (),
+    blank: Iterable[str] = (),
+    ignored: Iterable[str] = (),
     limits: Iterable[Limit] = (),
+    draws: Callable[[Op], bool] = lambda op: False,
     moves: bool = False,
     small_integers: bool = False,
 ) -> Callable[[F], F]:
@@ -95,14 +102,19 @@ def converter(
 
     Args:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
-        dtypes: The dtypes its inputs may have.
+        dtypes: The dtypes its inputs may have; its outputs may have them too.
         index: Inputs that hold positions or class labels: int32 or int64, beside ``dtypes``.
         constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
             function is built; :meth:`NgraphBridge.constant` reads them.
         unread: Inputs that the converter does not look at (a gradient that needs only a shape).
         unwritten: Outputs that the converter does not make; an operator whose program uses one
             stays native.
+        blank: Outputs without contents, of any dtype: workspace that only GPUs fill.
+        ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
+            get them; an ``unwritten`` output that is only read so is not used.
         limits: Further conditions.
+        draws: Whether an operator takes numbers of the random stream, by
+            :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
         moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
             as they are only used as positions in the end.
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
@@ -114,15 +126,19 @@ def converter(
     def register(function: F) -> F:
         if type in _converters:
             raise NgraphError(f"there is a converter for {type} already: unregister it first")
+        refusals.forget(type)
         _converters[type] = Converter(
             type=type,
             function=function,
             dtypes=frozenset(dtypes),
             index=frozenset(index),
             constant=frozenset(constant),
-            unread=frozenset(unread),
+            unread=frozenset(unread) | frozenset(ignored),
             unwritten=frozenset(unwritten),
+            blank=frozenset(blank),
+            ignored=frozenset(ignored),
             limits=tuple(limits),
+            draws=draws,
             moves=moves,
             small_integers=small_integers,
         )

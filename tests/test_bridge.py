@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import paddle
 import pytest
 from openvino import opset15
 
@@ -10,6 +11,7 @@ from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.registry import converter, unregister
+from tests.programs import Program, floats
 
 NAME = "custom_op.only_in_this_test"
 X, Y = TensorSpec(0, "float32", (-1, 4)), TensorSpec(1, "float32", (-1, 4))
@@ -106,3 +108,18 @@ def test_inputs_read_by_value_are_constants(register):
     model, positions = NgraphBridge(graph, [*SIGNATURE, ("i64", (2,))], values).build()
     assert positions == [0]
     assert list(model.outputs[0].get_shape()) == [4, 2]
+
+
+@pytest.mark.parametrize("is_divisor", [True, False])
+@pytest.mark.parametrize(
+    "make", [paddle.sum, paddle.max, lambda x: paddle.sum(x, 1), lambda x: paddle.matmul(x, x)]
+)
+def test_divisions_by_and_of_constants_are_right(make, is_divisor):
+    """The engine gets some wrong that it joins to a reduction or a product."""
+
+    def build():
+        total = make(paddle.static.data("x", [4, 4], "float32"))
+        three = paddle.full([], 3.0)
+        return paddle.divide(three, total) if is_divisor else paddle.divide(total, three)
+
+    Program(build).both(x=np.abs(floats(4, 4)) + 1)

@@ -154,25 +154,6 @@ def test_a_failed_build_names_the_operator_and_changes_no_state():
     np.testing.assert_array_equal(io.results()[0], floats(4))
 
 
-def test_an_error_in_a_program_names_the_operator_and_the_interval(monkeypatch):
-    from paddle_ngraph import registry
-
-    program = Program(chain)
-    program.run(x=floats(2, 4))
-
-    def broken(bridge, op):
-        raise ValueError("broken on purpose")
-
-    entry = registry.find_converter("pd_op.exp")
-    monkeypatch.setitem(
-        registry._converters, "pd_op.exp", type(entry)(**{**vars(entry), "function": broken})
-    )
-    with pytest.raises(Exception, match=r"interval \[\d+, \d+\].*pd_op.exp.*broken on purpose"):
-        program.run(x=floats(3, 4))
-    monkeypatch.undo()
-    program.both(x=floats(3, 4))
-
-
 def test_states_of_a_program_live_in_the_scope():
     program = Program(linear_regression)
     x, y = floats(8, 4), floats(8, 1)

@@ -1,0 +1,22 @@
+"""docs/operators.md says what the registry says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paddle_ngraph import operator_table, registry
+
+PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text() == operator_table.markdown(), (
+        "docs/operators.md is out of date: run `make docs`"
+    )
+
+
+def test_every_operator_and_every_limit_is_on_the_page():
+    page = operator_table.markdown()
+    for entry in registry.all_converters().values():
+        assert f"`{entry.type.removeprefix('pd_op.')}`" in page
+        assert all(limit.text.replace("|", "\\|") in page for limit in entry.limits)

@@ -1,0 +1,149 @@
+"""A converter that raises: its operator stays native, the reason is told, nothing else changes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import refusals, registry
+from tests.programs import Program, chain, floats, linear_regression
+
+BROKEN = "its converter raised: broken on purpose"
+
+
+@contextmanager
+def broken_converter(type):
+    """Breaks the converter of an operator for tensors of more than two rows."""
+    entry = registry.find_converter(type)
+
+    def broken(bridge, op):
+        if bridge.shape(bridge.get_input_node(op, "x"))[0] > 2:
+            raise ValueError("broken on purpose")
+        entry.function(bridge, op)
+
+    registry.unregister(type)
+    registry.converter(type)(broken)
+    yield
+    registry.unregister(type)
+    registry.converter(type)(entry.function)
+
+
+@pytest.fixture
+def broken_exp():
+    with broken_converter("pd_op.exp"):
+        yield
+
+
+@pytest.fixture
+def native_tanh(monkeypatch):
+    registry.find_converter("pd_op.tanh")
+    monkeypatch.delitem(registry._converters, "pd_op.tanh")
+
+
+def fixed_chain():
+    return paddle.exp(paddle.nn.functional.relu(paddle.static.data("x", [3, 4], "float32")))
+
+
+def regression_and_chain():
+    return [linear_regression(), chain_of(paddle.static.data("z", [-1, 4], "float32"))]
+
+
+def chain_of(x):
+    return paddle.exp(paddle.nn.functional.relu(x) * 2.0 + 1.0)
+
+
+def native_operators(program):
+    return {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
+
+
+def test_stated_shapes_are_tried_beforehand(broken_exp):
+    program = Program(fixed_chain)
+    assert native_operators(program) == {"pd_op.exp": BROKEN}
+    program.both(x=floats(3, 4))
+
+
+def test_open_shapes_are_found_out_in_a_run(broken_exp):
+    program = Program(chain)
+    program.both(x=floats(2, 4))
+    assert native_operators(program) == {}
+    x = floats(3, 4)
+    (result,) = program.run(x=x)
+    np.testing.assert_allclose(result, program.run(engine=False, x=x)[0], rtol=1e-6)
+    assert native_operators(program) == {"pd_op.exp": BROKEN}
+    program.both(x=x)
+    program.both(x=floats(2, 4))
+
+
+def test_a_changed_converter_has_another_chance(broken_exp):
+    program = Program(fixed_chain)
+    assert native_operators(program)
+    function = registry.find_converter("pd_op.relu").function
+    registry.unregister("pd_op.exp")
+    registry.converter("pd_op.exp")(function)
+    assert native_operators(program) == {}
+
+
+def test_an_old_style_program_goes_on():
+    with broken_converter("pd_op.relu"), paddle.pir_utils.OldIrGuard():
+        program = Program(
+            lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
+        )
+        x = floats(3, 4)
+        for _ in range(2):
+            (result,) = program.run(x=x)
+            np.testing.assert_allclose(result, np.maximum(x, 0) * 2)
+        assert native_operators(program) == {"pd_op.relu": BROKEN}
+
+
+def test_variables_are_written_once(broken_exp):
+    losses = {}
+    for engine in (False, True):
+        program = Program(regression_and_chain)
+        steps = [
+            program.run(engine, x=floats(8, 4), y=floats(8, 1), z=floats(rows, 4))[0]
+            for rows in (2, 3, 3)
+        ]
+        losses[engine] = [*steps, program.variable("linear_0.w_0").sum()]
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def weights_then_exp():
+    """A step that writes the weights, then natively ``tanh`` of them, then ``exp``."""
+    loss = linear_regression()
+    weights = paddle.static.default_main_program().global_block().all_parameters()[0]
+    z = paddle.static.data("z", [-1, 1], "float32")
+    return [loss, paddle.exp(z * paddle.tanh(weights).sum())]
+
+
+def test_a_run_that_wrote_variables_is_not_repeated(broken_exp, native_tanh):
+    program = Program(weights_then_exp)
+    feed = {"x": floats(8, 4), "y": floats(8, 1)}
+    program.run(**feed, z=floats(2, 1))
+    with pytest.raises(
+        RuntimeError, match=r"(?s)interval \[\d+, \d+\].*pd_op.exp .*broken on purpose.*next one"
+    ):
+        program.run(**feed, z=floats(3, 1))
+    assert "pd_op.exp" in native_operators(program)
+    program.run(**feed, z=floats(3, 1))
+    native = Program(weights_then_exp)
+    for _ in range(3):
+        native.run(engine=False, **feed, z=floats(3, 1))
+    np.testing.assert_allclose(
+        program.variable("linear_0.w_0"), native.variable("linear_0.w_0"), rtol=1e-5
+    )
+
+
+def test_a_feed_that_paddle_refuses_too_refuses_nothing():
+    program = Program(linear_regression)
+    feed = {"x": floats(8, 4), "y": floats(8, 1)}
+    (before,) = program.run(**feed)
+    with pytest.raises(ValueError, match=r"(?i)mismatch|dimension|shape|width"):
+        program.run(x=floats(8, 5), y=floats(8, 1))
+    assert native_operators(program) == {}
+    assert not refusals._suspicions
+    assert program.run(**feed)[0] < before
+    assert paddle_ngraph.stats()["engine_runs"] >= 2
