@@ -49,7 +49,8 @@ class Op:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
         index: Its position in the operator list of its block.
         inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
-        outputs: Tensors by Paddle's output name; an output that the program leaves out is ``None``.
+        outputs: Tensors by Paddle's output name; an output that nobody uses is ``None``, an absent
+            optional output (the gradient of what is not trained) an empty tuple.
         attrs: Attributes as plain Python values; a dtype is its name.
         constants: Contents of inputs that are known when the program is built, by input name.
     """

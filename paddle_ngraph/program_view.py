@@ -273,7 +273,7 @@ def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     if not op.name().endswith("_"):
         return
-    pairs = _core.inplace_pairs(op) or _STATISTICS.get(op.name(), ())
+    pairs = _core.inplace_pairs(op) or _STATISTICS.get(op.name())
     if not pairs:
         return
     inputs, outputs = op.get_input_names(), op.get_output_names()
@@ -288,7 +288,7 @@ def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
 
 
 # Running statistics share memory with what updates them; Paddle does not call that in place.
-_STATISTICS = {"pd_op.batch_norm_": (("mean", "mean_out"), ("variance", "variance_out"))}
+_STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
 def _keeps_statistics(attributes: Any) -> bool:
@@ -383,6 +383,9 @@ def describe(
     for name, value in zip(output_names, node.op.results()):
         if not value.initialized() and not value.use_empty():
             return f"output '{name}' is absent, but still handed on"
+        if not value.initialized():
+            op.outputs[name] = ()
+            continue
         results = view.result_members(value)
         if results is None and value.use_empty() and not view.is_result(node):
             results = []  # a list that nobody takes apart

@@ -12,7 +12,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph.graph import Op
 from paddle_ngraph.registry import find_converter
-from tests.programs import Program
+from tests.programs import Program, floats
 
 STEPS = 50
 SHAPES: list[list[int]] = [[], [1], [7], [3, 5], [2, 3, 4, 5], [40, 30]]
@@ -143,6 +143,71 @@ def test_clipped_gradients(clip):
 )
 def test_weight_decay(decay):
     check(lambda: O.Adam(0.01, weight_decay=decay), "adam_")
+
+
+LR = paddle.optimizer.lr
+SCHEDULERS = {
+    "NoamDecay": lambda: LR.NoamDecay(64, 10),
+    "PiecewiseDecay": lambda: LR.PiecewiseDecay([2, 4], [0.1, 0.05, 0.01]),
+    "NaturalExpDecay": lambda: LR.NaturalExpDecay(0.1, 0.5),
+    "InverseTimeDecay": lambda: LR.InverseTimeDecay(0.1, 0.5),
+    "PolynomialDecay": lambda: LR.PolynomialDecay(0.1, 5),
+    "LinearWarmup": lambda: LR.LinearWarmup(LR.CosineAnnealingDecay(0.1, 5), 3, 0.0, 0.1),
+    "ExponentialDecay": lambda: LR.ExponentialDecay(0.1, 0.5),
+    "MultiStepDecay": lambda: LR.MultiStepDecay(0.1, [2, 4]),
+    "StepDecay": lambda: LR.StepDecay(0.1, 2),
+    "LambdaDecay": lambda: LR.LambdaDecay(0.1, lambda epoch: 0.9**epoch),
+    "ReduceOnPlateau": lambda: LR.ReduceOnPlateau(0.1, patience=1),
+    "CosineAnnealingDecay": lambda: LR.CosineAnnealingDecay(0.1, 5),
+    "MultiplicativeDecay": lambda: LR.MultiplicativeDecay(0.1, lambda epoch: 0.9),
+    "OneCycleLR": lambda: LR.OneCycleLR(0.1, 10),
+    "CyclicLR": lambda: LR.CyclicLR(0.01, 0.1, 2),
+    "LinearLR": lambda: LR.LinearLR(0.1, 5),
+    "CosineAnnealingWarmRestarts": lambda: LR.CosineAnnealingWarmRestarts(0.1, 3),
+}
+
+
+def losses_of(engine: bool, make_scheduler: Callable[[], Any], **options: Any) -> list[float]:
+    """Of six training steps of a small network, which must run in the engine as a whole."""
+    scheduler = make_scheduler()
+
+    def build() -> Any:
+        x, y = (paddle.static.data(name, [-1, 4], "float32") for name in "xy")
+        network = paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.Linear(8, 4))
+        loss = paddle.mean((network(x) - y) ** 2)
+        O.Momentum(scheduler, **options).minimize(loss)
+        return loss
+
+    program = Program(build)
+    report = paddle_ngraph.explain(program.main)
+    assert not report.native and len(report.intervals) == 1, report
+    losses = []
+    for step in range(6):
+        [loss] = program.run(engine, x=floats(5, 4, seed=step), y=floats(5, 4, seed=step + 9))
+        losses.append(float(loss))
+        if isinstance(scheduler, LR.ReduceOnPlateau):
+            scheduler.step(loss)
+        elif isinstance(scheduler, LR.LRScheduler):
+            scheduler.step()
+    return losses
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_scheduled_learning_rates(name):
+    native, engine = (losses_of(engine, SCHEDULERS[name]) for engine in (False, True))
+    np.testing.assert_allclose(engine, native, 2e-6)
+
+
+@pytest.mark.parametrize(
+    "decay", [None, 0.02, paddle.regularizer.L1Decay(0.01), paddle.regularizer.L2Decay(0.01)]
+)
+@pytest.mark.parametrize(
+    "clip", [None, paddle.nn.ClipGradByNorm(0.3), paddle.nn.ClipGradByGlobalNorm(0.3)]
+)
+def test_clips_with_decays(clip, decay):
+    options = {"grad_clip": clip, "weight_decay": decay}
+    native, engine = (losses_of(engine, lambda: 0.1, **options) for engine in (False, True))
+    np.testing.assert_allclose(engine, native, 2e-6)
 
 
 @pytest.mark.parametrize("kind", ["sgd_", "momentum_", "adam_", "adagrad_"])

@@ -1,0 +1,704 @@
+"""Normalizations and norms, with their gradients, as Paddle's CPU kernels compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from openvino import opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.elementwise import reduce_to
+from paddle_ngraph.ops.reduction import reduced_axes, spread
+from paddle_ngraph.registry import Limit, converter
+
+
+def _number(value: float | np.floating[Any]) -> Any:
+    return opset15.constant(np.float32(value))
+
+
+def _mean(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:
+    return opset15.reduce_mean(node, bridge.ints(axes), keep_dims=True)
+
+
+def _sum(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:
+    return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
+
+
+def _reshaped(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+    if bridge.shape(node) == list(shape):
+        return node
+    return opset15.reshape(node, bridge.ints(shape), False)
+
+
+def _inverse_deviation(variance: Any, epsilon: float) -> Any:
+    root = opset15.sqrt(opset15.add(variance, _number(epsilon)))
+    return opset15.divide(_number(1.0), root)
+
+
+def _moments(bridge: NgraphBridge, x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Mean, distance from it, and variance along ``axes``."""
+    mean = _mean(bridge, x, axes)
+    distance = opset15.subtract(x, mean)
+    return mean, distance, _mean(bridge, opset15.multiply(distance, distance), axes)
+
+
+# -- batch normalization -------------------------------------------------------------------------
+
+
+class _Channels:
+    """Where the channels of a batch are: axis 1, or the last one for ``NHWC``."""
+
+    def __init__(self, bridge: NgraphBridge, x: Any, layout: str) -> None:
+        self._bridge = bridge
+        shape = bridge.shape(x)
+        axis = len(shape) - 1 if layout == "NHWC" else 1
+        self.axes = [i for i in range(len(shape)) if i != axis]
+        self.size = shape[axis]
+        self.count = int(np.prod(shape, dtype=np.int64)) // max(self.size, 1)
+        self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
+
+    def spread(self, node: Any) -> Any:
+        """One number for each channel, in the shape that broadcasts over the batch."""
+        return _reshaped(self._bridge, node, self._spread)
+
+    def flat(self, node: Any) -> Any:
+        """The opposite of :meth:`spread`."""
+        return _reshaped(self._bridge, node, [self.size])
+
+    def constant(self, value: float) -> Any:
+        """``value`` for each channel."""
+        return opset15.constant(np.full(self._spread, value, np.float32))
+
+
+def _uses_running_statistics(op: Op) -> bool:
+    is_test = op.attr("is_test") and not op.attr("trainable_statistics")
+    return bool(is_test or op.attr("use_global_stats"))
+
+
+@converter("pd_op.batch_norm", blank=("reserve_space",))
+@converter("pd_op.batch_norm_", blank=("reserve_space",))
+def batch_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x * a + (bias - m * a)`` per channel, ``a = scale / sqrt(v + epsilon)``.
+
+    In training ``m`` and ``v`` are mean and variance (over ``n``, not ``n - 1``) of the batch, and
+    the running statistics move by ``1 - momentum`` towards them; otherwise they are the running
+    statistics. The saved statistics are ``m`` and ``1 / sqrt(v + epsilon)``. A single element per
+    channel is handed on as it is (Paddle ``batch_norm``; x of rank 2 to 5, the rest [channels]).
+    """
+    x = bridge.get_input_node(op, "x")
+    channels = _Channels(bridge, x, op.attr("data_format"))
+    running = [channels.spread(bridge.get_input_node(op, n)) for n in ("mean", "variance")]
+    updated = running
+    single = not _uses_running_statistics(op) and channels.count == 1
+    if _uses_running_statistics(op):
+        mean, variance = running
+        inverse = _inverse_deviation(variance, op.attr("epsilon"))
+    elif single:
+        mean = inverse = channels.constant(0.0)
+    else:
+        mean, _, variance = _moments(bridge, x, channels.axes)
+        inverse = _inverse_deviation(variance, op.attr("epsilon"))
+        updated = [_moved(old, new, op) for old, new in zip(running, (mean, variance))]
+    out = x if single else _scaled(bridge, op, channels, x, mean, inverse)
+    bridge.set_output_node(op, "out", out)
+    for name, node in zip(("mean_out", "variance_out"), updated):
+        bridge.set_output_node(op, name, channels.flat(node))
+    bridge.set_output_node(op, "saved_mean", channels.flat(mean))
+    bridge.set_output_node(op, "saved_variance", channels.flat(inverse))
+    bridge.set_output_node(op, "reserve_space", bridge.full(0, "uint8", [1]))
+
+
+def _scaled(
+    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, mean: Any, inverse: Any
+) -> Any:
+    factor = inverse
+    if op.has_input("scale"):
+        factor = opset15.multiply(inverse, channels.spread(bridge.get_input_node(op, "scale")))
+    offset = opset15.multiply(mean, factor)
+    if op.has_input("bias"):
+        offset = opset15.subtract(channels.spread(bridge.get_input_node(op, "bias")), offset)
+    else:
+        offset = opset15.negative(offset)
+    return opset15.add(opset15.multiply(x, factor), offset)
+
+
+def _moved(running: Any, batch: Any, op: Op) -> Any:
+    momentum = float(np.float32(op.attr("momentum")))
+    kept = opset15.multiply(running, _number(momentum))
+    return opset15.add(kept, opset15.multiply(batch, _number(1.0 - momentum)))
+
+
+_SCALE_AND_BIAS = Limit(
+    "Paddle computes neither gradient where one of scale and bias is absent",
+    lambda op: op.has_input("scale") == op.has_input("bias"),
+)
+
+
+@converter("pd_op.batch_norm_grad", unread=("reserve_space",), limits=[_SCALE_AND_BIAS])
+def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of :func:`batch_norm` (Paddle ``batch_norm_grad``).
+
+    ``bias_grad = sum(g)``, ``scale_grad = sum((x - m) * i * g)`` with the inverse deviation ``i``,
+    ``x_grad = scale * i / n * (n * g - bias_grad - (x - m) * i * scale_grad)``; without the last
+    two terms where the running statistics are used.
+    """
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    channels = _Channels(bridge, x, op.attr("data_format"))
+    is_global = op.attr("is_test") or op.attr("use_global_stats")
+    if channels.count == 1 and not is_global:
+        bridge.set_output_node(op, "x_grad", grad)
+        for name in ("scale_grad", "bias_grad"):
+            if op.has_output(name):
+                bridge.set_output_node(op, name, channels.flat(channels.constant(0.0)))
+        return
+    names = ("mean_out", "variance_out") if is_global else ("saved_mean", "saved_variance")
+    mean, inverse = (channels.spread(bridge.get_input_node(op, name)) for name in names)
+    if is_global:
+        inverse = _inverse_deviation(inverse, op.attr("epsilon"))
+    total = _sum(bridge, grad, channels.axes)
+    distance = opset15.subtract(x, mean)
+    scores = opset15.multiply(opset15.multiply(distance, inverse), grad)
+    product = _sum(bridge, scores, channels.axes)
+    factor = inverse
+    if op.has_input("scale"):
+        factor = opset15.multiply(channels.spread(bridge.get_input_node(op, "scale")), inverse)
+    if not is_global:
+        count = _number(channels.count)
+        shared = opset15.divide(total, count)
+        slope = opset15.divide(opset15.multiply(product, inverse), count)
+        grad = opset15.subtract(opset15.subtract(grad, shared), opset15.multiply(distance, slope))
+    bridge.set_output_node(op, "x_grad", opset15.multiply(factor, grad))
+    if op.has_output("scale_grad"):
+        bridge.set_output_node(op, "scale_grad", channels.flat(product))
+    if op.has_output("bias_grad"):
+        bridge.set_output_node(op, "bias_grad", channels.flat(total))
+
+
+# -- layer, group and instance normalization -----------------------------------------------------
+
+
+@dataclass
+class _Statistics:
+    """Of the parts that are normalized: mean, variance and ``1 / sqrt(variance + epsilon)``."""
+
+    mean: Any
+    variance: Any
+    inverse: Any
+
+
+def _normalized(
+    bridge: NgraphBridge, op: Op, x: Any, axes: list[int]
+) -> tuple[Any, _Statistics | None]:
+    """``x`` normalized along ``axes``, and its statistics where the program uses any."""
+    names = ("mean", "variance", "saved_mean", "saved_variance")
+    is_last = axes == list(range(axes[0], len(bridge.shape(x))))
+    if is_last and not any(op.has_output(name) for name in names):
+        return opset15.mvn(x, bridge.ints(axes), True, op.attr("epsilon"), "inside_sqrt"), None
+    mean, distance, variance = _moments(bridge, x, axes)
+    inverse = _inverse_deviation(variance, op.attr("epsilon"))
+    return opset15.multiply(distance, inverse), _Statistics(mean, variance, inverse)
+
+
+def _affine(bridge: NgraphBridge, op: Op, node: Any, shape: Sequence[int]) -> Any:
+    """``node * scale + bias`` with scale and bias of ``shape``, where the operator has them."""
+    if op.has_input("scale"):
+        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
+        node = opset15.multiply(node, scale)
+    if op.has_input("bias"):
+        node = opset15.add(node, _reshaped(bridge, bridge.get_input_node(op, "bias"), shape))
+    return node
+
+
+def _input_gradient(
+    bridge: NgraphBridge,
+    grad: Any,
+    normal: Any,
+    inverse: Any,
+    axes: Sequence[int],
+    is_centered: bool = True,
+) -> Any:
+    """The gradient of ``normal = (x - mean) * inverse`` along ``axes``, from that of ``normal``."""
+    slope = _mean(bridge, opset15.multiply(grad, normal), axes)
+    if is_centered:
+        grad = opset15.subtract(grad, _mean(bridge, grad, axes))
+    return opset15.multiply(opset15.subtract(grad, opset15.multiply(normal, slope)), inverse)
+
+
+def _set_parameter_gradients(
+    bridge: NgraphBridge, op: Op, grad: Any, normal: Any, axes: Sequence[int]
+) -> None:
+    for name, node in (
+        ("scale_grad", opset15.multiply(grad, normal)),
+        ("bias_grad", grad),
+    ):
+        if op.has_output(name):
+            total = opset15.reduce_sum(node, bridge.ints(axes)) if axes else node
+            bridge.set_output_node(op, name, _reshaped(bridge, total, [-1]))
+
+
+def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
+    """Input ``name``, of the shape of x, with one row for each normalized part."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    length = int(np.prod(shape[op.attr("begin_norm_axis") :], dtype=np.int64))
+    return _reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
+
+
+@converter("pd_op.layer_norm")
+def layer_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``layer_norm``).
+
+    Mean and variance go over the axes from ``begin_norm_axis`` on; scale and bias are of their
+    size, in one dimension.
+    """
+    x = _rows(bridge, op, "x")
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    normal, statistics = _normalized(bridge, op, x, [1])
+    if statistics is not None:
+        rows = shape[: op.attr("begin_norm_axis")]
+        bridge.set_output_node(op, "mean", _reshaped(bridge, statistics.mean, rows))
+        bridge.set_output_node(op, "variance", _reshaped(bridge, statistics.variance, rows))
+    out = _affine(bridge, op, normal, [1, -1])
+    bridge.set_output_node(op, "out", _reshaped(bridge, out, shape))
+
+
+@converter("pd_op.layer_norm_grad", unread=("bias",))
+def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of :func:`layer_norm` (Paddle ``layer_norm_grad``).
+
+    ``scale_grad = sum(g * n)`` with the normalized ``n``, ``bias_grad = sum(g)``,
+    ``x_grad = (h - mean(h) - n * mean(h * n)) / sqrt(variance + epsilon)`` with ``h = g * scale``;
+    as on Paddle's CPU, ``h = g`` where the scale is not trained.
+    """
+    x, grad = _rows(bridge, op, "x"), _rows(bridge, op, "out_grad")
+    mean = _reshaped(bridge, bridge.get_input_node(op, "mean"), [-1, 1])
+    variance = _reshaped(bridge, bridge.get_input_node(op, "variance"), [-1, 1])
+    inverse = _inverse_deviation(variance, op.attr("epsilon"))
+    normal = opset15.multiply(opset15.subtract(x, mean), inverse)
+    _set_parameter_gradients(bridge, op, grad, normal, [0])
+    if op.has_output("x_grad"):
+        if op.has_input("scale") and op.outputs["scale_grad"]:
+            scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), [1, -1])
+            grad = opset15.multiply(grad, scale)
+        gradient = _input_gradient(bridge, grad, normal, inverse, [1])
+        shape = bridge.shape(bridge.get_input_node(op, "x"))
+        bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, shape))
+
+
+class _Groups:
+    """How group normalization sees a batch: [N, G, C / G, S], or [N, S, G, C / G] for ``NHWC``."""
+
+    def __init__(self, shape: Sequence[int], groups: int, layout: str) -> None:
+        is_last = layout == "NHWC"
+        channels = shape[-1] if is_last else shape[1]
+        places = int(np.prod(shape[1:], dtype=np.int64)) // max(channels, 1)
+        parts = [groups, channels // groups]
+        self.shape = [shape[0], places, *parts] if is_last else [shape[0], *parts, places]
+        self.axes = [1, 3] if is_last else [2, 3]
+        self.others = [0, 1] if is_last else [0, 3]
+        self.parameter = [1, 1, *parts] if is_last else [1, *parts, 1]
+        self.statistic = [shape[0], 1, groups, 1] if is_last else [shape[0], groups, 1, 1]
+        self.flat = [shape[0], groups]
+
+
+@converter("pd_op.group_norm")
+def group_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``group_norm``).
+
+    Mean and variance go over each of ``groups`` groups of channels of each example.
+    """
+    x = bridge.get_input_node(op, "x")
+    shape = bridge.shape(x)
+    groups = _Groups(shape, op.attr("groups"), op.attr("data_format"))
+    x = _reshaped(bridge, x, groups.shape)
+    normal, statistics = _normalized(bridge, op, x, groups.axes)
+    out = _affine(bridge, op, normal, groups.parameter)
+    bridge.set_output_node(op, "y", _reshaped(bridge, out, shape))
+    if statistics is not None:
+        mean, variance = statistics.mean, statistics.variance
+        bridge.set_output_node(op, "mean", _reshaped(bridge, mean, groups.flat))
+        bridge.set_output_node(op, "variance", _reshaped(bridge, variance, groups.flat))
+
+
+@converter("pd_op.group_norm_grad", unread=("x", "mean"))
+@converter("pd_op.group_norm_grad_", unread=("x", "mean"))
+def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of :func:`group_norm`, as :func:`layer_norm_grad` (Paddle ``group_norm_grad``).
+
+    Paddle takes the normalized input from the output: ``n = (y - bias) / scale``, the division left
+    out where ``scale == 0``; and without a scale ``mean(h)`` counts as 0.
+    """
+    y, grad = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "y_grad")
+    shape = bridge.shape(y)
+    groups = _Groups(shape, op.attr("groups"), op.attr("data_format"))
+    normal, grad = _reshaped(bridge, y, groups.shape), _reshaped(bridge, grad, groups.shape)
+    if op.has_input("bias"):
+        bias = _reshaped(bridge, bridge.get_input_node(op, "bias"), groups.parameter)
+        normal = opset15.subtract(normal, bias)
+    scale = None
+    if op.has_input("scale"):
+        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), groups.parameter)
+        is_zero = opset15.equal(scale, _number(0.0))
+        normal = opset15.divide(normal, opset15.select(is_zero, _number(1.0), scale))
+    _set_parameter_gradients(bridge, op, grad, normal, groups.others)
+    variance = _reshaped(bridge, bridge.get_input_node(op, "variance"), groups.statistic)
+    inverse = _inverse_deviation(variance, op.attr("epsilon"))
+    if scale is not None:
+        grad = opset15.multiply(grad, scale)
+    gradient = _input_gradient(bridge, grad, normal, inverse, groups.axes, scale is not None)
+    bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, shape))
+
+
+def _instances(bridge: NgraphBridge, node: Any) -> Any:
+    """``node`` as [N, C, everything else]."""
+    shape = bridge.shape(node)
+    rest = int(np.prod(shape[2:], dtype=np.int64))
+    return _reshaped(bridge, node, [shape[0], shape[1], rest])
+
+
+@converter("pd_op.instance_norm")
+def instance_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``y = (x - mean) * i * scale + bias`` with ``i = 1 / sqrt(variance + epsilon)``.
+
+    Mean and variance go over each channel of each example; the saved ones are the mean and ``i``
+    (Paddle ``instance_norm``).
+    """
+    source = bridge.get_input_node(op, "x")
+    x = _instances(bridge, source)
+    normal, statistics = _normalized(bridge, op, x, [2])
+    out = _affine(bridge, op, normal, [1, bridge.shape(x)[1], 1])
+    bridge.set_output_node(op, "y", _reshaped(bridge, out, bridge.shape(source)))
+    if statistics is not None:
+        mean, inverse = statistics.mean, statistics.inverse
+        bridge.set_output_node(op, "saved_mean", _reshaped(bridge, mean, [-1]))
+        bridge.set_output_node(op, "saved_variance", _reshaped(bridge, inverse, [-1]))
+
+
+@converter("pd_op.instance_norm_grad", unread=("bias",))
+def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of :func:`instance_norm`, as :func:`layer_norm_grad` (``instance_norm_grad``)."""
+    source = bridge.get_input_node(op, "x")
+    x, grad = _instances(bridge, source), _instances(bridge, bridge.get_input_node(op, "y_grad"))
+    batch, channels, _ = bridge.shape(x)
+    mean, inverse = (
+        _reshaped(bridge, bridge.get_input_node(op, name), [batch, channels, 1])
+        for name in ("saved_mean", "saved_variance")
+    )
+    normal = opset15.multiply(opset15.subtract(x, mean), inverse)
+    _set_parameter_gradients(bridge, op, grad, normal, [0, 2])
+    gradient = _input_gradient(bridge, grad, normal, inverse, [2])
+    if op.has_input("scale"):
+        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), [1, channels, 1])
+        gradient = opset15.multiply(gradient, scale)
+    bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, bridge.shape(source)))
+
+
+# -- norms ---------------------------------------------------------------------------------------
+
+
+def _norm_axes(op: Op, rank: int) -> list[int]:
+    return list(range(rank)) if op.attr("asvector") else [op.attr("axis") % rank]
+
+
+def _power(node: Any, exponent: float) -> Any:
+    if exponent == 1:
+        return node
+    if exponent == 2:
+        return opset15.multiply(node, node)
+    return opset15.power(node, _number(exponent))
+
+
+def _root(node: Any, order: float) -> Any:
+    return opset15.sqrt(node) if order == 2 else _power(node, 1.0 / order)
+
+
+def _norm(bridge: NgraphBridge, x: Any, order: float, axes: list[int]) -> Any:
+    """``sum(|x|^p)^(1/p)`` over one of the axes or over all; the limit for p 0 or infinite."""
+    if order == 0:
+        counted = opset15.not_equal(x, _number(0.0))
+        return _sum(bridge, opset15.select(counted, _number(1.0), _number(0.0)), axes)
+    size = opset15.abs(x)
+    if np.isfinite(order):
+        return _root(_sum(bridge, _power(size, order), axes), order)
+    if len(axes) > 1:
+        size, axes = _reshaped(bridge, size, [-1]), [0]
+    # The engine's ReduceMax and ReduceMin of nothing but infinities are finite.
+    mode, one = "max" if order > 0 else "min", bridge.full(1, "int64")
+    return opset15.topk(size, one, axes[0], mode, "none").output(0)
+
+
+def _norm_gradient(
+    bridge: NgraphBridge, x: Any, order: float, epsilon: float, out: Any, grad: Any
+) -> Any:
+    """``|x|^(p-1) / (out^(p-1) + epsilon) * grad * sign(x)``; the limit for p 0 or infinite."""
+    if order == 0:
+        return bridge.full(0.0, "float32", bridge.shape(x))
+    size, sign, rest = opset15.abs(x), opset15.sign(x), _number(epsilon)
+    if np.isinf(order):
+        share = opset15.select(opset15.equal(size, out), sign, _number(0.0))
+    elif order == 2:
+        share = opset15.divide(x, opset15.add(out, rest))
+    else:
+        scale = opset15.add(_power(out, order - 1), rest)
+        share = opset15.multiply(opset15.divide(_power(size, order - 1), scale), sign)
+    return opset15.multiply(share, grad)
+
+
+@converter("pd_op.p_norm")
+def p_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = sum(|x|^p)^(1/p)`` along axis, or over all of x (Paddle ``p_norm``).
+
+    For ``p == 0`` the number of elements that are not 0, for an infinite ``p`` the largest or the
+    smallest ``|x|``.
+    """
+    x = bridge.get_input_node(op, "x")
+    shape = bridge.shape(x)
+    axes = _norm_axes(op, len(shape))
+    kept = [1 if axis in axes else dim for axis, dim in enumerate(shape)]
+    if not op.attr("keepdim"):
+        kept = [dim for axis, dim in enumerate(shape) if axis not in axes]
+    found = _norm(bridge, x, op.attr("porder"), axes)
+    bridge.set_output_node(op, "out", _reshaped(bridge, found, kept))
+
+
+@converter("pd_op.p_norm_grad")
+def p_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = |x|^(p-1) / (out^(p-1) + epsilon) * out_grad * sign(x)`` (Paddle ``p_norm_grad``).
+
+    0 for ``p == 0``; for an infinite ``p``, ``sign(x) * out_grad`` where ``|x| == out``.
+    """
+    x = bridge.get_input_node(op, "x")
+    shape = bridge.shape(x)
+    axes = _norm_axes(op, len(shape))
+    kept = [1 if axis in axes else dim for axis, dim in enumerate(shape)]
+    out, grad = (
+        _reshaped(bridge, bridge.get_input_node(op, name), kept) for name in ("out", "out_grad")
+    )
+    gradient = _norm_gradient(bridge, x, op.attr("porder"), op.attr("epsilon"), out, grad)
+    bridge.set_output_node(op, "x_grad", gradient)
+
+
+@converter("pd_op.dist")
+def dist(bridge: NgraphBridge, op: Op) -> None:
+    """The norm of ``x - y``, over all of it: see :func:`p_norm` (Paddle ``dist``)."""
+    difference = _difference(bridge, op)
+    axes = list(range(len(bridge.shape(difference))))
+    found = _norm(bridge, difference, op.attr("p"), axes)
+    bridge.set_output_node(op, "out", _reshaped(bridge, found, []))
+
+
+@converter("pd_op.dist_grad")
+def dist_grad(bridge: NgraphBridge, op: Op) -> None:
+    """As :func:`p_norm_grad` of ``x - y``, summed where x or y was repeated (``dist_grad``)."""
+    out, grad = (bridge.get_input_node(op, name) for name in ("out", "out_grad"))
+    gradient = _norm_gradient(bridge, _difference(bridge, op), op.attr("p"), 1e-12, out, grad)
+    for name in ("x", "y"):
+        if op.has_output(f"{name}_grad"):
+            shape = bridge.shape(bridge.get_input_node(op, name))
+            node = opset15.negative(gradient) if name == "y" else gradient
+            bridge.set_output_node(op, f"{name}_grad", reduce_to(bridge, node, shape))
+
+
+def _difference(bridge: NgraphBridge, op: Op) -> Any:
+    return opset15.subtract(bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y"))
+
+
+@converter("pd_op.l1_norm")
+@converter("pd_op.l1_norm_")
+def l1_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = sum(|x|)`` (Paddle ``l1_norm``)."""
+    x = bridge.get_input_node(op, "x")
+    axes = bridge.ints(range(len(bridge.shape(x))))
+    bridge.set_output_node(op, "out", opset15.reduce_sum(opset15.abs(x), axes))
+
+
+@converter("pd_op.l1_norm_grad")
+@converter("pd_op.l1_norm_grad_")
+def l1_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sign(x) * out_grad`` (Paddle ``l1_norm_grad``)."""
+    sign = opset15.sign(bridge.get_input_node(op, "x"))
+    bridge.set_output_node(
+        op, "x_grad", opset15.multiply(sign, bridge.get_input_node(op, "out_grad"))
+    )
+
+
+@converter("pd_op.squared_l2_norm_grad")
+def squared_l2_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = 2 * x * out_grad`` (Paddle ``squared_l2_norm_grad``)."""
+    x = bridge.get_input_node(op, "x")
+    grad = _reshaped(bridge, bridge.get_input_node(op, "out_grad"), [])
+    double = opset15.multiply(grad, _number(2.0))
+    bridge.set_output_node(op, "x_grad", opset15.multiply(x, double))
+
+
+@converter("pd_op.frobenius_norm", constant=("axis",))
+def frobenius_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = sqrt(sum(x * x))`` over axes (Paddle ``frobenius_norm``)."""
+    x = bridge.get_input_node(op, "x")
+    axes = bridge.ints(reduced_axes(bridge, op, len(bridge.shape(x))))
+    total = opset15.reduce_sum(opset15.multiply(x, x), axes, op.attr("keep_dim"))
+    bridge.set_output_node(op, "out", opset15.sqrt(total))
+
+
+@converter("pd_op.frobenius_norm_grad", constant=("axis",))
+def frobenius_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = x / (out + 1e-12) * out_grad`` (Paddle ``frobenius_norm_grad``)."""
+    norm = opset15.add(spread(bridge, op, "out"), _number(1e-12))
+    share = opset15.divide(bridge.get_input_node(op, "x"), norm)
+    bridge.set_output_node(op, "x_grad", opset15.multiply(share, spread(bridge, op, "out_grad")))
+
+
+@converter("pd_op.norm")
+def norm(bridge: NgraphBridge, op: Op) -> None:
+    """``norm = sqrt(sum(x * x) + epsilon)`` along axis, ``out = x / norm`` (Paddle ``norm``)."""
+    x = bridge.get_input_node(op, "x")
+    total = _sum(bridge, opset15.multiply(x, x), [op.attr("axis")])
+    length = opset15.sqrt(opset15.add(total, _number(op.attr("epsilon"))))
+    bridge.set_output_node(op, "out", opset15.divide(x, length))
+    bridge.set_output_node(op, "norm", length)
+
+
+@converter("pd_op.norm_grad")
+def norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = (g - x * sum(x * g) / norm^2) / norm`` along axis (Paddle ``norm_grad``)."""
+    x, length = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "norm")
+    grad = bridge.get_input_node(op, "out_grad")
+    product = _sum(bridge, opset15.multiply(x, grad), [op.attr("axis")])
+    along = opset15.divide(opset15.multiply(product, x), opset15.multiply(length, length))
+    gradient = opset15.divide(opset15.subtract(grad, along), length)
+    bridge.set_output_node(op, "x_grad", gradient)
+
+
+@converter("pd_op.clip_by_norm")
+def clip_by_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x``, shortened to length ``max_norm`` if it is longer (Paddle ``clip_by_norm``)."""
+    x, bound = bridge.get_input_node(op, "x"), _number(op.attr("max_norm"))
+    flat = _reshaped(bridge, x, [-1])
+    total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]))
+    length = opset15.sqrt(total)
+    scale = opset15.select(
+        opset15.less_equal(length, bound), _number(1.0), opset15.divide(bound, length)
+    )
+    bridge.set_output_node(op, "out", opset15.multiply(x, scale))
+
+
+_FINITE_ORDER = Limit("its p is not a positive number", lambda op: 0 < op.attr("p") < np.inf)
+
+
+@converter("pd_op.renorm", limits=[_FINITE_ORDER])
+@converter("pd_op.renorm_", limits=[_FINITE_ORDER])
+def renorm(bridge: NgraphBridge, op: Op) -> None:
+    """Every slice of x along axis, shortened to ``max_norm`` if its p-norm is larger.
+
+    (Paddle ``renorm``.)
+    """
+    x = bridge.get_input_node(op, "x")
+    axes = [axis for axis in range(len(bridge.shape(x))) if axis != op.attr("axis")]
+    order = op.attr("p")
+    length = _root(_sum(bridge, _power(opset15.abs(x), order), axes), order)
+    bridge.set_output_node(op, "out", opset15.multiply(x, _shrinkage(op, length)))
+
+
+def _shrinkage(op: Op, length: Any) -> Any:
+    bound = _number(op.attr("max_norm"))
+    return opset15.select(
+        opset15.greater(length, bound), opset15.divide(bound, length), _number(1.0)
+    )
+
+
+@converter("pd_op.renorm_grad", limits=[_FINITE_ORDER])
+def renorm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`renorm` (Paddle ``renorm_grad``).
+
+    ``x_grad = g * f``, where shortened to ``f = max_norm / length`` also
+    ``- sum(x * g) * max_norm / length^(p+1) * |x|^(p-1) * sign(x)``.
+    """
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    order, bound = op.attr("p"), _number(op.attr("max_norm"))
+    axes = [axis for axis in range(len(bridge.shape(x))) if axis != op.attr("axis")]
+    size = opset15.abs(x)
+    total = _sum(bridge, _power(size, order), axes)
+    length = _root(total, order)
+    product = _sum(bridge, opset15.multiply(x, grad), axes)
+    steepness = opset15.divide(bound, opset15.multiply(total, length))
+    is_longer = opset15.greater(length, bound)
+    slope = opset15.multiply(product, opset15.select(is_longer, steepness, _number(0.0)))
+    at_least_0 = opset15.greater_equal(x, _number(0.0))
+    sign = opset15.select(at_least_0, _number(1.0), _number(-1.0))
+    along = opset15.multiply(opset15.multiply(slope, _power(size, order - 1)), sign)
+    direct = opset15.multiply(grad, _shrinkage(op, length))
+    bridge.set_output_node(op, "x_grad", opset15.subtract(direct, along))
+
+
+# -- spectral normalization ----------------------------------------------------------------------
+
+
+class _Spectrum:
+    """A weight as a matrix W with axis ``dim`` in front, and its largest singular value.
+
+    ``power_iters`` times ``v = W^T u / (|W^T u| + eps)`` and ``u = W v / (|W v| + eps)``, then
+    ``sigma = u^T W v``.
+    """
+
+    def __init__(self, bridge: NgraphBridge, op: Op) -> None:
+        self._bridge = bridge
+        weight = bridge.get_input_node(op, "weight")
+        rank, dim = len(bridge.shape(weight)), op.attr("dim")
+        self._order = [dim, *(axis for axis in range(rank) if axis != dim)]
+        self._shape = [bridge.shape(weight)[axis] for axis in self._order]
+        self.matrix = self.as_matrix(weight)
+        self.u, self.v = (
+            _reshaped(bridge, bridge.get_input_node(op, name), [-1, 1]) for name in ("u", "v")
+        )
+        for _ in range(op.attr("power_iters")):
+            self.v = self._direction(True, self.u, op.attr("eps"))
+            self.u = self._direction(False, self.v, op.attr("eps"))
+        image = opset15.matmul(self.matrix, self.v, False, False)
+        self.sigma = _sum(bridge, opset15.multiply(self.u, image), [0, 1])
+
+    def _direction(self, transposed: bool, vector: Any, epsilon: float) -> Any:
+        image = opset15.matmul(self.matrix, vector, transposed, False)
+        total = _sum(self._bridge, opset15.multiply(image, image), [0, 1])
+        return opset15.divide(image, opset15.add(opset15.sqrt(total), _number(epsilon)))
+
+    def as_matrix(self, node: Any) -> Any:
+        """A tensor of the weight's shape as a matrix."""
+        if self._order[0] != 0:
+            node = opset15.transpose(node, self._bridge.ints(self._order))
+        return _reshaped(self._bridge, node, [self._shape[0], -1])
+
+    def as_weight(self, node: Any) -> Any:
+        """The opposite of :meth:`as_matrix`."""
+        node = _reshaped(self._bridge, node, self._shape)
+        if self._order[0] == 0:
+            return node
+        return opset15.transpose(node, self._bridge.ints(np.argsort(self._order).tolist()))
+
+
+@converter("pd_op.spectral_norm")
+def spectral_norm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = weight / sigma``, ``sigma`` as near to its largest singular value as a few steps get.
+
+    (Paddle ``spectral_norm``.)
+    """
+    terms = _Spectrum(bridge, op)
+    out = opset15.divide(terms.matrix, terms.sigma)
+    bridge.set_output_node(op, "out", terms.as_weight(out))
+
+
+@converter("pd_op.spectral_norm_grad")
+def spectral_norm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``weight_grad = g * (1 - u v^T * sum(weight / sigma)) / sigma``, as Paddle has it.
+
+    (Paddle ``spectral_norm_grad``.)
+    """
+    terms = _Spectrum(bridge, op)
+    total = _sum(bridge, opset15.divide(terms.matrix, terms.sigma), [0, 1])
+    product = opset15.multiply(opset15.matmul(terms.u, terms.v, False, True), total)
+    grad = terms.as_matrix(bridge.get_input_node(op, "out_grad"))
+    gradient = opset15.multiply(grad, opset15.subtract(_number(1.0), product))
+    gradient = opset15.divide(gradient, terms.sigma)
+    bridge.set_output_node(op, "weight_grad", terms.as_weight(gradient))

@@ -1,0 +1,520 @@
+"""Recurrent layers (LSTM, GRU, plain networks) and their gradients, as loops over the steps.
+
+A loop holds only what depends on the step before: the products with the inputs, and those that give
+the gradients of weights and inputs, take all steps at once. Tensors are [steps, batch, features].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+import openvino as ov
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import Limit, converter
+
+Value = Union[Node, Output]
+
+_MODES = ("LSTM", "GRU", "RNN_TANH", "RNN_RELU")
+
+
+def _has_all_weights(op: Op) -> bool:
+    cells = op.attr("num_layers") * (2 if op.attr("is_bidirec") else 1)
+    return len(op.inputs["weight_list"]) == 4 * cells
+
+
+_LIMITS = (
+    Limit("input 'weight_list' does not hold two weights and two biases a layer", _has_all_weights),
+    Limit("attribute 'mode' is none of " + ", ".join(_MODES), lambda op: op.attr("mode") in _MODES),
+    Limit(
+        "there is dropout between its layers",
+        lambda op: op.attr("num_layers") == 1 or not op.attr("dropout_prob") or op.attr("is_test"),
+    ),
+    Limit(
+        "input 'sequence_length' is int64",
+        lambda op: all(spec.dtype == "int32" for spec in op.inputs.get("sequence_length", ())),
+    ),
+)
+_TRAINING = Limit(
+    "it is the gradient of a run with attribute 'is_test'", lambda op: not op.attr("is_test")
+)
+
+
+# -- what both ways need ---------------------------------------------------------------------------
+
+
+class _Loop:
+    """One ``TensorIterator`` over axis 0: a body of nodes that runs once for each step."""
+
+    def __init__(self, backwards: bool) -> None:
+        # start, stride, part size, end, axis
+        self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
+        self._slices: list[tuple[Node, Output]] = []
+        self._wholes: list[tuple[Node, Output]] = []
+        self._states: list[tuple[Node, Output]] = []
+
+    def slice(self, source: Value) -> Node:
+        """The step's part of ``source``, [1, ...]."""
+        return self._part(self._slices, source, [1, *_shape(source)[1:]])
+
+    def whole(self, source: Value) -> Node:
+        """``source``, the same in every step."""
+        return self._part(self._wholes, source, _shape(source))
+
+    def state(self, initial: Value) -> Node:
+        """What the step before left, see :meth:`run`; ``initial`` in the first step."""
+        return self._part(self._states, initial, _shape(initial))
+
+    def run(
+        self, carried: Sequence[Value], collected: Sequence[Value]
+    ) -> tuple[list[Output], list[Output]]:
+        """Closes the body.
+
+        Args:
+            carried: The new values of the states, in the order of their creation.
+            collected: Nodes to be had of every step.
+
+        Returns:
+            The states after the last step, and the collected nodes of all steps, joined.
+        """
+        parts = [*self._slices, *self._wholes, *self._states]
+        after, every = (
+            [_output(value) for value in carried],
+            [_output(value) for value in collected],
+        )
+        loop = opset15.tensor_iterator()
+        loop.set_function(ov.Model([*after, *every], [part for part, _ in parts]))
+        for part, source in self._slices:
+            loop.set_sliced_input(part, source, *self._steps)
+        for part, source in self._wholes:
+            loop.set_invariant_input(part, source)
+        for (part, initial), new in zip(self._states, after):
+            loop.set_merged_input(part, initial, new)
+        last = [loop.get_iter_value(new, -1) for new in after]
+        steps = [loop.get_concatenated_slices(output, *self._steps) for output in every]
+        return last, steps
+
+    @staticmethod
+    def _part(parts: list[tuple[Node, Output]], source: Value, shape: list[int]) -> Node:
+        output = _output(source)
+        part = opset15.parameter(shape, output.get_element_type())
+        parts.append((part, output))
+        return part
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The weights of one layer in one direction, and the states it starts from."""
+
+    weight_ih: Output  # [gates * hidden, features]
+    weight_hh: Output  # [gates * hidden, hidden]
+    bias_ih: Output
+    bias_hh: Output
+    states: list[Value]  # h and, for LSTM, c: [1, batch, hidden]
+    backwards: bool
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What a cell computed.
+
+    Attributes:
+        out: h of every step, zero after the end of a sequence.
+        last: The states after the last step.
+        kept: What the gradient needs of every step; nothing where there is no gradient.
+    """
+
+    out: Output
+    last: list[Output]
+    kept: list[Output]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """What a recurrent operator computed; lists of cells go by layer, forwards before backwards."""
+
+    mode: str
+    directions: int
+    mask: Value | None  # [steps, batch, 1]: 1 before the end of a sequence, then 0
+    cells: list[_Cell]
+    passes: list[_Pass]
+    inputs: list[Value]  # of each layer; the last is the output
+
+
+def _network(bridge: NgraphBridge, op: Op) -> _Network:
+    """The network of ``op``; a gradient shares that of its operator, if both are built here."""
+    names = ("x", "pre_state", "weight_list", "sequence_length")
+    nodes = [node for name in names for node in bridge.get_input_nodes(op, name)]
+    identities = ((node.get_node().get_instance_id(), node.get_index()) for node in nodes)
+    attributes = (op.attr(name) for name in ("mode", "is_bidirec", "is_test"))
+    key = ("rnn", *attributes, *identities)
+    if key not in bridge.shared:
+        bridge.shared[key] = _computed(bridge, op)
+    network: _Network = bridge.shared[key]
+    return network
+
+
+def _computed(bridge: NgraphBridge, op: Op) -> _Network:
+    mode, directions = op.attr("mode"), 2 if op.attr("is_bidirec") else 1
+    x = bridge.get_input_node(op, "x")
+    mask = None
+    if op.has_input("sequence_length"):
+        bridge.require_range(op, "sequence_length", 0, _shape(x)[0] + 1)
+        mask = _mask(bridge.get_input_node(op, "sequence_length"), _shape(x)[0])
+    cells = _cells(bridge, op, directions)
+    inputs: list[Value] = [x]
+    passes: list[_Pass] = []
+    for layer in range(op.attr("num_layers")):
+        found = [
+            _forward(mode, cell, inputs[layer], mask, keeps=not op.attr("is_test"))
+            for cell in cells[layer * directions :][:directions]
+        ]
+        passes += found
+        inputs.append(_joined([one.out for one in found], 2))
+    return _Network(mode, directions, mask, cells, passes, inputs)
+
+
+def _cells(bridge: NgraphBridge, op: Op, directions: int) -> list[_Cell]:
+    """Paddle lists ``weight_ih, weight_hh`` of every cell, then ``bias_ih, bias_hh`` of every."""
+    count = op.attr("num_layers") * directions
+    weights = bridge.get_input_nodes(op, "weight_list")
+    states = [_split(state, count, 0) for state in bridge.get_input_nodes(op, "pre_state")]
+    cells = []
+    for i in range(count):
+        weight_ih, weight_hh = weights[2 * i : 2 * i + 2]
+        bias_ih, bias_hh = weights[2 * (count + i) : 2 * (count + i) + 2]
+        initial = [state[i] for state in states]
+        backwards = i % directions == 1
+        cells.append(_Cell(weight_ih, weight_hh, bias_ih, bias_hh, initial, backwards))
+    return cells
+
+
+def _mask(lengths: Output, steps: int) -> Node:
+    step = opset15.constant(np.arange(steps, dtype=np.int32).reshape(-1, 1, 1))
+    ends = opset15.reshape(lengths, _ints([1, -1, 1]), False)
+    return opset15.convert(opset15.less(step, ends), Type.f32)
+
+
+# -- forward ---------------------------------------------------------------------------------------
+
+
+@converter(
+    "pd_op.rnn",
+    index=("sequence_length",),
+    ignored=("dropout_state_in",),
+    unwritten=("dropout_state_out", "reserve"),
+    limits=_LIMITS,
+)
+def rnn(bridge: NgraphBridge, op: Op) -> None:
+    """``h, c = cell(x[t], h, c)`` for every step ``t``, layer and direction (Paddle ``rnn``).
+
+    LSTM: ``i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of W x + b + R h + d``;
+    ``c = f c + i g``, ``h = o tanh(c)``. GRU: ``r, z = sigmoid(W x + b + R h + d)``,
+    ``n = tanh(W x + b + r (R h + d))``, ``h = z h + (1 - z) n``. Plain:
+    ``h = tanh or relu(W x + b + R h + d)``. After the end of a sequence (``sequence_length``) the
+    states stay as they are and ``out`` is 0. ``out`` is [steps, batch, directions * hidden], each
+    of ``state`` [layers * directions, batch, hidden].
+    """
+    network = _network(bridge, op)
+    bridge.set_output_node(op, "out", network.inputs[-1])
+    for position, states in enumerate(zip(*(one.last for one in network.passes))):
+        bridge.set_output_node(op, "state", _joined(states, 0), position)
+
+
+def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) -> _Pass:
+    loop = _Loop(cell.backwards)
+    bias: Value = cell.bias_ih
+    if mode != "GRU":
+        bias = opset15.add(bias, cell.bias_hh)
+    gates = loop.slice(_linear(x, cell.weight_ih, bias))
+    states = [loop.state(state) for state in cell.states]
+    recurrent = opset15.matmul(states[0], loop.whole(cell.weight_hh), False, True)
+    if mode == "GRU":
+        recurrent = opset15.add(recurrent, loop.whole(cell.bias_hh))
+    after, kept = _STEPS[mode](gates, recurrent, states)
+    out = after[0]
+    if mask is not None:
+        # Products, not a choice: Paddle's spread a NaN from after the end of a sequence, too.
+        goes_on = loop.slice(mask)
+        after = [opset15.multiply(state, goes_on) for state in after]
+        out = after[0]
+        has_ended = loop.slice(_complement(mask))
+        after = [opset15.add(a, opset15.multiply(b, has_ended)) for a, b in zip(after, states)]
+    last, (outs, *others) = loop.run(after, [out, *after[1:], *kept] if keeps else [out])
+    return _Pass(outs, last, others)
+
+
+def _lstm(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
+    total = opset15.add(gates, recurrent)
+    i, f, g, o = _lstm_gates(total)
+    c = opset15.add(opset15.multiply(g, i), opset15.multiply(states[1], f))
+    return [opset15.multiply(o, opset15.tanh(c)), c], [total]
+
+
+def _lstm_gates(total: Value) -> tuple[Node, Node, Node, Node]:
+    i, f, g, o = _split(total, 4, 2)
+    return opset15.sigmoid(i), opset15.sigmoid(f), opset15.tanh(g), opset15.sigmoid(o)
+
+
+def _gru(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
+    (r, z, n), (r_h, z_h, n_h) = _split(gates, 3, 2), _split(recurrent, 3, 2)
+    r = opset15.sigmoid(opset15.add(r, r_h))
+    z = opset15.sigmoid(opset15.add(z, z_h))
+    n = opset15.tanh(opset15.add(n, opset15.multiply(r, n_h)))
+    h = opset15.subtract(opset15.add(opset15.multiply(z, states[0]), n), opset15.multiply(z, n))
+    return [h], [r, z, n, n_h]
+
+
+def _plain(activation: Callable[[Node], Node]) -> Callable[..., tuple[list[Node], list[Node]]]:
+    def step(gates: Node, recurrent: Node, states: list[Node]) -> tuple[list[Node], list[Node]]:
+        return [activation(opset15.add(gates, recurrent))], []
+
+    return step
+
+
+_STEPS: dict[str, Callable[..., tuple[list[Node], list[Node]]]] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "RNN_TANH": _plain(opset15.tanh),
+    "RNN_RELU": _plain(opset15.relu),
+}
+
+
+# -- gradient --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gates:
+    """Gradients of ``W x + b`` and of ``R h + d`` in every step, and of the initial states."""
+
+    of_input: Value
+    of_recurrent: Value
+    of_states: list[Output]
+
+
+@converter(
+    "pd_op.rnn_grad",
+    index=("sequence_length",),
+    ignored=("out", "dropout_state_out", "reserve"),
+    limits=(*_LIMITS, _TRAINING),
+)
+def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradients of :func:`rnn`, from the last step back to the first (Paddle ``rnn_grad``).
+
+    ``x_grad``, ``pre_state_grad`` and ``weight_list_grad`` have the shapes of ``x``, ``pre_state``
+    and ``weight_list``.
+    """
+    network = _network(bridge, op)
+    count = len(network.cells)
+    last_grads = [_split(g, count, 0) for g in bridge.get_input_nodes(op, "state_grad")]
+    out_grad: Value = bridge.get_input_node(op, "out_grad")
+    state_grads: dict[int, list[Output]] = {}
+    for layer in reversed(range(op.attr("num_layers"))):
+        x = network.inputs[layer]
+        x_grads = []
+        for direction, part in enumerate(_split(out_grad, network.directions, 2)):
+            i = layer * network.directions + direction
+            gates = _backward(network, i, part, [grads[i] for grads in last_grads])
+            x_grads.append(opset15.matmul(gates.of_input, network.cells[i].weight_ih, False, False))
+            state_grads[i] = gates.of_states
+            _set_weight_grads(bridge, op, network, i, gates, x)
+        out_grad = x_grads[0] if len(x_grads) == 1 else opset15.add(*x_grads)
+    bridge.set_output_node(op, "x_grad", out_grad)
+    for position in range(len(last_grads)):
+        joined = _joined([state_grads[i][position] for i in range(count)], 0)
+        bridge.set_output_node(op, "pre_state_grad", joined, position)
+
+
+def _set_weight_grads(
+    bridge: NgraphBridge, op: Op, network: _Network, i: int, gates: _Gates, x: Value
+) -> None:
+    count, h = len(network.cells), _h_before(network, i)
+    for position, grad, other in ((0, gates.of_input, x), (1, gates.of_recurrent, h)):
+        weight_grad = opset15.matmul(_flat(grad), _flat(other), True, False)
+        bridge.set_output_node(op, "weight_list_grad", weight_grad, 2 * i + position)
+        bias_grad = opset15.reduce_sum(grad, _ints([0, 1]), False)
+        bridge.set_output_node(op, "weight_list_grad", bias_grad, 2 * (count + i) + position)
+
+
+def _backward(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+    out_grad = _masked(out_grad, network.mask)
+    if network.mode == "LSTM":
+        return _lstm_grad(network, i, out_grad, last_grads)
+    if network.mode == "GRU":
+        return _gru_grad(network, i, out_grad, last_grads)
+    return _plain_grad(network, i, out_grad, last_grads)
+
+
+def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+    cell, mask = network.cells[i], network.mask
+    c, total = network.passes[i].kept
+    i_, f, g, o = _lstm_gates(total)
+    c_before = _before(c, cell.states[1], cell.backwards)
+    active = opset15.tanh(c)
+    slopes = [
+        _product(g, _sigmoid_slope(i_)),
+        _product(c_before, _sigmoid_slope(f)),
+        _product(i_, _tanh_slope(g)),
+        _product(active, _sigmoid_slope(o)),
+    ]
+    loop = _Loop(not cell.backwards)
+    h_state, c_state = loop.state(last_grads[0]), loop.state(last_grads[1])
+    h_grad = opset15.add(h_state, loop.slice(out_grad))
+    through_h = opset15.multiply(h_grad, loop.slice(_product(o, _tanh_slope(active))))
+    c_grad = opset15.add(c_state, through_h)
+    gates = opset15.multiply(
+        opset15.concat([c_grad, c_grad, c_grad, h_grad], 2),
+        loop.slice(_masked(opset15.concat(slopes, 2), mask)),
+    )
+    h_new = opset15.matmul(gates, loop.whole(cell.weight_hh), False, False)
+    c_new = opset15.multiply(c_grad, loop.slice(_masked(f, mask)))
+    if mask is not None:
+        has_ended = loop.slice(_complement(mask))
+        h_new = opset15.add(h_new, opset15.multiply(h_grad, has_ended))
+        c_new = opset15.add(c_new, opset15.multiply(c_state, has_ended))
+    states, (gate_grads,) = loop.run([h_new, c_new], [gates])
+    return _Gates(gate_grads, gate_grads, states)
+
+
+def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+    cell, mask = network.cells[i], network.mask
+    r, z, n, n_h = network.passes[i].kept
+    to_n = _product(_complement(z), _tanh_slope(n))
+    to_z = _product(opset15.subtract(_h_before(network, i), n), _sigmoid_slope(z))
+    # Paddle keeps r * n_h and divides: NaN where r is 0.
+    to_r = _product(to_n, opset15.divide(_product(r, n_h), r), _sigmoid_slope(r))
+    slopes = opset15.concat([to_r, to_z, _product(to_n, r)], 2)
+    stays = _masked(z, mask)
+    if mask is not None:
+        stays = opset15.add(stays, _complement(mask))
+    loop = _Loop(not cell.backwards)
+    h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
+    gates = opset15.multiply(
+        opset15.concat([h_grad, h_grad, h_grad], 2), loop.slice(_masked(slopes, mask))
+    )
+    h_new = opset15.add(
+        opset15.matmul(gates, loop.whole(cell.weight_hh), False, False),
+        opset15.multiply(h_grad, loop.slice(stays)),
+    )
+    states, (gate_grads, h_grads) = loop.run([h_new], [gates, h_grad])
+    r_grad, z_grad, _ = _split(gate_grads, 3, 2)
+    n_grad = opset15.multiply(h_grads, _masked(to_n, mask))
+    return _Gates(opset15.concat([r_grad, z_grad, n_grad], 2), gate_grads, states)
+
+
+def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value]) -> _Gates:
+    cell, mask, out = network.cells[i], network.mask, network.passes[i].out
+    slope = _tanh_slope(out)
+    if network.mode == "RNN_RELU":
+        zero = opset15.constant(np.float32(0))
+        slope = opset15.convert(opset15.greater(out, zero), Type.f32)
+    loop = _Loop(not cell.backwards)
+    h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
+    gates = opset15.multiply(h_grad, loop.slice(_masked(slope, mask)))
+    h_new = opset15.matmul(gates, loop.whole(cell.weight_hh), False, False)
+    if mask is not None:
+        h_new = opset15.add(h_new, opset15.multiply(h_grad, loop.slice(_complement(mask))))
+    states, (gate_grads,) = loop.run([h_new], [gates])
+    return _Gates(gate_grads, gate_grads, states)
+
+
+def _h_before(network: _Network, i: int) -> Value:
+    """h before each step as Paddle's gradient takes it: 0 where a sequence, read backwards, begins.
+
+    (The forward pass holds the initial h until there.)
+    """
+    cell = network.cells[i]
+    return _before(network.passes[i].out, cell.states[0], cell.backwards)
+
+
+def _before(steps: Value, initial: Value, backwards: bool) -> Value:
+    count = _shape(steps)[0]
+    if count == 1:
+        return initial
+    start, end = (1, count) if backwards else (0, count - 1)
+    others = opset15.slice(steps, _ints([start]), _ints([end]), _ints([1]), _ints([0]))
+    return opset15.concat([others, initial] if backwards else [initial, others], 0)
+
+
+# -- preparation -----------------------------------------------------------------------------------
+
+
+@converter(
+    "pd_op.coalesce_tensor",
+    unwritten=("fused_output",),
+    limits=[
+        Limit("attribute 'copy_data' is not set", lambda op: bool(op.attr("copy_data"))),
+        Limit("attribute 'set_constant' is set", lambda op: not op.attr("set_constant")),
+    ],
+)
+def coalesce_tensor(bridge: NgraphBridge, op: Op) -> None:
+    """``output[i] = input[i]``: where they lie in memory is the engine's business.
+
+    (Paddle ``coalesce_tensor``, which recurrent layers put before their weights are used.)
+    """
+    for position, node in enumerate(bridge.get_input_nodes(op, "input")):
+        bridge.set_output_node(op, "output", node, position)
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def _output(value: Value) -> Output:
+    return value.output(0) if isinstance(value, Node) else value
+
+
+def _shape(value: Value) -> list[int]:
+    return [int(size) for size in _output(value).get_shape()]
+
+
+def _ints(values: Sequence[int]) -> Node:
+    return opset15.constant(np.array(values, np.int64))
+
+
+def _flat(value: Value) -> Value:
+    """All steps as the rows of one matrix."""
+    return opset15.reshape(value, _ints([-1, _shape(value)[-1]]), False)
+
+
+def _linear(x: Value, weight: Value, bias: Value) -> Node:
+    steps, batch, _ = _shape(x)
+    rows = opset15.add(opset15.matmul(_flat(x), weight, False, True), bias)
+    return opset15.reshape(rows, _ints([steps, batch, -1]), False)
+
+
+def _split(value: Value, count: int, axis: int) -> list[Value]:
+    if count == 1:
+        return [value]
+    return list(opset15.split(value, opset15.constant(np.int64(axis)), count).outputs())
+
+
+def _joined(values: Sequence[Value], axis: int) -> Value:
+    return values[0] if len(values) == 1 else opset15.concat(list(values), axis)
+
+
+def _masked(value: Value, mask: Value | None) -> Value:
+    return value if mask is None else opset15.multiply(value, mask)
+
+
+def _complement(value: Value) -> Node:
+    return opset15.subtract(opset15.constant(np.float32(1)), value)
+
+
+def _product(*values: Value) -> Node:
+    first, *others = values
+    for other in others:
+        first = opset15.multiply(first, other)
+    return first
+
+
+def _sigmoid_slope(active: Value) -> Node:
+    return opset15.multiply(active, _complement(active))
+
+
+def _tanh_slope(active: Value) -> Node:
+    return _complement(opset15.multiply(active, active))

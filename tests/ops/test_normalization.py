@@ -1,0 +1,507 @@
+"""Normalizations and norms against native Paddle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import openvino
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program_view import BlockView
+from paddle_ngraph.registry import find_converter
+from tests.ops.harness import check, check_native
+from tests.programs import Program, floats
+
+# -- batch normalization -------------------------------------------------------------------------
+
+
+def statistics(channels: int) -> tuple[Any, Any]:
+    """Running statistics: variables of the program that are updated in place."""
+    found = []
+    for value in (0.3, 1.7):
+        found.append(
+            paddle.create_parameter(
+                [channels],
+                "float32",
+                default_initializer=paddle.nn.initializer.Assign(
+                    value + 0.1 * np.arange(channels, dtype="float32")
+                ),
+            )
+        )
+        found[-1].stop_gradient = True
+    return found[0], found[1]
+
+
+def batch_norm(channels: int, updates: bool = True, **options: Any) -> Any:
+    def build(x: Any, weight: Any = None, bias: Any = None) -> Any:
+        mean, variance = statistics(channels)
+        out = F.batch_norm(x, mean, variance, weight, bias, **options)
+        return [out, mean + 0.0, variance * 1.0] if updates else out
+
+    return build
+
+
+def affine(channels: int) -> dict[str, np.ndarray]:
+    return {"weight": 1 + 0.1 * floats(channels, seed=1), "bias": floats(channels, seed=2)}
+
+
+SHAPES = [
+    ((4, 3), "NC"),
+    ((2, 3, 5), "NCL"),
+    ((2, 5, 3), "NLC"),
+    ((2, 3, 4, 5), "NCHW"),
+    ((2, 4, 5, 3), "NHWC"),
+    ((2, 3, 2, 3, 4), "NCDHW"),
+    ((2, 2, 3, 4, 3), "NDHWC"),
+    ((1, 3, 1, 1), "NCHW"),
+    ((1, 1, 4, 4), "NCHW"),
+]
+MODES = [
+    dict(training=True),
+    dict(training=False),
+    dict(training=True, use_global_stats=True),
+    dict(training=False, use_global_stats=False),
+    dict(training=True, use_global_stats=False),
+]
+
+
+@pytest.mark.parametrize(
+    "shape, layout, mode",
+    [(*SHAPES[3], mode) for mode in MODES[2:]]
+    + [(*shape, mode) for shape in SHAPES for mode in MODES[:2]],
+)
+def test_batch_norm(shape, layout, mode):
+    channels = shape[1] if layout[1] == "C" else shape[-1]
+    x = floats(*shape) * 2 + 1
+    build = batch_norm(channels, data_format=layout, **mode)
+    converted = ["batch_norm_", "batch_norm_grad"]
+    check(build, {"x": x, **affine(channels)}, converted, runs=2, atol=5e-6)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("given", [(), ("weight",), ("bias",)])
+def test_batch_norm_without_scale_or_bias(given, training):
+    inputs = {name: value for name, value in affine(3).items() if name in given}
+    build = batch_norm(3, training=training, momentum=0.37, epsilon=0.02)
+    converted = ["batch_norm_"] if given else ["batch_norm_", "batch_norm_grad"]
+    check(build, {"x": floats(2, 3, 4, 4), **inputs}, converted, runs=3, gradients=not given)
+
+
+def test_gradients_of_scale_without_bias_stay_native():
+    entry = find_converter("pd_op.batch_norm_grad")
+    assert entry is not None
+    reason = entry.reason_against(
+        Op("pd_op.batch_norm_grad", 0, {"scale": (TensorSpec(0, "float32", (3,)),)})
+    )
+    assert reason is not None and "neither gradient" in reason
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_batch_norm_of_what_is_not_finite(bad, training):
+    x = floats(2, 3, 4, 4)
+    x[1, 1, 2, 3] = bad
+    build = batch_norm(3, training=training)
+    check(build, {"x": x, **affine(3)}, ["batch_norm_", "batch_norm_grad"])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_of_large_and_open_batches(training):
+    x = floats(9, 20, 17, 13) * 5 + 30
+    build = batch_norm(20, training=training)
+    dynamic = {"x": [-1, 20, -1, -1]}
+    converted = ["batch_norm_", "batch_norm_grad"]
+    check(build, {"x": x, **affine(20)}, converted, dynamic=dynamic, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("frozen", [None, True, False])
+def test_training_steps_of_a_network_with_batch_norm(frozen):
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 2, 6, 6], "float32")
+        h = paddle.nn.Conv2D(2, 4, 3)(x)
+        h = paddle.nn.BatchNorm2D(4, use_global_stats=frozen)(h)
+        loss = (paddle.nn.BatchNorm1D(4)(h.mean([2, 3])) ** 2 * h.mean([2, 3])).mean()
+        paddle.optimizer.Momentum(0.1).minimize(loss)
+        return loss
+
+    report = check_training(build, (5, 2, 6, 6))
+    assert not report.native, report
+
+
+def test_batch_norm_twice_in_a_program():
+    """One after the other moves the running statistics; then they are used as they are."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 3, 5], "float32")
+        layer = paddle.nn.BatchNorm1D(3)
+        h = layer(layer(x) * 2 + 1)
+        layer.eval()
+        h = layer(h)
+        layer.train()
+        loss = (layer(h) ** 3).mean()
+        paddle.optimizer.SGD(0.01).minimize(loss)
+        return loss
+
+    report = check_training(build, (4, 3, 5))
+    assert not report.native, report
+
+
+def test_batch_norm_and_its_gradient_in_different_intervals():
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 3, 5], "float32")
+        h = paddle.nn.BatchNorm1D(3)(x)
+        loss = (h * paddle.exp(h.astype("float64")).astype("float32")).mean()
+        paddle.optimizer.SGD(0.01).minimize(loss)
+        return loss
+
+    report = check_training(build, (4, 3, 5))
+    kinds = [set(interval.types) for interval in report.intervals]
+    assert any("pd_op.batch_norm_" in k and "pd_op.batch_norm_grad" not in k for k in kinds)
+    assert any("pd_op.batch_norm_grad" in k for k in kinds)
+
+
+def check_training(build: Any, shape: tuple[int, ...]) -> Any:
+    """Runs some steps natively and through the engine; returns what was converted."""
+    both = [Program(build) for _ in range(2)]
+    for step in range(5):
+        x = floats(*shape, seed=step)
+        losses = [program.run(engine, x=x) for program, engine in zip(both, (False, True))]
+        np.testing.assert_allclose(losses[1], losses[0], 1e-4, 1e-6)
+    native, engine = (program.main.state_dict("all", program.scope) for program in both)
+    assert native
+    for name, expected in native.items():
+        np.testing.assert_allclose(engine[name], expected, 1e-4, 1e-5, err_msg=name)
+    return paddle_ngraph.explain(both[1].main)
+
+
+def test_batch_norm_becomes_part_of_a_convolution():
+    """Where all of its parameters are constants: a multiply-add that needs no pass of its own."""
+    shapes = [(2, 3, 8, 8), (4, 3, 3, 3), *[(4,)] * 4, (2, 4, 6, 6), (2, 4, 6, 6)]
+    x, weight, mean, variance, scale, bias, middle, out = (
+        TensorSpec(number, "float32", shape) for number, shape in enumerate(shapes)
+    )
+    convolution = Op("pd_op.conv2d", 0, {"input": (x,), "filter": (weight,)}, {"out": (middle,)})
+    convolution.attrs = {
+        "strides": [1, 1],
+        "paddings": [0, 0],
+        "padding_algorithm": "EXPLICIT",
+        "dilations": [1, 1],
+        "groups": 1,
+        "data_format": "NCHW",
+    }
+    names = {"x": middle, "mean": mean, "variance": variance, "scale": scale, "bias": bias}
+    inputs = {name: (spec,) for name, spec in names.items()}
+    normalization = Op("pd_op.batch_norm_", 1, inputs, {"out": (out,)})
+    for name in ("mean_out", "variance_out", "saved_mean", "saved_variance", "reserve_space"):
+        normalization.outputs[name] = (None,)
+    normalization.attrs = {"is_test": True, "use_global_stats": True, "trainable_statistics": False}
+    normalization.attrs |= {"epsilon": 1e-5, "momentum": 0.9, "data_format": "NCHW"}
+    sources = [x, weight, mean, variance, scale, bias]
+    graph = Graph([convolution, normalization], sources, [], [out], [])
+    values = {spec.id: np.abs(floats(*spec.shape)) for spec in sources[1:]}
+    model, _ = NgraphBridge(graph, [("f32", s.shape) for s in sources], values).build()
+    compiled = openvino.Core().compile_model(model, "CPU")
+    kinds = {
+        node.get_rt_info()["layerType"].value for node in compiled.get_runtime_model().get_ops()
+    }
+    assert "Convolution" in kinds
+    assert kinds <= {"Convolution", "Input", "Const", "Output", "Reorder", "Reshape"}
+
+
+def test_statistics_in_use_are_only_read():
+    """Whatever evaluates a model may share its running statistics with other runs."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 3, 4, 4], "float32")
+        model = paddle.nn.BatchNorm2D(3)
+        model.eval()
+        return model(x)
+
+    program = Program(build)
+    program.both(x=floats(2, 3, 4, 4))
+    [node] = [n for n in BlockView(program.main.global_block()).nodes if "batch_norm" in n.type]
+    assert not node.overwrites
+
+
+# -- layer, group and instance normalization -----------------------------------------------------
+
+
+def given(size: int, names: str) -> dict[str, np.ndarray]:
+    """Scale ("w") and bias ("b") of ``size``; one scale is 0."""
+    found = {"weight": floats(size, seed=1), "bias": floats(size, seed=2)}
+    found["weight"][0] = 0
+    return {name: value for name, value in found.items() if name[0] in names}
+
+
+def layer_norm(rank: int, **options: Any) -> Any:
+    def build(x: Any, weight: Any = None, bias: Any = None) -> Any:
+        return F.layer_norm(x, x.shape[-rank:], weight, bias, **options)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "shape, rank, names",
+    [
+        ((5, 6), 1, "wb"),
+        ((5, 6), 1, "w"),
+        ((5, 6), 1, "b"),
+        ((2, 3, 4), 2, "wb"),
+        ((2, 3, 4, 5), 3, ""),
+        ((3, 1), 1, "wb"),
+    ],
+)
+def test_layer_norm(shape, rank, names):
+    inputs = {"x": floats(*shape), **given(int(np.prod(shape[-rank:])), names)}
+    converted = ["layer_norm", "layer_norm_grad"]
+    check(layer_norm(rank, epsilon=1e-3), inputs, converted, atol=5e-6)
+    check(layer_norm(rank), inputs, ["layer_norm"], gradients=False)
+
+
+def test_layer_norm_of_large_and_open_batches():
+    inputs = {"x": floats(3, 70, 130) * 3 + 10, **given(130, "wb")}
+    converted = ["layer_norm", "layer_norm_grad"]
+    check(layer_norm(1), inputs, converted, dynamic={"x": [-1, -1, 130]}, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_layer_norm_of_what_is_not_finite(bad):
+    x = floats(4, 6)
+    x[1, 2] = bad
+    check(layer_norm(1), {"x": x, **given(6, "wb")}, ["layer_norm", "layer_norm_grad"])
+    check(layer_norm(1), {"x": x}, ["layer_norm"], gradients=False)
+
+
+@pytest.mark.parametrize("is_trained", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("kind", ["layer_norm", "group_norm", "instance_norm", "batch_norm_"])
+def test_parameters_that_are_not_trained(kind, is_trained):
+    normalizations = {
+        "layer_norm": layer_norm(1),
+        "group_norm": group_norm(2),
+        "instance_norm": instance_norm,
+        "batch_norm_": batch_norm(4, training=True),
+    }
+
+    def build(x: Any) -> Any:
+        parameters = [paddle.create_parameter([4], "float32", attr=ones_or_so(i)) for i in (5, 6)]
+        for parameter, trained in zip(parameters, is_trained):
+            parameter.stop_gradient = not trained
+        return normalizations[kind](x, *parameters)
+
+    gradient = f"{kind.removesuffix('_')}_grad"
+    check(build, {"x": floats(2, 4, 4)}, [kind, gradient], atol=1e-5)
+
+
+def ones_or_so(seed: int) -> Any:
+    values = 1 + 0.3 * floats(4, seed=seed)
+    return paddle.ParamAttr(initializer=paddle.nn.initializer.Assign(values))
+
+
+def group_norm(groups: int, **options: Any) -> Any:
+    def build(x: Any, weight: Any = None, bias: Any = None) -> Any:
+        return F.group_norm(x, groups, weight=weight, bias=bias, **options)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "shape, layout, groups, names",
+    [
+        ((2, 6, 5), "NCL", 3, "wb"),
+        ((2, 6, 3, 4), "NCHW", 2, "wb"),
+        ((2, 6, 3, 4), "NCHW", 2, "w"),
+        ((2, 6, 3, 4), "NCHW", 2, "b"),
+        ((2, 6, 3, 4), "NCHW", 2, ""),
+        ((2, 3, 4, 6), "NHWC", 2, "wb"),
+        ((1, 4, 2, 3, 2), "NCDHW", 4, ""),
+        ((2, 3, 2, 2, 4), "NDHWC", 1, "wb"),
+    ],
+)
+def test_group_norm(shape, layout, groups, names):
+    channels = shape[1] if layout[1] == "C" else shape[-1]
+    inputs = {"x": floats(*shape), **given(channels, names)}
+    build = group_norm(groups, data_format=layout, epsilon=1e-4)
+    check(build, inputs, ["group_norm", "group_norm_grad"], rtol=1e-4, atol=2e-5)
+    check(build, inputs, ["group_norm"], gradients=False, atol=5e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_group_norm_of_what_is_not_finite(bad):
+    x = floats(2, 4, 3, 3)
+    x[1, 2, 0, 0] = bad
+    dynamic = {"x": [-1, 4, -1, -1]}
+    check(group_norm(2), {"x": x, **given(4, "wb")}, ["group_norm"], dynamic=dynamic)
+
+
+def instance_norm(x: Any, weight: Any = None, bias: Any = None) -> Any:
+    return F.instance_norm(x, weight=weight, bias=bias, eps=1e-4)
+
+
+@pytest.mark.parametrize("names", ["wb", ""])
+@pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (1, 2, 2, 3, 4), (2, 3, 1)])
+def test_instance_norm(shape, names):
+    inputs = {"x": floats(*shape) + 0.5, **given(3 if shape[1] == 3 else 2, names)}
+    check(instance_norm, inputs, ["instance_norm", "instance_norm_grad"], atol=5e-6)
+    check(instance_norm, inputs, ["instance_norm"], gradients=False, atol=5e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_instance_norm_of_what_is_not_finite(bad):
+    x = floats(2, 4, 3, 3)
+    x[1, 2, 0, 0] = bad
+    converted = ["instance_norm", "instance_norm_grad"]
+    dynamic = {"x": [-1, 4, -1, -1]}
+    check(instance_norm, {"x": x, **given(4, "wb")}, converted, dynamic=dynamic)
+
+
+# -- norms ---------------------------------------------------------------------------------------
+
+
+def mixed(*shape: int) -> np.ndarray:
+    """Numbers with zeros among them."""
+    x = floats(*shape)
+    x.reshape(-1)[::3] = 0
+    return x
+
+
+@pytest.mark.parametrize(
+    "shape, axis, keepdim, order",
+    [((2, 3, 4), 1, True, order) for order in (0, 1, 2, 3, 2.5, 4, 0.5, np.inf, -np.inf, -2)]
+    + [((3, 4), 1, False, order) for order in (2, 3, np.inf)]
+    + [((2, 3, 4), None, False, order) for order in (0, 1, 2, np.inf)]
+    + [((5,), -1, True, 2)],
+)
+def test_p_norm(shape, axis, keepdim, order):
+    def build(x: Any) -> Any:
+        flat = axis is None
+        return paddle._C_ops.p_norm(x, float(order), -1 if flat else axis, 1e-12, keepdim, flat)
+
+    x = floats(*shape) if order < 1 else mixed(*shape)
+    check(build, {"x": x}, ["p_norm", "p_norm_grad"])
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, np.inf, -np.inf])
+def test_p_norm_of_zeros_and_of_what_is_not_finite(order):
+    x = floats(6, 4)
+    x[0] = 0
+    x[1, 2] = np.inf
+    x[2, 1] = -np.inf
+    x[4] = np.inf
+    if np.isfinite(order):
+        x[3, 3] = np.nan
+    check(lambda x: paddle.norm(x, order, axis=1), {"x": x}, ["p_norm", "p_norm_grad"])
+
+
+@pytest.mark.parametrize("axis, keepdim", [([0, 1], False), ([-1, 1], True), (None, False)])
+def test_frobenius_norm(axis, keepdim):
+    def build(x: Any) -> Any:
+        return paddle._C_ops.frobenius_norm(x, axis or [], keepdim, axis is None)
+
+    check(build, {"x": mixed(2, 3, 4)}, ["frobenius_norm", "frobenius_norm_grad"])
+    check(build, {"x": np.zeros((2, 3, 4), "float32")}, ["frobenius_norm", "frobenius_norm_grad"])
+
+
+@pytest.mark.parametrize("shape, axis", [((3, 4), 1), ((3, 4), 0), ((2, 3, 4), -2)])
+def test_norm(shape, axis):
+    def build(x: Any) -> Any:
+        return paddle._C_ops.norm(x, axis, 1e-6, False)[:2]
+
+    x = mixed(*shape)
+    x[0] = 0
+    check(lambda x: build(x)[0], {"x": x}, ["norm", "norm_grad"], rtol=1e-4)
+    check(build, {"x": x}, ["norm"], gradients=False)
+
+
+@pytest.mark.parametrize("p, axis", [(2, 1), (3, 0), (1, -1)])
+def test_normalize(p, axis):
+    inputs = {"x": mixed(3, 4, 5)}
+    check(lambda x: F.normalize(x, p, axis), inputs, ["p_norm", "p_norm_grad"], atol=1e-5)
+
+
+@pytest.mark.parametrize("bound", [0.5, 100.0])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4)])
+def test_clip_by_norm(shape, bound):
+    def build(x: Any) -> Any:
+        return paddle._C_ops.clip_by_norm(x, bound)
+
+    for x in (floats(*shape), np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.inf)):
+        inputs = {"x": np.asarray(x, "float32")}
+        check(build, inputs, ["clip_by_norm"], gradients=False)
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, 2])
+def test_weight_norm(dim):
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 3, 8], "float32")
+        layer = paddle.nn.utils.weight_norm(paddle.nn.Conv1D(3, 4, 3), dim=dim)
+        loss = (layer(x) ** 2).mean()
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    losses = []
+    for engine in (False, True):
+        program = Program(build)
+        losses.append([program.run(engine, x=floats(2, 3, 8))[0] for _ in range(4)])
+    np.testing.assert_allclose(*losses, 1e-5)
+    assert not paddle_ngraph.explain(program.main).native
+
+
+@pytest.mark.parametrize("order", [0, 2, 2.5, -np.inf])
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 1, 4), (3, 1))])
+def test_dist(shapes, order):
+    x, y = floats(*shapes[0]), floats(*shapes[1], seed=1)
+    check(lambda x, y: paddle.dist(x, y, order), {"x": x, "y": y}, ["dist", "dist_grad"])
+
+
+@pytest.mark.parametrize("bad", [0, np.nan, np.inf])
+@pytest.mark.parametrize("kind", ["l1_norm", "squared_l2_norm"])
+def test_sums_of_sizes(kind, bad):
+    x = mixed(3, 4)
+    x[1, 2] = bad
+    function = getattr(paddle._C_ops, kind)
+    for part in (x, x[0, 1]):
+        check(lambda x: function(x), {"x": part}, [kind, f"{kind}_grad"])
+
+
+@pytest.mark.parametrize("p, axis, bound", [(2.0, 0, 1.0), (1.0, 1, 2.0), (3.0, 2, 100.0)])
+def test_renorm(p, axis, bound):
+    inputs = {"x": floats(2, 3, 4)}
+    check(lambda x: paddle.renorm(x, p, axis, bound), inputs, ["renorm", "renorm_grad"])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_renorm_of_what_is_not_finite(bad):
+    x = floats(3, 4)
+    x[0, 1] = bad
+    check(lambda x: paddle.renorm(x, 2.0, 0, 1.0), {"x": x}, ["renorm", "renorm_grad"])
+
+
+def test_renorm_of_an_infinite_order_stays_native():
+    inputs = {"x": floats(2, 3)}
+    check_native(lambda x: paddle.renorm(x, np.inf, 0, 1.0), inputs, ["renorm"], gradients=False)
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 4), 0), ((2, 4, 3, 3), 1), ((2, 3, 5), 0)])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_spectral_norm(shape, dim, steps):
+    rest = int(np.prod(shape)) // shape[dim]
+    inputs = {"weight": floats(*shape), "u": floats(shape[dim], seed=1), "v": floats(rest, seed=2)}
+
+    def build(weight: Any, u: Any, v: Any) -> Any:
+        u.stop_gradient = v.stop_gradient = True
+        return paddle._C_ops.spectral_norm(weight, u, v, dim, steps, 1e-12)
+
+    check(build, inputs, ["spectral_norm", "spectral_norm_grad"], rtol=1e-4, atol=1e-5)
+
+
+def test_local_response_norm():
+    inputs = {"x": floats(2, 6, 3, 4)}
+    program_of = ["pow", "pow_grad", "divide", "divide_grad"]
+    check(lambda x: F.local_response_norm(x, 3), inputs, program_of)
+    check(lambda x: F.local_response_norm(x, 3), {"x": floats(2, 6, 5)}, program_of)

@@ -1,0 +1,306 @@
+"""Converters of paddle_ngraph.ops.recurrent against native Paddle."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import program_pass, registry
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Graph
+from tests.ops.harness import check, check_native
+from tests.programs import Program
+
+BOTH = ["rnn", "rnn_grad"]
+GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+MODES = list(GATES)
+# Gradients add up over the steps, and cancel.
+CLOSE = {"rtol": 1e-4, "atol": 5e-6}
+
+
+def floats(*shape, seed=0, scale=1.0):
+    return (scale * np.random.default_rng(seed).normal(size=shape)).astype("float32")
+
+
+def network(mode, layers=1, bidirectional=False, dropout=0.0, is_test=False):
+    """Builds ``rnn`` from x, the states h (and c), the weights w0, w1, ... and the lengths."""
+
+    def build(x, h, c=None, lengths=None, **weights):
+        hidden = h.shape[-1]
+        # A program that ends in rnn_grad leaves open which of its gradients are asked for.
+        x, h, *w = (1.0 * v for v in (x, h, *(weights[f"w{i}"] for i in range(len(weights)))))
+        return flat(
+            paddle._C_ops.rnn(
+                x,
+                [h] if c is None else [h, 1.0 * c],
+                w,
+                lengths,
+                paddle.full([1], 0, "uint8"),
+                dropout,
+                bidirectional,
+                x.shape[-1],
+                hidden,
+                layers,
+                mode,
+                0,
+                is_test,
+            )
+        )
+
+    return build
+
+
+def flat(results):
+    out, _, states = results
+    return [out, *states]
+
+
+def feeds(mode, steps=5, batch=3, features=4, hidden=6, layers=1, bidirectional=False):
+    """Random contents for what :func:`network` takes."""
+    directions, rows = 1 + bidirectional, GATES[mode] * hidden
+    values = {
+        "x": floats(steps, batch, features),
+        "h": floats(layers * directions, batch, hidden, seed=1),
+    }
+    if mode == "LSTM":
+        values["c"] = floats(layers * directions, batch, hidden, seed=2)
+    shapes = []
+    for layer in range(layers):
+        width = features if layer == 0 else directions * hidden
+        shapes += [(rows, width), (rows, hidden)] * directions
+    shapes += [(rows,)] * (2 * layers * directions)
+    for i, shape in enumerate(shapes):
+        values[f"w{i}"] = floats(*shape, seed=3 + i, scale=0.25)
+    return values
+
+
+def lengths(*values):
+    return np.array(values, "int32")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_rnn(mode, bidirectional, layers):
+    values = feeds(mode, layers=layers, bidirectional=bidirectional)
+    check(network(mode, layers, bidirectional), values, BOTH, **CLOSE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("ends", [[4, 2, 3], [0, 5, 1], [0, 0, 0]])
+def test_sequence_length(mode, bidirectional, ends):
+    values = feeds(mode, layers=2, bidirectional=bidirectional)
+    values["lengths"] = lengths(*ends)
+    check(network(mode, 2, bidirectional), values, BOTH, **CLOSE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "steps, batch, features, hidden", [[1, 3, 4, 6], [2, 1, 1, 1], [8, 2, 3, 16]]
+)
+def test_sizes(mode, steps, batch, features, hidden):
+    values = feeds(mode, steps, batch, features, hidden, bidirectional=True)
+    check(network(mode, 1, True), values, BOTH, **CLOSE)
+    values["lengths"] = lengths(*([1] * batch))
+    check(network(mode, 1, True), values, BOTH, **CLOSE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_open_batch_and_steps(mode):
+    values = feeds(mode, bidirectional=True)
+    values["lengths"] = lengths(5, 2, 4)
+    dynamic = {"x": [-1, -1, 4], "h": [2, -1, 6], "lengths": [-1]}
+    if mode == "LSTM":
+        dynamic["c"] = [2, -1, 6]
+    check(network(mode, 1, True), values, BOTH, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_special_values(mode, special):
+    values = feeds(mode)
+    values["x"][2, 1, 3] = special
+    check(network(mode), values, BOTH)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_comes_after_the_end(mode):
+    values = feeds(mode, layers=2)
+    values["x"][3:, 1] = np.nan
+    values["lengths"] = lengths(5, 3, 4)
+    check(network(mode, 2), values, BOTH)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inference(mode):
+    values = feeds(mode, layers=2, bidirectional=True)
+    values["lengths"] = lengths(5, 2, 4)
+    build = network(mode, 2, True, dropout=0.5, is_test=True)
+    check(build, values, ["rnn"], gradients=False)
+
+
+def test_only_some_gradients():
+    values = feeds("LSTM", layers=2)
+
+    def build(x, h, c, **weights):
+        for variable in (x, h, weights["w1"], weights["w6"]):
+            variable.stop_gradient = True
+        out, *_ = network("LSTM", 2)(x, h, c, **weights)
+        return out
+
+    check(build, values, BOTH)
+
+
+def test_dropout_between_layers():
+    check(network("GRU", dropout=0.5), feeds("GRU"), BOTH)
+    check_native(network("GRU", 2, dropout=0.5), feeds("GRU", layers=2), ["rnn", "rnn_grad"])
+
+
+def test_lengths_of_64_bits():
+    values = feeds("GRU")
+    values["lengths"] = lengths(5, 0, 2).astype("int64")
+    check_native(network("GRU"), values, ["rnn", "rnn_grad"])
+
+
+@pytest.mark.parametrize("ends", [[6, 5, 5], [5, -1, 5]])
+def test_lengths_out_of_range(ends):
+    """Natively, they are memory errors."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
+        inputs = {**feeds("GRU"), "lengths": lengths(*ends)}
+        variables = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}
+        fetches = network("GRU")(**variables)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle_ngraph.use_ngraph(True), pytest.raises(Exception, match="out of range"):
+        executor.run(program, feed=inputs, fetch_list=fetches)
+
+
+def test_a_native_gradient_keeps_its_operator_native(monkeypatch):
+    """It reads ``reserve``, which the engine does not make."""
+    monkeypatch.delitem(registry._converters, "pd_op.rnn_grad")
+    check_native(network("LSTM"), feeds("LSTM"), ["rnn", "rnn_grad"])
+
+
+def test_a_gradient_in_another_interval():
+    """It computes again what it needs."""
+    values = feeds("GRU")
+
+    def build(x, h, **weights):
+        out, state = network("GRU")(x, h, **weights)
+        return paddle.erfinv(0.5 * out), state  # erfinv has no converter
+
+    check(build, values, BOTH, native=["erfinv", "erfinv_grad"])
+
+
+# -- paddle.nn -------------------------------------------------------------------------------------
+
+WORDS, CLASSES, STEPS = 60, 3, 12
+
+
+def classifier(layer, hidden, with_lengths):
+    """Trains word vectors, a recurrent layer of two layers and a linear one with Adam."""
+
+    def build():
+        words = paddle.static.data("words", [-1, -1], "int64")
+        label = paddle.static.data("label", [-1, 1], "int64")
+        ends = paddle.static.data("ends", [-1], "int32") if with_lengths else None
+        vectors = paddle.nn.Embedding(WORDS, hidden // 2)(words)
+        _, states = layer(hidden // 2, hidden, num_layers=2)(vectors, sequence_length=ends)
+        last = states[0] if isinstance(states, tuple) else states
+        logits = paddle.nn.Linear(hidden, CLASSES)(last[-1])
+        loss = paddle.nn.functional.cross_entropy(logits, label)
+        paddle.optimizer.Adam(0.01).minimize(loss)
+        return loss
+
+    return build
+
+
+def texts(step, with_lengths):
+    generator = np.random.default_rng(step)
+    label = generator.integers(0, CLASSES, (8, 1))
+    words = generator.integers(0, WORDS // CLASSES, (8, STEPS - step % 3)) * CLASSES + label
+    feed = {"words": words, "label": label}
+    if with_lengths:
+        feed["ends"] = generator.integers(0, words.shape[1] + 1, 8).astype("int32")
+    return feed
+
+
+@pytest.mark.parametrize("layer", [paddle.nn.LSTM, paddle.nn.GRU, paddle.nn.SimpleRNN])
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_training(layer, with_lengths):
+    build = classifier(layer, 32, with_lengths)
+    native, engine = Program(build), Program(build)
+    report = paddle_ngraph.explain(engine.main)
+    assert len(report.intervals) == 1 and not report.native, str(report)
+    losses = []
+    for step in range(20):
+        feed = texts(step, with_lengths)
+        losses.append(native.run(engine=False, **feed)[0])
+        np.testing.assert_allclose(engine.run(**feed)[0], losses[-1], rtol=2e-4, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 20
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+@pytest.mark.parametrize("cell", [paddle.nn.LSTMCell, paddle.nn.GRUCell, paddle.nn.SimpleRNNCell])
+def test_steps_written_out(cell):
+    def build():
+        x = paddle.static.data("x", [-1, 4, 3])
+        step, states, outs = cell(3, 5), None, []
+        for t in range(4):
+            out, states = step(x[:, t], states)
+            outs.append(out)
+        loss = paddle.mean(paddle.stack(outs))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    native, engine = Program(build), Program(build)
+    report = paddle_ngraph.explain(engine.main)
+    assert len(report.intervals) == 1 and not report.native, str(report)
+    for step in range(3):
+        feed = {"x": floats(2, 4, 3, seed=step)}
+        (expected,), (actual,) = native.run(engine=False, **feed), engine.run(**feed)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+
+
+def test_the_gradient_computes_nothing_again():
+    """In one interval it shares the loops of its operator: two layers, there and back."""
+
+    def build():
+        x = paddle.static.data("x", [2, 3, 4])
+        out, _ = paddle.nn.LSTM(4, 5, num_layers=2)(x)
+        loss = paddle.mean(out)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    main = Program(build).main.clone()
+    program_pass.apply(main)
+    (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
+    graph = Graph.from_string(text)
+    signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
+    model, _ = NgraphBridge(graph, signature).build()
+    loops = [node for node in model.get_ops() if node.get_type_name() == "TensorIterator"]
+    assert len(loops) == 4
+
+
+def test_constant_lengths():
+    def build(x):
+        ends = paddle.assign(lengths(3, 1))
+        out, state = paddle.nn.GRU(4, 8, direction="bidirect")(x, sequence_length=ends)
+        return out, state
+
+    check(build, {"x": floats(2, 3, 4)}, [*BOTH, "coalesce_tensor"])
+
+
+def test_coalesce_tensor():
+    def build(x, y):
+        results, _ = paddle._C_ops.coalesce_tensor(
+            [x, y], paddle.float32, True, False, False, 0.0, False, -1, -1, [], []
+        )
+        return results
+
+    feed = {"x": floats(2, 3), "y": floats(4)}
+    check(build, feed, ["coalesce_tensor"], gradients=False)
