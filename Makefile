@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
+PROGRAMS ?= 10000
+SEED ?= 1
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr test lint bench docs clean
+.PHONY: help demo imdb ocr test fuzz lint bench docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -23,6 +25,9 @@ ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and th
 
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
+
+fuzz: $(VENV)/.built  ## Check random programs against native Paddle (PROGRAMS=10000, SEED=1).
+	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --seed $(SEED)
 
 lint: $(VENV)/.built  ## Check style and types.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -18,8 +18,8 @@ def add_engine_option(parser: argparse.ArgumentParser, default: str) -> None:
         "--engine",
         choices=(NGRAPH, NATIVE, "both"),
         default=default,
-        help="what trains: ngraph, Paddle's native kernels, or both from the same weights on the "
-        "same batches, with the results compared (default: %(default)s)",
+        help="what computes: ngraph, Paddle's native kernels, or both from the same weights on the "
+        "same data, with the results compared (default: %(default)s)",
     )
 
 

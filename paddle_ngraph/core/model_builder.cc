@@ -48,6 +48,13 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   return values;
 }
 
+Draw to_draw(const py::handle& draw) {
+  const auto [distribution, a, b, seed, shape] =
+      draw.cast<std::tuple<int, double, double, int64_t, std::vector<size_t>>>();
+  return {static_cast<Distribution>(distribution), static_cast<float>(a), static_cast<float>(b),
+          seed, shape};
+}
+
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
@@ -81,6 +88,7 @@ BuiltFunction build_function(const std::string& graph,
                            .attr("build_model")(graph, signature, read_values(inputs, value_inputs));
     BuiltFunction built;
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
+    for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
     void* model = address_of(result[0]);
     py::gil_scoped_release release;
     built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);

@@ -12,7 +12,8 @@ namespace paddle_ngraph {
 
 struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
-  std::vector<size_t> parameter_inputs;
+  std::vector<size_t> parameter_inputs;  // as NgraphFunction takes them
+  std::vector<Draw> draws;
 };
 
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.

@@ -43,18 +43,23 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 // NgraphFunction
 
 NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
-                               std::vector<size_t> parameter_inputs,
-                               std::shared_ptr<SpareStates> spare_states)
+                               std::vector<size_t> parameter_inputs, std::vector<Draw> draws,
+                               std::shared_ptr<SpareTensors> spare_tensors)
     : function_(std::move(function)),
       parameter_inputs_(std::move(parameter_inputs)),
-      spare_states_(std::move(spare_states)) {}
+      draws_(std::move(draws)),
+      spare_tensors_(std::move(spare_tensors)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
+  for (size_t input : parameter_inputs_) {
+    if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
+  }
+  std::vector<phi::DenseTensor> drawn = draw_numbers(io);
   std::vector<const void*> inputs;
   inputs.reserve(parameter_inputs_.size());
   for (size_t input : parameter_inputs_) {
-    require_32_bits(*io.inputs[input], input);
-    inputs.push_back(memory(*io.inputs[input]));
+    const bool given = input < io.inputs.size();
+    inputs.push_back(memory(given ? *io.inputs[input] : drawn[input - io.inputs.size()]));
   }
   const auto& results = function_->results();
   const size_t num_outputs = io.outputs.size();
@@ -64,14 +69,30 @@ void NgraphFunction::run(const NgraphIO& io) const {
   outputs.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     fresh.push_back(i < num_outputs ? allocate(results[i])
-                                    : spare_states_->take(i - num_outputs, results[i]));
+                                    : spare_tensors_->take(i - num_outputs, results[i]));
     outputs.push_back(memory(fresh.back()));
   }
   function_->run(inputs, outputs);
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
+  }
   for (size_t i = 0; i < num_outputs; ++i) io.outputs[i]->ShareDataWith(fresh[i]);
   for (size_t i = 0; i < io.num_states; ++i) {
     publish_state(io, i, std::move(fresh[num_outputs + i]));
   }
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) const {
+  std::vector<phi::DenseTensor> drawn(draws_.size());
+  std::vector<void*> numbers(draws_.size(), nullptr);
+  for (size_t input : parameter_inputs_) {
+    if (input < io.inputs.size()) continue;
+    const size_t i = input - io.inputs.size();
+    drawn[i] = spare_tensors_->take(io.num_states + i, draws_[i].type());
+    numbers[i] = memory(drawn[i]);
+  }
+  draw(draws_, numbers);
+  return drawn;
 }
 
 void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const {
@@ -87,23 +108,23 @@ void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseT
     state->ShareDataWith(fresh);
   }
   if (output != nullptr) output->ShareDataWith(*state);
-  spare_states_->give(index, std::move(old));
+  spare_tensors_->give(index, std::move(old));
 }
 
-phi::DenseTensor SpareStates::take(size_t state, const ResultType& type) {
+phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state < tensors_.size() && fits(tensors_[state], type)) {
-      return std::exchange(tensors_[state], phi::DenseTensor());
+    if (number < tensors_.size() && fits(tensors_[number], type)) {
+      return std::exchange(tensors_[number], phi::DenseTensor());
     }
   }
   return allocate(type);
 }
 
-void SpareStates::give(size_t state, phi::DenseTensor tensor) {
+void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (state >= tensors_.size()) tensors_.resize(state + 1);
-  tensors_[state] = std::move(tensor);
+  if (number >= tensors_.size()) tensors_.resize(number + 1);
+  tensors_[number] = std::move(tensor);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -216,15 +237,16 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_);
   auto function = std::make_shared<NgraphFunction>(
-      std::move(built.function), std::move(built.parameter_inputs), spare_states());
+      std::move(built.function), std::move(built.parameter_inputs), std::move(built.draws),
+      spare_tensors());
   ++EngineStats::instance().functions_built;
   return function;
 }
 
-std::shared_ptr<SpareStates> NgraphEngine::spare_states() const {
-  std::lock_guard<std::mutex> lock(spare_states_mutex_);
-  auto shared = spare_states_.lock();
-  if (shared == nullptr) spare_states_ = shared = std::make_shared<SpareStates>();
+std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
+  std::lock_guard<std::mutex> lock(spare_tensors_mutex_);
+  auto shared = spare_tensors_.lock();
+  if (shared == nullptr) spare_tensors_ = shared = std::make_shared<SpareTensors>();
   return shared;
 }
 

@@ -13,6 +13,7 @@
 #include "ov/ov_function.h"
 #include "paddle/extension.h"
 #include "paddle/phi/core/dense_tensor.h"
+#include "random.h"
 
 namespace paddle_ngraph {
 
@@ -26,12 +27,13 @@ struct NgraphIO {
   std::vector<phi::DenseTensor*> state_outputs;
 };
 
-// Memory for the next values of the states of one graph. A run computes them beside the present
-// ones, then the two change places: what was present becomes the memory of the run after.
-class SpareStates {
+// Memory that the runs of one graph hand on to each other: for the next values of its states, and for
+// the random numbers it draws. A run computes states beside the present ones, then the two change
+// places: what was present becomes the memory of the run after.
+class SpareTensors {
  public:
-  phi::DenseTensor take(size_t state, const ResultType& type);
-  void give(size_t state, phi::DenseTensor tensor);
+  phi::DenseTensor take(size_t number, const ResultType& type);
+  void give(size_t number, phi::DenseTensor tensor);
 
  private:
   std::mutex mutex_;
@@ -41,20 +43,23 @@ class SpareStates {
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
-  // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model.
+  // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model; numbers
+  // beyond the inputs count on through `draws`.
   NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
-                 std::shared_ptr<SpareStates> spare_states);
+                 std::vector<Draw> draws, std::shared_ptr<SpareTensors> spare_tensors);
 
   // Executes the function. Nothing is written before every check has passed and the computation
   // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
   void run(const NgraphIO& io) const;
 
  private:
+  std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
   void publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const;
 
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
-  std::shared_ptr<SpareStates> spare_states_;
+  std::vector<Draw> draws_;
+  std::shared_ptr<SpareTensors> spare_tensors_;
 };
 
 struct EngineStats {
@@ -92,7 +97,7 @@ class NgraphEngine {
 
  private:
   Signature signature(const NgraphIO& io) const;
-  std::shared_ptr<SpareStates> spare_states() const;
+  std::shared_ptr<SpareTensors> spare_tensors() const;
 
   std::string graph_;
   uint64_t id_ = 0;
@@ -101,8 +106,8 @@ class NgraphEngine {
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
   // Shared by the functions of the graph, and gone with the last of them.
-  mutable std::mutex spare_states_mutex_;
-  mutable std::weak_ptr<SpareStates> spare_states_;
+  mutable std::mutex spare_tensors_mutex_;
+  mutable std::weak_ptr<SpareTensors> spare_tensors_;
 };
 
 }  // namespace paddle_ngraph

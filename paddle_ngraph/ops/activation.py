@@ -21,10 +21,6 @@ from paddle_ngraph.registry import converter
 Forward = Callable[[Op, Any], Node]
 Backward = Callable[[Op, Any, Any], Node]
 
-# Paddle has no in-place form of these.
-_NOT_IN_PLACE = frozenset(
-    {"gelu", "hardsigmoid", "hardswish", "logsigmoid", "mish", "relu6", "sign", "softplus", "swish"}
-)
 # From here on softplus(x) is x, and its slope 1, in float32.
 _SOFTPLUS_IS_LINEAR = 17.0
 
@@ -34,7 +30,13 @@ def constant(value: float) -> Node:
     return opset15.constant(value, dtype="float32")
 
 
-def register(name: str, forward: Forward, backward: Backward | None, reads: str = "x") -> None:
+def register(
+    name: str,
+    forward: Forward,
+    backward: Backward | None,
+    reads: str = "x",
+    in_place: bool = True,
+) -> None:
     """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
 
     def convert(bridge: NgraphBridge, op: Op) -> None:
@@ -42,7 +44,7 @@ def register(name: str, forward: Forward, backward: Backward | None, reads: str 
         bridge.set_output_node(op, "out", forward(op, x))
 
     converter(f"pd_op.{name}")(convert)
-    if name not in _NOT_IN_PLACE:
+    if in_place:
         converter(f"pd_op.{name}_")(convert)
     if backward is None:
         return
@@ -126,7 +128,7 @@ def elu_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 register("relu", lambda op, x: opset15.relu(x), _relu_grad, reads="out")
-register("relu6", _relu6, _relu6_grad, reads="out")
+register("relu6", _relu6, _relu6_grad, reads="out", in_place=False)
 register("leaky_relu", _leaky_relu, _leaky_relu_grad)
 register("elu", _elu, None)
 
@@ -189,12 +191,51 @@ def _hardswish_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(grad, slope)
 
 
+def _tanh_shrink(op: Op, x: Any) -> Node:
+    """``x - tanh(x)``."""
+    return opset15.subtract(x, opset15.tanh(x))
+
+
+def _tanh_shrink_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * tanh(x) ** 2``."""
+    bend = opset15.tanh(x)
+    return opset15.multiply(grad, opset15.multiply(bend, bend))
+
+
+def _stanh(op: Op, x: Any) -> Node:
+    """``b * tanh(a * x)`` for the attributes ``scale_a`` and ``scale_b``."""
+    bend = opset15.tanh(opset15.multiply(x, constant(op.attr("scale_a"))))
+    return opset15.multiply(bend, constant(op.attr("scale_b")))
+
+
+def _stanh_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad * a * b * (1 - tanh(a * x) ** 2)``."""
+    a, b = op.attr("scale_a"), op.attr("scale_b")
+    bend = opset15.tanh(opset15.multiply(x, constant(a)))
+    rest = opset15.subtract(constant(1.0), opset15.multiply(bend, bend))
+    return opset15.multiply(opset15.multiply(grad, constant(a * b)), rest)
+
+
+def _softsign(op: Op, x: Any) -> Node:
+    """``x / (1 + abs(x))``."""
+    return opset15.divide(x, opset15.add(opset15.abs(x), constant(1.0)))
+
+
+def _softsign_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad / (1 + abs(x)) ** 2``."""
+    total = opset15.add(opset15.abs(x), constant(1.0))
+    return opset15.divide(grad, opset15.multiply(total, total))
+
+
+register("tanh_shrink", _tanh_shrink, _tanh_shrink_grad, in_place=False)
+register("stanh", _stanh, _stanh_grad, in_place=False)
+register("softsign", _softsign, _softsign_grad, in_place=False)
 register("tanh", lambda op, x: opset15.tanh(x), _tanh_grad, reads="out")
 register("sigmoid", lambda op, x: opset15.sigmoid(x), _sigmoid_grad, reads="out")
 register("silu", lambda op, x: opset15.swish(x), _silu_grad)
-register("swish", lambda op, x: opset15.swish(x), _swish_grad)
-register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out")
-register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad)
+register("swish", lambda op, x: opset15.swish(x), _swish_grad, in_place=False)
+register("hardsigmoid", _hardsigmoid, _hardsigmoid_grad, reads="out", in_place=False)
+register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad, in_place=False)
 
 
 # -- softplus and what is made of it -------------------------------------------------------------
@@ -276,9 +317,9 @@ def _nan_at_minus_infinity(x: Any) -> Node:
     return opset15.subtract(negative, negative)
 
 
-register("softplus", _softplus, _softplus_grad)
-register("mish", _mish, _mish_grad)
-register("logsigmoid", _logsigmoid, _logsigmoid_grad)
+register("softplus", _softplus, _softplus_grad, in_place=False)
+register("mish", _mish, _mish_grad, in_place=False)
+register("logsigmoid", _logsigmoid, _logsigmoid_grad, in_place=False)
 
 
 # -- gelu ----------------------------------------------------------------------------------------
@@ -318,4 +359,46 @@ def _tanh_slope(x: Any) -> Node:
     return opset15.multiply(total, constant(0.5))
 
 
-register("gelu", _gelu, _gelu_grad)
+register("gelu", _gelu, _gelu_grad, in_place=False)
+
+
+# -- swiglu --------------------------------------------------------------------------------------
+
+
+@converter("pd_op.swiglu")
+def swiglu(bridge: NgraphBridge, op: Op) -> None:
+    """``x * sigmoid(x) * y``; without ``y`` the halves of ``x`` along its last axis are the two.
+
+    (Paddle ``swiglu``.)
+    """
+    x, y = _gate_and_value(bridge, op)
+    bridge.set_output_node(op, "out", opset15.multiply(opset15.swish(x), y))
+
+
+@converter("pd_op.swiglu_grad")
+def swiglu_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * y * s * (1 + x * (1 - s))``, ``y_grad = out_grad * x * s``.
+
+    ``s = sigmoid(x)`` (Paddle ``swiglu_grad``).
+    """
+    x, y = _gate_and_value(bridge, op)
+    grad = bridge.get_input_node(op, "out_grad")
+    gate = opset15.sigmoid(x)
+    rest = opset15.multiply(x, opset15.subtract(constant(1.0), gate))
+    slope = opset15.multiply(gate, opset15.add(rest, constant(1.0)))
+    of_x = opset15.multiply(opset15.multiply(grad, y), slope)
+    of_y = opset15.multiply(opset15.multiply(grad, x), gate)
+    if op.has_input("y"):
+        for name, gradient in (("x_grad", of_x), ("y_grad", of_y)):
+            if op.has_output(name):
+                bridge.set_output_node(op, name, gradient)
+    else:
+        bridge.set_output_node(op, "x_grad", opset15.concat([of_x, of_y], -1))
+
+
+def _gate_and_value(bridge: NgraphBridge, op: Op) -> tuple[Any, Any]:
+    x = bridge.get_input_node(op, "x")
+    if op.has_input("y"):
+        return x, bridge.get_input_node(op, "y")
+    first, second = opset15.split(x, bridge.full(-1, "int64"), 2).outputs()
+    return first, second

@@ -1,4 +1,4 @@
-"""Convolutions: conv2d, depthwise_conv2d, conv2d_transpose, and their gradients.
+"""Convolutions over two or three axes, plain, depthwise and transposed, and their gradients.
 
 The data gradient of a convolution is a transposed convolution. The filter gradient is a convolution
 again, of the input with the output's gradient as filter, batch and channels exchanged and stride
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from openvino import Node, Output, opset15
@@ -28,7 +29,7 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class _Geometry:
-    """The attributes of a convolution over one or two axes, and its sizes."""
+    """The attributes of a convolution over one to three axes, and its sizes."""
 
     size: list[int]
     kernel: list[int]
@@ -54,6 +55,10 @@ class _Geometry:
     def needed_end(self) -> list[int]:
         """The padding after each axis that an output depends on."""
         return [max(end - self.excess(axis), 0) for axis, end in enumerate(self.end)]
+
+    def sees_only_padding(self) -> bool:
+        """Whether no output depends on the data."""
+        return any(self.reach(axis) <= self.begin[axis] for axis in range(len(self.size)))
 
     def is_full(self, axis: int) -> bool:
         """Whether the kernel covers the whole axis: a sum over it, as over channels."""
@@ -89,10 +94,10 @@ def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, size, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1, 1]  # as native Paddle does
+        dilations = [1] * len(size)  # as native Paddle does
     out = [
         (size[i] + begin[i] + end[i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
-        for i in range(2)
+        for i in range(len(size))
     ]
     return _Geometry(size, kernel, out, strides, dilations, begin, end, int(op.attr("groups")))
 
@@ -111,21 +116,22 @@ class _Convolution:
     """A convolution and its gradients, on the form of it that the engine runs fastest.
 
     Where the kernel covers a whole axis (conv1d, text CNN), the axis joins the channels and a
-    convolution over the other axis remains; where it covers both, a matrix product does.
+    convolution over the other axis remains; where it covers all, a matrix product does.
     """
 
     def __init__(self, bridge: NgraphBridge, geometry: _Geometry) -> None:
         self._bridge = bridge
         self._full = geometry
-        self._axis = next((axis for axis in range(2) if geometry.is_full(axis)), None)
+        planar = len(geometry.size) == 2
+        self._axis = next((axis for axis in (0, 1) if planar and geometry.is_full(axis)), None)
         self._g = geometry if self._axis is None else geometry.along(1 - self._axis)
 
     def forward(self, data: Output, filter_: Output) -> Node:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         g = self._g
         if self._full.is_dense():
-            product = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
-            return reshape(self._bridge, product, [*self._bridge.shape(product), 1, 1])
+            rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
+            return reshape(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
         filter_ = self._grouped(self._fold(filter_))
         out = _convolution(g)(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
         return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
@@ -135,9 +141,9 @@ class _Convolution:
         g = self._g
         channels = self._bridge.shape(filter_)[1] * g.groups
         if self._full.is_dense():
-            product = opset15.matmul(self._rows(grad), self._rows(filter_), False, False)
-            first = self._bridge.shape(product)[0]
-            return reshape(self._bridge, product, [first, channels, *self._full.size])
+            rows = opset15.matmul(self._rows(grad), self._rows(filter_), False, False)
+            first = self._bridge.shape(rows)[0]
+            return reshape(self._bridge, rows, [first, channels, *self._full.size])
         folded = _transposed_convolution(g)(
             self._flat(grad),
             self._grouped(self._fold(filter_)),
@@ -152,12 +158,15 @@ class _Convolution:
     def filter_gradient(self, data: Output, grad: Output) -> Node:
         """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         channels = self._bridge.shape(data)[1]
+        if self._full.sees_only_padding():
+            shape = [self._bridge.shape(grad)[1], channels // self._g.groups, *self._full.kernel]
+            return self._bridge.full(0.0, "float32", shape)
         if channels == self._g.groups > 1:
             return self._depthwise_filter_gradient(data, grad)
         if self._full.is_dense():
-            product = opset15.matmul(self._rows(grad), self._rows(data), True, False)
-            first = self._bridge.shape(product)[0]
-            return reshape(self._bridge, product, [first, channels, *self._full.kernel])
+            rows = opset15.matmul(self._rows(grad), self._rows(data), True, False)
+            first = self._bridge.shape(rows)[0]
+            return reshape(self._bridge, rows, [first, channels, *self._full.kernel])
         folded = self._cropped(self._fold(data)), self._flat(grad)
         found = (self._pointwise if self._g.is_pointwise() else self._exchanged)(*folded)
         return self._unfold(found, channels // self._g.groups, self._full.kernel)
@@ -175,13 +184,13 @@ class _Convolution:
             data = self._sliced(data, [0] * len(g.out), bridge.shape(data)[2:], g.strides)
         data = transpose(bridge, reshape(bridge, data, [batch, channels, -1]), (0, 2, 1))
         grad = transpose(bridge, reshape(bridge, grad, [batch, features, -1]), (1, 0, 2))
-        product = opset15.matmul(
+        rows = opset15.matmul(
             reshape(bridge, grad, [features, -1]),
             reshape(bridge, data, [-1, channels]),
             False,
             False,
         )
-        return reshape(bridge, product, [features, channels, *g.kernel])
+        return reshape(bridge, rows, [features, channels, *g.kernel])
 
     def _exchanged(self, data: Output, grad: Output) -> Output:
         bridge, g = self._bridge, self._g
@@ -225,16 +234,15 @@ class _Convolution:
             bridge.full(0.0, "float32"),
         )
         grads = reshape(bridge, grad, [batch, channels, multiplier, *g.out])
+        summed = [0, *range(3, 3 + len(g.out))]
         taps = []
-        for h in range(g.kernel[0]):
-            for w in range(g.kernel[1]):
-                begin = [h * g.dilations[0], w * g.dilations[1]]
-                end = [begin[axis] + (g.out[axis] - 1) * g.strides[axis] + 1 for axis in range(2)]
-                seen = self._sliced(padded, begin, end, g.strides)
-                seen = reshape(bridge, seen, [batch, channels, 1, *g.out])
-                product = opset15.multiply(seen, grads)
-                tap = opset15.reduce_sum(product, bridge.ints([0, 3, 4]), keep_dims=False)
-                taps.append(reshape(bridge, tap, [channels * multiplier, 1]))
+        for position in product(*map(range, g.kernel)):
+            begin = [at * dilation for at, dilation in zip(position, g.dilations)]
+            end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, g.out, g.strides)]
+            seen = self._sliced(padded, begin, end, g.strides)
+            seen = reshape(bridge, seen, [batch, channels, 1, *g.out])
+            tap = opset15.reduce_sum(opset15.multiply(seen, grads), bridge.ints(summed), False)
+            taps.append(reshape(bridge, tap, [channels * multiplier, 1]))
         return reshape(bridge, opset15.concat(taps, 1), [channels * multiplier, 1, *g.kernel])
 
     # -- the folded form ------------------------------------------------------------------------
@@ -255,9 +263,9 @@ class _Convolution:
         """The inverse of ``_fold``, to [A, channels, *spatial]."""
         bridge = self._bridge
         first = bridge.shape(node)[0]
+        if self._axis != 1 or spatial[1] == 1:
+            return self._shaped(node, [first, channels, *spatial])
         height, width = spatial
-        if self._axis != 1 or width == 1:
-            return self._shaped(node, [first, channels, height, width])
         split = reshape(bridge, node, [first, width, channels, height])
         return transpose(bridge, split, (0, 2, 3, 1)).get_node()
 
@@ -284,6 +292,7 @@ class _Convolution:
 
 
 @converter("pd_op.conv2d", limits=_LIMITS)
+@converter("pd_op.conv3d", limits=_LIMITS)
 @converter("pd_op.depthwise_conv2d", limits=_LIMITS)
 def conv2d(bridge: NgraphBridge, op: Op) -> None:
     """``out[n, o] = sum_c input[n, c] * filter[o, c]`` (cross-correlation, Paddle ``conv2d``)."""
@@ -294,6 +303,7 @@ def conv2d(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter("pd_op.conv2d_grad", limits=_LIMITS)
+@converter("pd_op.conv3d_grad", limits=_LIMITS)
 @converter("pd_op.depthwise_conv2d_grad", limits=_LIMITS)
 def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of input and filter (Paddle ``conv2d_grad``); each may be left out."""
@@ -311,15 +321,22 @@ def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- transposed convolution: the data gradient of a convolution from `out` to `x` --------------
 
 
+def _output_size(bridge: NgraphBridge, op: Op) -> list[int]:
+    """The size asked for, if any: an input of some operators, an attribute of others."""
+    if op.has_input("output_size"):
+        return [int(size) for size in bridge.constant(op, "output_size").reshape(-1)]
+    return [int(size) for size in op.attr("output_size", ())]
+
+
 def _transposed_geometry(bridge: NgraphBridge, op: Op, x: Output, filter_: Output) -> _Geometry:
     out, kernel = bridge.shape(x)[2:], bridge.shape(filter_)[2:]
     strides = [int(s) for s in op.attr("strides")]
     dilations = [int(d) for d in op.attr("dilations")]
     begin, end = padding(op, out, kernel, strides)
     if op.attr("padding_algorithm") == "SAME":
-        dilations = [1, 1]
-    given = [int(size) for size in bridge.constant(op, "output_size").reshape(-1)]
-    extra = [int(size) for size in op.attr("output_padding")] or [0, 0]
+        dilations = [1] * len(out)
+    given = _output_size(bridge, op)
+    extra = [int(size) for size in op.attr("output_padding")] or [0] * len(out)
     size = given or [
         (out[i] - 1) * strides[i]
         + (kernel[i] - 1) * dilations[i]
@@ -327,11 +344,12 @@ def _transposed_geometry(bridge: NgraphBridge, op: Op, x: Output, filter_: Outpu
         - begin[i]
         - end[i]
         + extra[i]
-        for i in range(2)
+        for i in range(len(out))
     ]
     return _Geometry(size, kernel, out, strides, dilations, begin, end, int(op.attr("groups")))
 
 
+@converter("pd_op.conv3d_transpose", limits=_LIMITS)
 @converter("pd_op.conv2d_transpose", constant=("output_size",), limits=_LIMITS)
 @converter("pd_op.depthwise_conv2d_transpose", constant=("output_size",), limits=_LIMITS)
 def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
@@ -342,6 +360,7 @@ def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "out", convolution.data_gradient(x, filter_))
 
 
+@converter("pd_op.conv3d_transpose_grad", limits=_LIMITS)
 @converter("pd_op.conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
 @converter("pd_op.depthwise_conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
 def conv2d_transpose_grad(bridge: NgraphBridge, op: Op) -> None:

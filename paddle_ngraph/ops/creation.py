@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
-from openvino import Node, opset15
+from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.elementwise import scalar_input
-from paddle_ngraph.registry import ANY, Limit, converter
+from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",
     lambda op: op.attr("dtype") != "int64" or all(abs(v) < 2**31 for v in op.attr("values")),
+)
+_NEAR = Limit(
+    "it begins or ends where an int64 needs 64 bits",
+    lambda op: (
+        op.output("out").dtype != "int64"
+        or all(abs(op.constants.get(name, [0])[0]) < 2**31 for name in ("start", "end"))
+    ),
+)
+
+_NARROW_VALUE = Limit(
+    "an int64 must be a number of the program that fits into 32 bits",
+    lambda op: (
+        op.output("out").dtype != "int64"
+        or all(abs(v) < 2**31 for v in op.constants.get("value", [2**31]))
+    ),
 )
 
 
@@ -38,7 +54,9 @@ def full_(bridge: NgraphBridge, op: Op) -> None:
     full(bridge, op)
 
 
-@converter("pd_op.full_like", dtypes=ANY, unread=("x",))
+@converter(
+    "pd_op.full_like", dtypes=ANY, unread=("x",), limits=[_NARROW_VALUE], small_integers=True
+)
 def full_like(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape of ``x`` (Paddle ``full_like``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -79,11 +97,19 @@ def assign_value(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.constant(values, kind))
 
 
-@converter("pd_op.arange", dtypes=ANY, constant=("start", "end", "step"))
+@converter(
+    "pd_op.arange",
+    dtypes=ANY,
+    constant=("start", "end", "step"),
+    limits=[_NEAR],
+    small_integers=True,
+)
 def arange(bridge: NgraphBridge, op: Op) -> None:
     """``start, start + step, ...`` up to, but not including, ``end`` (Paddle ``arange``)."""
     kind = element_type(op.output("out").dtype)
     start, end, step = (bridge.constant(op, name).item() for name in ("start", "end", "step"))
+    if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
+        raise NgraphError("it begins or ends where an int64 needs 64 bits")
     values = start + step * np.arange(np.ceil((end - start) / step))
     bridge.set_output_node(op, "out", opset15.constant(values.astype(kind.to_dtype()), kind))
 
@@ -94,3 +120,65 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
 def assign(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` (Paddle ``assign``)."""
     bridge.set_output_node(op, "out", bridge.get_input_node(op, "x"))
+
+
+@converter("pd_op.fill", dtypes=ANY, unread=("x",))
+@converter("pd_op.fill_", dtypes=ANY, unread=("x",))
+def fill(bridge: NgraphBridge, op: Op) -> None:
+    """``out[...] = value``, of the shape of ``x`` (Paddle ``fill``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    bridge.set_output_node(op, "out", _filled(bridge, op, shape))
+
+
+@converter("pd_op.fill_grad", unread=("out_grad", "value"))
+def fill_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = 0`` (Paddle ``fill_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
+    bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", shape))
+
+
+@converter(
+    "pd_op.linspace",
+    constant=("start", "stop", "number"),
+    limits=[
+        Limit("start and stop must be float32", lambda op: op.input("start").dtype == "float32")
+    ],
+)
+def linspace(bridge: NgraphBridge, op: Op) -> None:
+    """``number`` values from ``start`` to ``stop``, counted from the nearer end (``linspace``)."""
+    start, stop, number = (
+        bridge.constant(op, name).reshape(()).item() for name in ("start", "stop", "number")
+    )
+    first, last = np.float32(start), np.float32(stop)
+    numbers = np.arange(number, dtype=np.float32)
+    step = (last - first) / np.float32(max(number - 1, 1))
+    values = np.where(
+        numbers < number // 2, first + step * numbers, last - step * (number - 1 - numbers)
+    )
+    values = values if number > 1 else np.array([first])
+    bridge.set_output_node(op, "out", opset15.constant(values.astype(np.float32)))
+
+
+@converter(
+    "pd_op.sequence_mask",
+    dtypes=INTEGER,
+    constant=("max_len",),
+    index=("x",),
+    small_integers=True,
+    limits=[
+        Limit(
+            "maxlen must be a number of the program, at most 2^24",
+            lambda op: 0 < op.constants.get("max_len", [0])[0] <= 2**24,
+        )
+    ],
+)
+def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
+    """Row ``i`` begins with ``x[i]`` ones, of ``max_len`` numbers (Paddle ``sequence_mask``)."""
+    x = bridge.get_input_node(op, "x")
+    length = int(bridge.constant(op, "max_len").reshape(()))
+    lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")
+    places = opset15.constant(np.arange(length, dtype=np.float32))
+    mask = opset15.less(places, lengths)
+    kind = element_type(op.output("y").dtype)
+    node = mask if kind == mask.get_element_type() else opset15.convert(mask, kind)
+    bridge.set_output_node(op, "y", node)

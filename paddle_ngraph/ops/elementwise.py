@@ -249,14 +249,15 @@ def add_n(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", first)
 
 
-@converter("pd_op.clip_")
-@converter("pd_op.clip")
+@converter("pd_op.clip_", dtypes=FLOAT | INT32)
+@converter("pd_op.clip", dtypes=FLOAT | INT32)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")
-    low = scalar_input(bridge, op, "min", Type.f32)
-    high = scalar_input(bridge, op, "max", Type.f32)
-    bridge.set_output_node(op, "out", keep_nan(x, opset15.minimum(opset15.maximum(x, low), high)))
+    kind = x.get_element_type()
+    low, high = (scalar_input(bridge, op, name, kind) for name in ("min", "max"))
+    out = opset15.minimum(opset15.maximum(x, low), high)
+    bridge.set_output_node(op, "out", keep_nan(x, out) if kind == Type.f32 else out)
 
 
 @converter("pd_op.clip_grad")

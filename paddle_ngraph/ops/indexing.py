@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
@@ -226,6 +227,35 @@ def _added_elements(
     return opset15.scatter_elements_update(
         bridge.full(0, Type.f32, shape), index, values, axis, "sum"
     )
+
+
+@converter("pd_op.multiplex", dtypes=ANY, index=("index",), moves=True)
+def multiplex(bridge: NgraphBridge, op: Op) -> None:
+    """Row ``i`` is row ``i`` of tensor number ``index[i]`` (Paddle ``multiplex``)."""
+    nodes = bridge.get_input_nodes(op, "inputs")
+    rows = bridge.shape(nodes[0])[0]
+    bridge.require_range(op, "index", 0, len(nodes))
+    index = opset15.reshape(bridge.get_input_node(op, "index"), bridge.ints([rows, 1]), False)
+    numbers = opset15.constant(np.arange(rows).reshape(rows, 1), index.get_element_type())
+    places = opset15.concat([index, numbers], 1)
+    tables = [opset15.unsqueeze(node, bridge.ints([0])) for node in nodes]
+    bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), places))
+
+
+@converter("pd_op.multiplex_grad", index=("index",), unread=("inputs",))
+def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each tensor gets the rows of ``out_grad`` that were taken from it (``multiplex_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    dims = bridge.shape(out_grad)
+    count = len(op.inputs["inputs"])
+    bridge.require_range(op, "index", 0, count)
+    column = bridge.ints([dims[0], *[1] * (len(dims) - 1)])
+    index = opset15.reshape(bridge.get_input_node(op, "index"), column, False)
+    zero = bridge.full(0.0, Type.f32)
+    for position in range(count):
+        is_taken = opset15.equal(index, bridge.full(position, index.get_element_type()))
+        taken = opset15.select(is_taken, out_grad, zero)
+        bridge.set_output_node(op, "inputs_grad", taken, position)
 
 
 # -- classes ---------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import converter
+from paddle_ngraph.registry import FLOAT, INT32, Limit, converter
 
 
 @converter("pd_op.matmul")
@@ -128,6 +129,157 @@ def addmm_grad(bridge: NgraphBridge, op: Op) -> None:
         gradient = _sum_to(bridge, _scaled(bridge, out_grad, op.attr("beta")), shape)
         bridge.set_output_node(op, "input_grad", gradient)
     _set_gradients(bridge, op, product, ("x", "y"), op.attr("alpha"))
+
+
+@converter("pd_op.baddbmm")
+@converter("pd_op.baddbmm_")
+def baddbmm(bridge: NgraphBridge, op: Op) -> None:
+    """``out = beta * input + alpha * x y`` of batches of matrices (Paddle ``baddbmm``)."""
+    addmm(bridge, op)
+
+
+@converter("pd_op.baddbmm_grad")
+def baddbmm_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`baddbmm`: see :func:`addmm_grad` (Paddle ``baddbmm_grad``)."""
+    addmm_grad(bridge, op)
+
+
+@converter("pd_op.multi_dot")
+def multi_dot(bridge: NgraphBridge, op: Op) -> None:
+    """The product of all tensors of ``x``; the ends may be vectors (Paddle ``multi_dot``)."""
+    nodes: list[Any] = bridge.get_input_nodes(op, "x")
+    bridge.set_output_node(op, "out", _chain(bridge, nodes))
+
+
+@converter("pd_op.multi_dot_grad")
+def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each gradient is ``left^T out_grad right^T`` of what is beside it (``multi_dot_grad``)."""
+    nodes: list[Any] = bridge.get_input_nodes(op, "x")
+    shapes = [bridge.shape(node) for node in nodes]
+    nodes[0] = _reshaped(bridge, nodes[0], [1] * (2 - len(shapes[0])) + shapes[0])
+    nodes[-1] = _reshaped(bridge, nodes[-1], shapes[-1] + [1] * (2 - len(shapes[-1])))
+    rows, columns = bridge.shape(nodes[0])[0], bridge.shape(nodes[-1])[1]
+    gradient = _reshaped(bridge, bridge.get_input_node(op, "out_grad"), [rows, columns])
+    for position, shape in enumerate(shapes):
+        found: Any = gradient
+        if position:
+            found = opset15.matmul(_chain(bridge, nodes[:position]), found, True, False)
+        if position + 1 < len(nodes):
+            found = opset15.matmul(found, _chain(bridge, nodes[position + 1 :]), False, True)
+        bridge.set_output_node(op, "x_grad", _reshaped(bridge, found, shape), position)
+
+
+def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
+    """The product of all, in the order that takes the fewest multiplications."""
+    if len(nodes) == 1:
+        return nodes[0]
+    shapes = [bridge.shape(node) for node in nodes]
+    sizes = [1 if len(shapes[0]) == 1 else shapes[0][0]]
+    sizes += [shape[0] for shape in shapes[1:]]
+    sizes.append(1 if len(shapes[-1]) == 1 else shapes[-1][1])
+    cut = _cheapest_cut(tuple(sizes))[1]
+    left, right = _chain(bridge, nodes[:cut]), _chain(bridge, nodes[cut:])
+    return _Product(bridge, left, right, False, False).value()
+
+
+@cache
+def _cheapest_cut(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """What a chain of matrices of these sizes costs, and where to cut it in two."""
+    if len(sizes) < 3:
+        return 0, 0
+    return min(
+        (
+            _cheapest_cut(sizes[: cut + 1])[0]
+            + _cheapest_cut(sizes[cut:])[0]
+            + sizes[0] * sizes[cut] * sizes[-1],
+            cut,
+        )
+        for cut in range(1, len(sizes) - 1)
+    )
+
+
+@converter("pd_op.kron", dtypes=FLOAT | INT32)
+def kron(bridge: NgraphBridge, op: Op) -> None:
+    """Every element of ``x`` times all of ``y``, block by block (Paddle ``kron``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    x_cells, y_cells, shape = _kron_cells(bridge, x, y)
+    bridge.set_output_node(op, "out", _reshaped(bridge, opset15.multiply(x_cells, y_cells), shape))
+
+
+@converter("pd_op.kron_grad")
+def kron_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad`` sums ``out_grad * y`` over each block, ``y_grad`` likewise (``kron_grad``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    x_cells, y_cells, _ = _kron_cells(bridge, x, y)
+    pairs = zip(bridge.shape(x_cells), bridge.shape(y_cells))
+    cells = [max(pair) for pair in pairs]
+    out_grad = _reshaped(bridge, bridge.get_input_node(op, "out_grad"), cells)
+    for name, own, own_cells, other in (("x", x, x_cells, y_cells), ("y", y, y_cells, x_cells)):
+        if op.has_output(f"{name}_grad"):
+            summed = _sum_to(bridge, opset15.multiply(out_grad, other), bridge.shape(own_cells))
+            bridge.set_output_node(op, f"{name}_grad", _reshaped(bridge, summed, bridge.shape(own)))
+
+
+def _kron_cells(bridge: NgraphBridge, x: Any, y: Any) -> tuple[Any, Any, list[int]]:
+    """``x`` with an axis 1 after each axis, ``y`` before each, and the shape of the product."""
+    x_shape, y_shape = bridge.shape(x), bridge.shape(y)
+    rank = max(len(x_shape), len(y_shape))
+    x_shape = [1] * (rank - len(x_shape)) + x_shape
+    y_shape = [1] * (rank - len(y_shape)) + y_shape
+    x_cells = _reshaped(bridge, x, [size for dim in x_shape for size in (dim, 1)])
+    y_cells = _reshaped(bridge, y, [size for dim in y_shape for size in (1, dim)])
+    return x_cells, y_cells, [a * b for a, b in zip(x_shape, y_shape)]
+
+
+_SIMPLE = Limit(
+    "the result names an index twice",
+    lambda op: len(set(_result(op))) == len(_result(op)),
+)
+
+
+def _result(op: Op) -> str:
+    return str(op.attr("equation")).partition("->")[2]
+
+
+@converter("pd_op.einsum", unwritten=("inner_cache", "xshape"), limits=[_SIMPLE])
+def einsum(bridge: NgraphBridge, op: Op) -> None:
+    """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``).
+
+    Its gradient reads what the forward operator keeps; in training both stay native.
+    """
+    nodes = bridge.get_input_nodes(op, "x")
+    bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))
+
+
+_NO_AXIS = 9
+
+
+@converter("pd_op.cross")
+def cross(bridge: NgraphBridge, op: Op) -> None:
+    """The cross product along ``axis``, or along the first axis of 3 (Paddle ``cross``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    bridge.set_output_node(op, "out", _cross(bridge, op, x, y))
+
+
+@converter("pd_op.cross_grad")
+def cross_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = y x out_grad``, ``y_grad = out_grad x x`` (Paddle ``cross_grad``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", _cross(bridge, op, y, out_grad))
+    bridge.set_output_node(op, "y_grad", _cross(bridge, op, out_grad, x))
+
+
+def _cross(bridge: NgraphBridge, op: Op, x: Any, y: Any) -> Any:
+    dims, axis = bridge.shape(x), op.attr("axis")
+    axis = dims.index(3) if axis == _NO_AXIS else axis % len(dims)
+
+    def turned(node: Any, order: list[int]) -> Any:
+        return opset15.gather(node, bridge.ints(order), bridge.full(axis, "int64"))
+
+    after = opset15.multiply(turned(x, [1, 2, 0]), turned(y, [2, 0, 1]))
+    before = opset15.multiply(turned(x, [2, 0, 1]), turned(y, [1, 2, 0]))
+    return opset15.subtract(after, before)
 
 
 @converter("pd_op.dot")

@@ -49,22 +49,120 @@ def _not_equal(x: Any, y: Any) -> Node:
     return opset15.logical_not(_equal(x, y))
 
 
-_register_binary("equal", _equal, FLOAT | INT32 | BOOL)
-_register_binary("not_equal", _not_equal, FLOAT | INT32 | BOOL)
-_register_binary("less_than", opset15.less, FLOAT)
-_register_binary("less_equal", opset15.less_equal, FLOAT)
-_register_binary("greater_than", opset15.greater, FLOAT)
-_register_binary("greater_equal", opset15.greater_equal, FLOAT)
+def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
+    """An order: that of floats, and for int32 whether ``choose`` (which is exact) takes ``x``.
+
+    A strict order is the negation of the opposite order, and ``choose`` belongs to that one.
+    """
+
+    def function(x: Any, y: Any) -> Node:
+        if x.get_element_type() == Type.f32:
+            return of_floats(x, y)
+        takes_x = _equal(choose(x, y), x)
+        return opset15.logical_not(takes_x) if strict else takes_x
+
+    return function
+
+
+def _register_with_twin(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+    for variant in (name, f"{name}_"):
+        _register_binary(variant, function, dtypes)
+
+
+_less = _ordered(opset15.less, opset15.maximum, strict=True)
+_less_equal = _ordered(opset15.less_equal, opset15.minimum, strict=False)
+_greater = _ordered(opset15.greater, opset15.minimum, strict=True)
+_greater_equal = _ordered(opset15.greater_equal, opset15.maximum, strict=False)
+_register_with_twin("equal", _equal, FLOAT | INT32 | BOOL)
+_register_with_twin("not_equal", _not_equal, FLOAT | INT32 | BOOL)
+_register_with_twin("less_than", _less, FLOAT | INT32)
+_register_with_twin("less_equal", _less_equal, FLOAT | INT32)
+_register_with_twin("greater_than", _greater, FLOAT | INT32)
+_register_with_twin("greater_equal", _greater_equal, FLOAT | INT32)
+
+
+def _whether_all(bridge: NgraphBridge, node: Any) -> Any:
+    rank = len(bridge.shape(node))
+    return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
+
+
+@converter("pd_op.isclose", constant=("rtol", "atol"))
+def isclose(bridge: NgraphBridge, op: Op) -> None:
+    """``abs(x - y) <= atol + rtol * abs(y)`` (Paddle ``isclose``).
+
+    Equal infinities are close, and NaNs if the attribute ``equal_nan`` says so.
+    """
+    bridge.set_output_node(op, "out", _is_close(bridge, op))
+
+
+@converter("pd_op.allclose", constant=("rtol", "atol"))
+def allclose(bridge: NgraphBridge, op: Op) -> None:
+    """Whether all elements are close as in :func:`isclose` (Paddle ``allclose``)."""
+    bridge.set_output_node(op, "out", _whether_all(bridge, _is_close(bridge, op)))
+
+
+def _is_close(bridge: NgraphBridge, op: Op) -> Any:
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    rtol, atol = (float(bridge.constant(op, name).item()) for name in ("rtol", "atol"))
+    slack = opset15.multiply(opset15.abs(y), bridge.full(rtol, "float32"))
+    slack = opset15.add(slack, bridge.full(atol, "float32"))
+    near = opset15.less_equal(opset15.abs(opset15.subtract(x, y)), slack)
+    close = opset15.logical_or(near, opset15.equal(x, y))
+    if op.attr("equal_nan"):
+        strange = opset15.logical_and(opset15.not_equal(x, x), opset15.not_equal(y, y))
+        close = opset15.logical_or(close, strange)
+    return close
+
 
 # -- logic ---------------------------------------------------------------------------------------
 
-_register_binary("logical_and", opset15.logical_and, BOOL)
-_register_binary("logical_or", opset15.logical_or, BOOL)
-_register_binary("logical_xor", opset15.logical_xor, BOOL)
-_register_unary("logical_not", opset15.logical_not, BOOL)
+
+def _truth(x: Any) -> Any:
+    """Whether ``x`` is not 0; no int32 but 0 becomes 0.0."""
+    kind = x.get_element_type()
+    return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
+
+
+def _of_truths(function: Binary) -> Binary:
+    return lambda x, y: function(_truth(x), _truth(y))
+
+
+def _logical_not(x: Any) -> Node:
+    return opset15.logical_not(_truth(x))
+
+
+_register_with_twin("logical_and", _of_truths(opset15.logical_and), FLOAT | INT32 | BOOL)
+_register_with_twin("logical_or", _of_truths(opset15.logical_or), FLOAT | INT32 | BOOL)
+_register_with_twin("logical_xor", _of_truths(opset15.logical_xor), FLOAT | INT32 | BOOL)
+_register_unary("logical_not", _logical_not, FLOAT | INT32 | BOOL)
+_register_unary("logical_not_", _logical_not, FLOAT | INT32 | BOOL)
 _register_unary("isnan", opset15.is_nan, FLOAT)
 _register_unary("isinf", opset15.is_inf, FLOAT)
 _register_unary("isfinite", opset15.is_finite, FLOAT)
+
+# -- bits ----------------------------------------------------------------------------------------
+
+
+def _of_bits(of_integers: Binary, of_bools: Binary) -> Binary:
+    def function(x: Any, y: Any) -> Node:
+        return (of_bools if x.get_element_type() == Type.boolean else of_integers)(x, y)
+
+    return function
+
+
+def _bitwise_not(x: Any) -> Node:
+    is_bool = x.get_element_type() == Type.boolean
+    return opset15.logical_not(x) if is_bool else opset15.bitwise_not(x)
+
+
+_bitwise_and = _of_bits(opset15.bitwise_and, opset15.logical_and)
+_bitwise_or = _of_bits(opset15.bitwise_or, opset15.logical_or)
+_bitwise_xor = _of_bits(opset15.bitwise_xor, opset15.logical_xor)
+for _suffix in ("", "_"):
+    _register_binary(f"bitwise_and{_suffix}", _bitwise_and, INT32 | BOOL)
+    _register_binary(f"bitwise_or{_suffix}", _bitwise_or, INT32 | BOOL)
+    _register_binary(f"bitwise_xor{_suffix}", _bitwise_xor, INT32 | BOOL)
+    _register_unary(f"bitwise_not{_suffix}", _bitwise_not, INT32 | BOOL)
 
 # -- selection -----------------------------------------------------------------------------------
 

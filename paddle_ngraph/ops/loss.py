@@ -29,7 +29,7 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
     replaces the NaN by -64.
     """
-    terms = _Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
+    terms = Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
     bridge.set_output_node(op, "out", terms.probabilities())
 
 
@@ -45,7 +45,7 @@ def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.log_softmax")
 def log_softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = s - log(sum(exp(s)))`` with the ``s`` of :func:`softmax` (Paddle ``log_softmax``)."""
-    terms = _Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
+    terms = Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
     bridge.set_output_node(op, "out", terms.logarithms())
 
 
@@ -60,7 +60,7 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", opset15.add(gradient, kept))
 
 
-class _Softmax:
+class Softmax:
     """The terms of a softmax along one axis.
 
     The sum of the exponentials is between 1 and the length of the axis, unless the row holds a NaN
@@ -120,7 +120,7 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
     """
     x, axis = bridge.get_input_node(op, "input"), _axis(op, "input")
     if op.attr("use_softmax"):
-        terms = _Softmax(bridge, x, axis)
+        terms = Softmax(bridge, x, axis)
         probabilities = terms.probabilities()
     else:
         terms, probabilities = None, x
@@ -221,40 +221,58 @@ def _tolerable_log(x: Any) -> Any:
     return logarithm
 
 
-_UNWEIGHTED = Limit("its classes are weighted", lambda op: not op.has_input("weight"))
-
-
-@converter("pd_op.nll_loss", index=("label",), limits=[_UNWEIGHTED])
+@converter("pd_op.nll_loss", index=("label",))
 def nll_loss(bridge: NgraphBridge, op: Op) -> None:
-    """``out = -input[label]`` along axis 1, 0 where the label is ``ignore_index``.
+    """``out = -input[label] * weight[label]`` along axis 1, 0 where the label is ``ignore_index``.
 
-    Reduced to the sum or to the mean over the labels that count; ``total_weight`` is how many these
-    are, or 0 without a reduction (Paddle ``nll_loss``).
+    Reduced to the sum or to the mean over the labels that count; ``total_weight`` is the sum of
+    their weights, which are 1 by default, or 0 without a reduction (Paddle ``nll_loss``).
     """
     x, reduction = bridge.get_input_node(op, "input"), op.attr("reduction")
     chosen, ignored = _chosen(bridge, op, x, 1)
+    counted = _label_weight(bridge, op, bridge.shape(x))
+    counted = opset15.select(ignored, _number(0.0), counted)
     loss = opset15.select(ignored, _number(0.0), opset15.negative(chosen))
+    if op.has_input("weight"):
+        loss = opset15.multiply(loss, counted)
     total = _number(0.0)
     if reduction == "none":
         loss = opset15.squeeze(loss, bridge.ints([1]))
     else:
         axes = bridge.ints(range(len(bridge.shape(x))))
-        counted = opset15.select(ignored, _number(0.0), bridge.full(1.0, "float32"))
         total, loss = opset15.reduce_sum(counted, axes), opset15.reduce_sum(loss, axes)
         if reduction == "mean":
-            loss = opset15.divide(loss, opset15.maximum(total, _number(1.0)))
+            nothing = opset15.equal(total, _number(0.0))
+            loss = opset15.divide(loss, opset15.select(nothing, _number(1.0), total))
     bridge.set_output_node(op, "out", loss)
     bridge.set_output_node(op, "total_weight", total)
 
 
-@converter("pd_op.nll_loss_grad", index=("label",), limits=[_UNWEIGHTED])
+def _label_weight(bridge: NgraphBridge, op: Op, shape: list[int]) -> Any:
+    """The weight of each label's class; the labels are along axis 1 of ``shape``."""
+    if not op.has_input("weight"):
+        return _number(1.0)
+    weight = bridge.get_input_node(op, "weight")
+    label = opset15.maximum(_label(bridge, op, shape, 1, Type.i32), bridge.full(0, "int32"))
+    last = bridge.full(shape[1] - 1, "int32")
+    return opset15.gather(weight, opset15.minimum(label, last), bridge.full(0, "int64"))
+
+
+@converter("pd_op.nll_loss_grad", index=("label",))
 def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``-out_grad`` at the labels, / ``total_weight`` for the mean (Paddle ``nll_loss_grad``)."""
+    """``-out_grad * weight`` at the labels, / ``total_weight`` for the mean.
+
+    (Paddle ``nll_loss_grad``.)
+    """
     shape = bridge.shape(bridge.get_input_node(op, "input"))
     hit, ignored = _hits(bridge, op, shape, 1)
     gradient = opset15.negative(bridge.get_input_node(op, "out_grad"))
     if op.attr("reduction") == "none":
         gradient = opset15.unsqueeze(gradient, bridge.ints([1]))
+    if op.has_input("weight"):
+        weight = bridge.get_input_node(op, "weight")
+        along = bridge.ints([1, -1, *[1] * (len(shape) - 2)])
+        gradient = opset15.multiply(gradient, opset15.reshape(weight, along, False))
     if op.attr("reduction") == "mean":
         gradient = opset15.divide(gradient, bridge.get_input_node(op, "total_weight"))
     counts = opset15.logical_and(hit, opset15.logical_not(ignored))
@@ -266,21 +284,26 @@ def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
 
 _PLAIN_LOGITS = [
     Limit("it is divided by the number of labels", lambda op: not op.attr("normalize")),
-    Limit("its positive labels are weighted", lambda op: not op.has_input("pos_weight")),
 ]
 
 
 @converter("pd_op.sigmoid_cross_entropy_with_logits", limits=_PLAIN_LOGITS)
 @converter("pd_op.sigmoid_cross_entropy_with_logits_", limits=_PLAIN_LOGITS)
 def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
-    """``out = max(x, 0) - x * label + log(1 + exp(-|x|))``, 0 where the label is ``ignore_index``.
+    """``max(x, 0) - x * label + log(1 + exp(-|x|))``, 0 where the label is ``ignore_index``.
 
-    (Paddle ``sigmoid_cross_entropy_with_logits``.)
+    With weights ``(1 - label) * x + pos_weight * (max(-x, 0) + log(1 + exp(-|x|)))`` (Paddle
+    ``sigmoid_cross_entropy_with_logits``).
     """
     x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
     rest = opset15.softplus(opset15.negative(opset15.abs(x)))
-    loss = opset15.subtract(opset15.relu(x), opset15.multiply(x, label))
-    loss = opset15.add(loss, rest)
+    if op.has_input("pos_weight"):
+        rest = opset15.add(rest, opset15.relu(opset15.negative(x)))
+        rest = opset15.multiply(rest, bridge.get_input_node(op, "pos_weight"))
+        linear = opset15.multiply(opset15.subtract(_number(1.0), label), x)
+    else:
+        linear = opset15.subtract(opset15.relu(x), opset15.multiply(x, label))
+    loss = opset15.add(linear, rest)
     bridge.set_output_node(op, "out", _unless_ignored(op, label, loss))
 
 
@@ -289,14 +312,19 @@ def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
 def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad * (sigmoid(x) - label)``, 0 where the label is ``ignore_index``.
 
-    At ``x == 0`` Paddle takes -0.5 for the sigmoid (``sigmoid_cross_entropy_with_logits_grad``).
+    At ``x == 0`` Paddle takes -0.5 for the sigmoid. With weights it is ``out_grad *
+    (pos_weight * (sigmoid(x) - 1) + 1 - label)`` (``sigmoid_cross_entropy_with_logits_grad``).
     """
     x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
     sigmoid = opset15.sigmoid(x)
-    sigmoid = opset15.select(opset15.equal(x, _number(0.0)), _number(-0.5), sigmoid)
-    gradient = opset15.multiply(
-        bridge.get_input_node(op, "out_grad"), opset15.subtract(sigmoid, label)
-    )
+    if op.has_input("pos_weight"):
+        short = opset15.subtract(sigmoid, _number(1.0))
+        short = opset15.multiply(short, bridge.get_input_node(op, "pos_weight"))
+        slope = opset15.add(short, opset15.subtract(_number(1.0), label))
+    else:
+        sigmoid = opset15.select(opset15.equal(x, _number(0.0)), _number(-0.5), sigmoid)
+        slope = opset15.subtract(sigmoid, label)
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)
     bridge.set_output_node(op, "x_grad", _unless_ignored(op, label, gradient))
 
 
@@ -311,21 +339,6 @@ def _unless_ignored(op: Op, label: Any, node: Any) -> Any:
     if index < 0:
         below = opset15.less_equal(label, _number(high))
     return opset15.select(opset15.logical_and(above, below), _number(0.0), node)
-
-
-@converter("pd_op.bce_loss_grad")
-def bce_loss_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``input_grad = out_grad * (input - label) / max((1 - input) * input, 1e-12)``.
-
-    (Paddle ``bce_loss_grad``. ``bce_loss`` itself stays native: it refuses inputs that are no
-    probabilities.)
-    """
-    x = bridge.get_input_node(op, "input")
-    spread = opset15.multiply(opset15.subtract(_number(1.0), x), x)
-    difference = opset15.subtract(x, bridge.get_input_node(op, "label"))
-    ratio = opset15.divide(difference, opset15.maximum(spread, _number(1e-12)))
-    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), ratio)
-    bridge.set_output_node(op, "input_grad", gradient)
 
 
 @converter("pd_op.huber_loss")

@@ -6,6 +6,7 @@ input, never its contents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.ops.spatial import AxisMap
+from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, KNOWN, Limit, converter
 
 _MOVED = FLOAT | INT32 | BOOL
 
@@ -32,7 +34,7 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     if -1 in shape:
         rest = int(np.prod([dim for dim in shape if dim != -1], dtype=np.int64))
         shape[shape.index(-1)] = int(np.prod(dims, dtype=np.int64)) // max(rest, 1)
-    bridge.set_output_node(op, "out", _reshaped(bridge, x, shape))
+    bridge.set_output_node(op, "out", reshaped(bridge, x, shape))
 
 
 @converter("pd_op.flatten", dtypes=ANY, moves=True)
@@ -41,11 +43,11 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     """Axes ``start_axis`` to ``stop_axis`` joined into one (Paddle ``flatten``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    start = _axis(op.attr("start_axis"), len(dims))
-    stop = _axis(op.attr("stop_axis"), len(dims))
+    start = axis_of(op.attr("start_axis"), len(dims))
+    stop = axis_of(op.attr("stop_axis"), len(dims))
     joined = int(np.prod(dims[start : stop + 1], dtype=np.int64))
     bridge.set_output_node(
-        op, "out", _reshaped(bridge, x, [*dims[:start], joined, *dims[stop + 1 :]])
+        op, "out", reshaped(bridge, x, [*dims[:start], joined, *dims[stop + 1 :]])
     )
 
 
@@ -55,10 +57,10 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
     """Without those dimensions of ``axis`` that are 1, or without any that is 1 (``squeeze``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axes = {_axis(axis, len(dims)) for axis in np.atleast_1d(bridge.constant(op, "axis"))}
+    axes = {axis_of(axis, len(dims)) for axis in np.atleast_1d(bridge.constant(op, "axis"))}
     axes = axes or set(range(len(dims)))
     kept = [dim for i, dim in enumerate(dims) if i not in axes or dim != 1]
-    bridge.set_output_node(op, "out", _reshaped(bridge, x, kept))
+    bridge.set_output_node(op, "out", reshaped(bridge, x, kept))
 
 
 @converter("pd_op.unsqueeze", dtypes=ANY, constant=("axis",), moves=True)
@@ -68,15 +70,15 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     for axis in np.atleast_1d(bridge.constant(op, "axis")):
-        dims.insert(_axis(axis, len(dims) + 1), 1)
-    bridge.set_output_node(op, "out", _reshaped(bridge, x, dims))
+        dims.insert(axis_of(axis, len(dims) + 1), 1)
+    bridge.set_output_node(op, "out", reshaped(bridge, x, dims))
 
 
 def _reshape_like_x(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` in the shape of ``x``."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _reshaped(bridge, out_grad, dims))
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
 for _type in ("reshape", "flatten", "squeeze", "unsqueeze"):
@@ -97,14 +99,14 @@ def transpose_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` with the axes put back (Paddle ``transpose_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
     rank = len(op.attr("perm"))
-    perm = [_axis(axis, rank) for axis in op.attr("perm")]
+    perm = [axis_of(axis, rank) for axis in op.attr("perm")]
     back = [perm.index(axis) for axis in range(rank)]
     bridge.set_output_node(op, "x_grad", _transposed(bridge, out_grad, back))
 
 
 def _transposed(bridge: NgraphBridge, x: Output, perm: Sequence[int]) -> Node | Output:
     rank = len(perm)
-    return opset15.transpose(x, bridge.ints([_axis(p, rank) for p in perm])) if rank > 1 else x
+    return opset15.transpose(x, bridge.ints([axis_of(p, rank) for p in perm])) if rank > 1 else x
 
 
 # -- many tensors and one --------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def _transposed(bridge: NgraphBridge, x: Output, perm: Sequence[int]) -> Node | 
 def concat(bridge: NgraphBridge, op: Op) -> None:
     """The tensors of ``x`` one after the other along ``axis`` (Paddle ``concat``)."""
     nodes = bridge.get_input_nodes(op, "x")
-    axis = _axis(_scalar(bridge, op, "axis"), len(bridge.shape(nodes[0])))
+    axis = axis_of(_scalar(bridge, op, "axis"), len(bridge.shape(nodes[0])))
     bridge.set_output_node(op, "out", opset15.concat(nodes, axis))
 
 
@@ -122,7 +124,7 @@ def concat(bridge: NgraphBridge, op: Op) -> None:
 def concat_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient is the part of ``out_grad`` that its tensor became (``concat_grad``)."""
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
-    axis = _axis(_scalar(bridge, op, "axis"), len(shapes[0]))
+    axis = axis_of(_scalar(bridge, op, "axis"), len(shapes[0]))
     out_grad = bridge.get_input_node(op, "out_grad")
     _set_parts(bridge, op, "x_grad", out_grad, axis, [shape[axis] for shape in shapes])
 
@@ -142,9 +144,9 @@ def unstack_grad(bridge: NgraphBridge, op: Op) -> None:
 def _stack(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     nodes = bridge.get_input_nodes(op, name_in)
     dims = bridge.shape(nodes[0])
-    axis = _axis(op.attr("axis"), len(dims) + 1)
+    axis = axis_of(op.attr("axis"), len(dims) + 1)
     shape = [*dims[:axis], 1, *dims[axis:]]
-    rows = [_reshaped(bridge, node, shape) for node in nodes]
+    rows = [reshaped(bridge, node, shape) for node in nodes]
     bridge.set_output_node(op, name_out, opset15.concat(rows, axis))
 
 
@@ -169,7 +171,7 @@ def unbind(bridge: NgraphBridge, op: Op) -> None:
 def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     x = bridge.get_input_node(op, name_in)
     dims = bridge.shape(x)
-    axis = _axis(op.attr("axis"), len(dims))
+    axis = axis_of(op.attr("axis"), len(dims))
     shape = [*dims[:axis], *dims[axis + 1 :]]
     _set_parts(bridge, op, name_out, x, axis, [1] * dims[axis], shape)
 
@@ -179,7 +181,7 @@ def split(bridge: NgraphBridge, op: Op) -> None:
     """Parts of the lengths ``sections`` along ``axis``; -1 is what remains (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axis = _axis(_scalar(bridge, op, "axis"), len(dims))
+    axis = axis_of(_scalar(bridge, op, "axis"), len(dims))
     lengths = [int(length) for length in np.atleast_1d(bridge.constant(op, "sections"))]
     if -1 in lengths:
         rest = dims[axis] - sum(length for length in lengths if length != -1)
@@ -192,7 +194,7 @@ def split_with_num(bridge: NgraphBridge, op: Op) -> None:
     """``num`` equal parts along ``axis`` (Paddle ``split_with_num``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axis = _axis(_scalar(bridge, op, "axis"), len(dims))
+    axis = axis_of(_scalar(bridge, op, "axis"), len(dims))
     num = op.attr("num")
     _set_parts(bridge, op, "out", x, axis, [dims[axis] // num] * num)
 
@@ -209,7 +211,7 @@ def _set_parts(
     """Sets the output list ``name``: parts of ``node`` along ``axis``, each in ``shape``."""
     parts = opset15.variadic_split(node, axis, bridge.ints(lengths)).outputs()
     for position, part in enumerate(parts):
-        value = part if shape is None else _reshaped(bridge, part, shape)
+        value = part if shape is None else reshaped(bridge, part, shape)
         bridge.set_output_node(op, name, value, position)
 
 
@@ -221,12 +223,12 @@ def slice_(bridge: NgraphBridge, op: Op) -> None:
     """``input[starts:ends]`` along ``axes``, without ``decrease_axis`` (Paddle ``slice``)."""
     x = bridge.get_input_node(op, "input")
     dims = bridge.shape(x)
-    ranges = _slice_ranges(bridge, op, dims)
-    node = _sliced(bridge, x, ranges)
-    decrease = {_axis(axis, len(dims)) for axis in op.attr("decrease_axis")}
+    ranges = slice_ranges(bridge, op, dims)
+    node = sliced(bridge, x, ranges)
+    decrease = {axis_of(axis, len(dims)) for axis in op.attr("decrease_axis")}
     if decrease:
         kept = [len(taken) for axis, taken in enumerate(ranges) if axis not in decrease]
-        node = _reshaped(bridge, node, kept)
+        node = reshaped(bridge, node, kept)
     bridge.set_output_node(op, "out", node)
 
 
@@ -234,7 +236,7 @@ def slice_(bridge: NgraphBridge, op: Op) -> None:
 def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where ``slice`` took its elements, 0 elsewhere (Paddle ``slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
-    ranges = _slice_ranges(bridge, op, dims)
+    ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "input_grad", _put_back(bridge, out_grad, ranges, dims))
 
@@ -243,16 +245,14 @@ def slice_grad(bridge: NgraphBridge, op: Op) -> None:
 def strided_slice(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:strides]`` along ``axes`` (Paddle ``strided_slice``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(
-        op, "out", _sliced(bridge, x, _slice_ranges(bridge, op, bridge.shape(x)))
-    )
+    bridge.set_output_node(op, "out", sliced(bridge, x, slice_ranges(bridge, op, bridge.shape(x))))
 
 
 @converter("pd_op.strided_slice_grad", constant=("starts", "ends", "strides"), unread=("x",))
 def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where its elements came from, 0 elsewhere (Paddle ``strided_slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    ranges = _slice_ranges(bridge, op, dims)
+    ranges = slice_ranges(bridge, op, dims)
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
 
@@ -264,23 +264,23 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     ranges = [range(dim) for dim in dims]
     for axis in op.attr("axis"):
-        ranges[_axis(axis, len(dims))] = range(dims[axis])[::-1]
-    bridge.set_output_node(op, "out", _sliced(bridge, x, ranges))
+        ranges[axis_of(axis, len(dims))] = range(dims[axis])[::-1]
+    bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
 
-def _slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[range]:
+def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[range]:
     """The positions taken along every axis."""
     ranges = [range(dim) for dim in dims]
     starts, ends = (np.atleast_1d(bridge.constant(op, name)) for name in ("starts", "ends"))
-    has_strides = op.has_input("strides")
-    strides = np.atleast_1d(bridge.constant(op, "strides")) if has_strides else np.ones_like(starts)
+    name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
+    strides = np.atleast_1d(bridge.constant(op, name)) if name else np.ones_like(starts)
     for axis, start, end, stride in zip(op.attr("axes"), starts, ends, strides):
-        axis = _axis(axis, len(dims))
+        axis = axis_of(axis, len(dims))
         ranges[axis] = range(dims[axis])[int(start) : int(end) : int(stride)]
     return ranges
 
 
-def _sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Output:
+def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Output:
     """``x`` at the positions ``ranges``, one range for each axis."""
     dims = bridge.shape(x)
     last = len(dims) - 1
@@ -306,11 +306,11 @@ def _put_back(
 ) -> Node | Output:
     """A tensor of shape ``dims`` that is ``part`` at the positions ``ranges`` and 0 elsewhere."""
     counts = [len(taken) for taken in ranges]
-    node = _reshaped(bridge, part, counts)
+    node = reshaped(bridge, part, counts)
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
     if backwards:
         turned = [range(n)[::-1] if a in backwards else range(n) for a, n in enumerate(counts)]
-        node = _sliced(bridge, node, turned)
+        node = sliced(bridge, node, turned)
     upwards = [taken[::-1] if taken.step < 0 else taken for taken in ranges]
     for axis, taken in enumerate(upwards):
         if taken.step > 1 and len(taken) > 1:
@@ -325,14 +325,38 @@ def _spread(bridge: NgraphBridge, node: Any, axis: int, step: int) -> Node | Out
     """``step - 1`` zeros between the elements along ``axis``."""
     dims = bridge.shape(node)
     rank = len(dims)
-    cells = _reshaped(bridge, node, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
+    cells = reshaped(bridge, node, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
     after = [0] * (rank + 1)
     after[axis + 1] = step - 1
     cells = _padded(bridge, cells, [0] * (rank + 1), after, 0)
-    line = _reshaped(bridge, cells, [*dims[:axis], dims[axis] * step, *dims[axis + 1 :]])
+    line = reshaped(bridge, cells, [*dims[:axis], dims[axis] * step, *dims[axis + 1 :]])
     ranges = [range(dim) for dim in dims]
     ranges[axis] = range((dims[axis] - 1) * step + 1)
-    return _sliced(bridge, line, ranges)
+    return sliced(bridge, line, ranges)
+
+
+@converter("pd_op.crop", dtypes=ANY, constant=("shape", "offsets"), moves=True)
+def crop(bridge: NgraphBridge, op: Op) -> None:
+    """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all that follow (``crop``)."""
+    x = bridge.get_input_node(op, "x")
+    dims = bridge.shape(x)
+    counts = np.atleast_1d(bridge.constant(op, "shape")).tolist()
+    offsets = np.atleast_1d(bridge.constant(op, "offsets")).tolist()
+    ends = [dim if n == -1 else first + n for dim, n, first in zip(dims, counts, offsets)]
+    bridge.set_output_node(
+        op, "out", sliced(bridge, x, [range(first, end) for first, end in zip(offsets, ends)])
+    )
+
+
+@converter("pd_op.crop_grad", constant=("offsets",), unread=("x",))
+def crop_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``crop`` took its elements, 0 elsewhere (Paddle ``crop_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    out_grad = bridge.get_input_node(op, "out_grad")
+    counts = bridge.shape(out_grad)
+    offsets = np.atleast_1d(bridge.constant(op, "offsets")).tolist()
+    ranges = [range(first, first + count) for first, count in zip(offsets, counts)]
+    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
 
 
 # -- elements repeated -----------------------------------------------------------------------------
@@ -346,7 +370,7 @@ def expand(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     dims = [1] * (len(shape) - len(dims)) + dims
     target = [own if dim == -1 else dim for own, dim in zip(dims, shape)]
-    bridge.set_output_node(op, "out", _broadcast(bridge, x, target))
+    bridge.set_output_node(op, "out", broadcast_to(bridge, x, target))
 
 
 @converter("pd_op.expand_as", dtypes=ANY, unread=("y",), moves=True)
@@ -357,7 +381,7 @@ def expand_as(bridge: NgraphBridge, op: Op) -> None:
         target = bridge.shape(bridge.get_input_node(op, "y"))
     else:
         target = op.attr("target_shape")
-    bridge.set_output_node(op, "out", _broadcast(bridge, x, target))
+    bridge.set_output_node(op, "out", broadcast_to(bridge, x, target))
 
 
 def _expand_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -371,12 +395,55 @@ converter("pd_op.expand_grad", unread=("x", "shape"))(_expand_grad)
 converter("pd_op.expand_as_grad", unread=("x",))(_expand_grad)
 
 
+@converter("pd_op.broadcast_tensors", dtypes=ANY, moves=True)
+def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
+    """Every tensor broadcast to the shape of them all (Paddle ``broadcast_tensors``)."""
+    nodes = bridge.get_input_nodes(op, "input")
+    target = list(np.broadcast_shapes(*(tuple(bridge.shape(node)) for node in nodes)))
+    for position, node in enumerate(nodes):
+        bridge.set_output_node(op, "out", broadcast_to(bridge, node, target), position)
+
+
+@converter("pd_op.broadcast_tensors_grad", unread=("input",))
+def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each gradient summed over what was repeated (Paddle ``broadcast_tensors_grad``)."""
+    gradients = bridge.get_input_nodes(op, "out_grad")
+    for position, node in enumerate(bridge.get_input_nodes(op, "input")):
+        summed = _summed(bridge, gradients[position], bridge.shape(node))
+        bridge.set_output_node(op, "input_grad", summed, position)
+
+
+@converter("pd_op.meshgrid", dtypes=ANY, moves=True)
+def meshgrid(bridge: NgraphBridge, op: Op) -> None:
+    """Line ``i`` of ``inputs`` repeated along every axis but ``i`` (Paddle ``meshgrid``)."""
+    nodes = bridge.get_input_nodes(op, "inputs")
+    target = [math.prod(bridge.shape(node)) for node in nodes]
+    for position, node in enumerate(nodes):
+        line = reshaped(bridge, node, _line_shape(target, position))
+        bridge.set_output_node(op, "out", broadcast_to(bridge, line, target), position)
+
+
+@converter("pd_op.meshgrid_grad", unread=("inputs",))
+def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each gradient summed over what was repeated (Paddle ``meshgrid_grad``)."""
+    gradients = bridge.get_input_nodes(op, "outputs_grad")
+    target = bridge.shape(gradients[0])
+    for position, node in enumerate(bridge.get_input_nodes(op, "inputs")):
+        summed = _summed(bridge, gradients[position], _line_shape(target, position))
+        line = reshaped(bridge, summed, bridge.shape(node))
+        bridge.set_output_node(op, "inputs_grad", line, position)
+
+
+def _line_shape(target: Sequence[int], axis: int) -> list[int]:
+    return [dim if i == axis else 1 for i, dim in enumerate(target)]
+
+
 @converter("pd_op.tile", dtypes=ANY, constant=("repeat_times",), moves=True)
 def tile(bridge: NgraphBridge, op: Op) -> None:
     """``x`` repeated ``repeat_times[i]`` times along axis ``i`` (Paddle ``tile``)."""
     x = bridge.get_input_node(op, "x")
     dims, repeats = _tile_factors(bridge, op, bridge.shape(x))
-    node = _reshaped(bridge, x, dims)
+    node = reshaped(bridge, x, dims)
     if any(repeat != 1 for repeat in repeats):
         node = opset15.tile(node, bridge.ints(repeats))
     bridge.set_output_node(op, "out", node)
@@ -391,9 +458,9 @@ def tile_grad(bridge: NgraphBridge, op: Op) -> None:
     for axis, (dim, repeat) in enumerate(zip(dims, repeats)):
         if repeat != 1:
             now = bridge.shape(node)
-            node = _reshaped(bridge, node, [*now[:axis], repeat, dim, *now[axis + 1 :]])
+            node = reshaped(bridge, node, [*now[:axis], repeat, dim, *now[axis + 1 :]])
             node = opset15.reduce_sum(node, bridge.ints([axis]), False)
-    bridge.set_output_node(op, "x_grad", _reshaped(bridge, node, shape))
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, node, shape))
 
 
 def _tile_factors(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -408,22 +475,55 @@ def repeat_interleave(bridge: NgraphBridge, op: Op) -> None:
     """Every element along ``axis`` ``repeats`` times (Paddle ``repeat_interleave``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axis, repeats = _axis(op.attr("axis"), len(dims)), op.attr("repeats")
+    axis, repeats = axis_of(op.attr("axis"), len(dims)), op.attr("repeats")
     before, after = dims[: axis + 1], dims[axis + 1 :]
-    cells = _reshaped(bridge, x, [*before, 1, *after])
-    cells = _broadcast(bridge, cells, [*before, repeats, *after])
+    cells = reshaped(bridge, x, [*before, 1, *after])
+    cells = broadcast_to(bridge, cells, [*before, repeats, *after])
     target = [*dims[:axis], dims[axis] * repeats, *after]
-    bridge.set_output_node(op, "out", _reshaped(bridge, cells, target))
+    bridge.set_output_node(op, "out", reshaped(bridge, cells, target))
 
 
 @converter("pd_op.repeat_interleave_grad", unread=("x",))
 def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
     """The sum over the copies of each element (Paddle ``repeat_interleave_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    axis, repeats = _axis(op.attr("axis"), len(dims)), op.attr("repeats")
+    axis, repeats = axis_of(op.attr("axis"), len(dims)), op.attr("repeats")
     out_grad = bridge.get_input_node(op, "out_grad")
-    cells = _reshaped(bridge, out_grad, [*dims[: axis + 1], repeats, *dims[axis + 1 :]])
+    cells = reshaped(bridge, out_grad, [*dims[: axis + 1], repeats, *dims[axis + 1 :]])
     bridge.set_output_node(op, "x_grad", opset15.reduce_sum(cells, bridge.ints([axis + 1]), False))
+
+
+@converter(
+    "pd_op.repeat_interleave_with_tensor_index", dtypes=ANY, constant=("repeats",), moves=True
+)
+def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
+    """Element ``i`` along ``axis`` ``repeats[i]`` times, an input tensor."""
+    x = bridge.get_input_node(op, "x")
+    axis = axis_of(op.attr("axis"), len(bridge.shape(x)))
+    rows = _repeated(bridge, op, bridge.shape(x)[axis])
+    node = opset15.gather(x, bridge.ints(rows), bridge.ints([axis]))
+    bridge.set_output_node(op, "out", node)
+
+
+@converter("pd_op.repeat_interleave_with_tensor_index_grad", constant=("repeats",), unread=("x",))
+def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The sum over the copies of each element (``repeat_interleave_with_tensor_index_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    axis = axis_of(op.attr("axis"), len(dims))
+    order = [axis, *(i for i in range(len(dims)) if i != axis)]
+    copies = _transposed(bridge, bridge.get_input_node(op, "out_grad"), order)
+    rows = bridge.ints(_repeated(bridge, op, dims[axis]))
+    zeros = bridge.full(0.0, "float32", [dims[i] for i in order])
+    places = opset15.reshape(rows, bridge.ints([-1, 1]), False)
+    total = opset15.scatter_nd_update(zeros, places, copies, "sum").output(0)
+    back = [order.index(i) for i in range(len(dims))]
+    bridge.set_output_node(op, "x_grad", _transposed(bridge, total, back))
+
+
+def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
+    """Which element every copy is of."""
+    repeats = np.atleast_1d(bridge.constant(op, "repeats"))
+    return [int(i) for i in np.repeat(np.arange(count), repeats)]
 
 
 # -- elements moved, dropped, added ----------------------------------------------------------------
@@ -447,10 +547,10 @@ def roll_grad(bridge: NgraphBridge, op: Op) -> None:
 def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> Node | Output:
     dims = bridge.shape(x)
     if op.attr("axis"):
-        axes = [_axis(axis, len(dims)) for axis in op.attr("axis")]
+        axes = [axis_of(axis, len(dims)) for axis in op.attr("axis")]
         return opset15.roll(x, bridge.ints(shifts), bridge.ints(axes))
-    line = opset15.roll(_reshaped(bridge, x, [-1]), bridge.ints(shifts), bridge.ints([0]))
-    return _reshaped(bridge, line, dims)
+    line = opset15.roll(reshaped(bridge, x, [-1]), bridge.ints(shifts), bridge.ints([0]))
+    return reshaped(bridge, line, dims)
 
 
 @converter("pd_op.pad", dtypes=_MOVED, constant=("pad_value",))
@@ -472,37 +572,56 @@ def pad_grad(bridge: NgraphBridge, op: Op) -> None:
 _PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
-@converter(
-    "pd_op.pad3d",
-    dtypes=_MOVED,
-    constant=("paddings",),
-    limits=[
-        Limit(
-            "mode must be constant, reflect or replicate",
-            lambda op: op.attr("mode") in _PAD3D_MODES,
-        )
-    ],
-)
+@converter("pd_op.pad3d", dtypes=_MOVED, constant=("paddings",))
 def pad3d(bridge: NgraphBridge, op: Op) -> None:
     """The last three axes framed (Paddle ``pad3d``).
 
-    ``paddings`` are left, right, top, bottom, front, back; reflect leaves the border element out.
+    ``paddings`` are left, right, top, bottom, front, back; reflect leaves the border element out,
+    circular goes on at the other end.
     """
     before, after = _pad3d_frame(bridge, op)
-    x = bridge.get_input_node(op, "x")
-    mode = _PAD3D_MODES[op.attr("mode")]
-    bridge.set_output_node(op, "out", _padded(bridge, x, before, after, op.attr("pad_value"), mode))
+    node: Any = bridge.get_input_node(op, "x")
+    if op.attr("mode") == "circular":
+        for axis, dim in enumerate(bridge.shape(node)):
+            if before[axis] or after[axis]:
+                node = _frame_map("circular", dim, before[axis], after[axis]).apply(
+                    bridge, node, axis
+                )
+    else:
+        mode = _PAD3D_MODES[op.attr("mode")]
+        node = _padded(bridge, node, before, after, op.attr("pad_value"), mode)
+    bridge.set_output_node(op, "out", node)
 
 
-@converter(
-    "pd_op.pad3d_grad",
-    constant=("paddings",),
-    unread=("x",),
-    limits=[Limit("mode must be constant", lambda op: op.attr("mode") == "constant")],
-)
+@converter("pd_op.pad3d_grad", constant=("paddings",), unread=("x",))
 def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``out_grad`` without the frame (Paddle ``pad3d_grad``, constant mode)."""
-    _set_cropped(bridge, op, _pad3d_frame(bridge, op)[0])
+    """``out_grad`` without the frame, whose parts go to where they came from (``pad3d_grad``)."""
+    before, after = _pad3d_frame(bridge, op)
+    node: Any = bridge.get_input_node(op, "out_grad")
+    if op.attr("mode") == "constant":
+        if min(before + after) >= 0:
+            _set_cropped(bridge, op, before)
+        else:  # a negative frame cuts off, and what was cut off has no gradient
+            back = [-width for width in before], [-width for width in after]
+            bridge.set_output_node(op, "x_grad", _padded(bridge, node, *back, 0))
+        return
+    for axis, dim in enumerate(bridge.shape(bridge.get_input_node(op, "x"))):
+        if before[axis] or after[axis]:
+            frame = _frame_map(op.attr("mode"), dim, before[axis], after[axis])
+            node = frame.apply_transposed(bridge, node, axis, dim)
+    bridge.set_output_node(op, "x_grad", node)
+
+
+def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
+    """Where the elements along a framed axis come from."""
+    at = np.arange(-before, size + after)
+    if mode == "circular":
+        at = at % size
+    elif mode == "replicate":
+        at = np.clip(at, 0, size - 1)
+    else:
+        at = np.minimum(np.abs(at), 2 * size - 2 - at)
+    return AxisMap(at[:, None])
 
 
 def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
@@ -518,7 +637,7 @@ def _set_cropped(bridge: NgraphBridge, op: Op, before: Sequence[int]) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     ranges = [range(first, first + dim) for first, dim in zip(before, dims)]
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _sliced(bridge, out_grad, ranges))
+    bridge.set_output_node(op, "x_grad", sliced(bridge, out_grad, ranges))
 
 
 def _padded(
@@ -578,6 +697,13 @@ def shape(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.constant(values))
 
 
+@converter("pd_op.is_empty", dtypes=KNOWN, unread=("x",))
+def is_empty(bridge: NgraphBridge, op: Op) -> None:
+    """Whether ``x`` has no elements (Paddle ``is_empty``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    bridge.set_output_node(op, "out", opset15.constant(np.array(0 in dims)))
+
+
 @converter("pd_op.numel", unread=("x",), small_integers=True)
 def numel(bridge: NgraphBridge, op: Op) -> None:
     """How many elements ``x`` has (Paddle ``numel``)."""
@@ -589,7 +715,7 @@ def numel(bridge: NgraphBridge, op: Op) -> None:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _axis(axis: Any, rank: int) -> int:
+def axis_of(axis: Any, rank: int) -> int:
     """``axis`` counted from the front."""
     axis = int(axis)
     return axis + rank if axis < 0 else axis
@@ -599,13 +725,13 @@ def _scalar(bridge: NgraphBridge, op: Op, name: str) -> int:
     return int(bridge.constant(op, name).reshape(()))
 
 
-def _reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
+def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
     if bridge.shape(x) == list(shape):
         return x
     return opset15.reshape(x, bridge.ints(shape), False)
 
 
-def _broadcast(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
+def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
     by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
@@ -623,5 +749,5 @@ def _summed(bridge: NgraphBridge, node: Output, shape: Sequence[int]) -> Node | 
     padded = [1] * (len(now) - len(shape)) + list(shape)
     axes = [axis for axis, dim in enumerate(padded) if dim != now[axis]]
     if not axes:
-        return _reshaped(bridge, node, shape)
-    return _reshaped(bridge, opset15.reduce_sum(node, bridge.ints(axes), True), shape)
+        return reshaped(bridge, node, shape)
+    return reshaped(bridge, opset15.reduce_sum(node, bridge.ints(axes), True), shape)

@@ -9,8 +9,8 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.activation import constant, register
-from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.ops.activation import Backward, Forward, chosen, constant, register
+from paddle_ngraph.ops.elementwise import keep_nan, set_reduced
 from paddle_ngraph.registry import Limit, converter
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
@@ -29,6 +29,75 @@ def _exp_grad(op: Op, out: Any, grad: Any) -> Node:
 def _log_grad(op: Op, x: Any, grad: Any) -> Node:
     """``out_grad / x``."""
     return opset15.divide(grad, x)
+
+
+def _expm1(op: Op, x: Any) -> Node:
+    """``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is exact near 0, too."""
+    power = opset15.add(opset15.exp(x), constant(1.0))
+    return opset15.multiply(power, opset15.tanh(opset15.multiply(x, constant(0.5))))
+
+
+def _expm1_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * out + out_grad``."""
+    return opset15.add(opset15.multiply(grad, out), grad)
+
+
+def _log1p(op: Op, x: Any) -> Node:
+    """``log(1 + x)`` as ``x * (log(t) / (t - 1))`` with ``t = 1 + x``, or ``x`` where that is 1.
+
+    The quotient makes up for what the sum rounds off.
+    """
+    total = opset15.add(x, constant(1.0))
+    rest = opset15.subtract(total, constant(1.0))
+    precise = opset15.multiply(x, opset15.divide(opset15.log(total), rest))
+    unmoved = opset15.equal(total, constant(1.0))
+    infinite = opset15.equal(total, constant(math.inf))
+    return opset15.select(opset15.logical_or(unmoved, infinite), x, precise)
+
+
+def _log1p_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad / (x + 1)``."""
+    return opset15.divide(grad, opset15.add(x, constant(1.0)))
+
+
+def _logarithm(base: float) -> tuple[Forward, Backward]:
+    """``log(x) / log(base)``, and its gradient ``out_grad / (x * log(base))``."""
+
+    def forward(op: Op, x: Any) -> Node:
+        return opset15.divide(opset15.log(x), constant(math.log(base)))
+
+    def backward(op: Op, x: Any, grad: Any) -> Node:
+        return opset15.divide(grad, opset15.multiply(x, constant(math.log(base))))
+
+    return forward, backward
+
+
+def _logit(op: Op, x: Any) -> Node:
+    """``log(t / (1 - t))``, ``t`` being ``x`` limited to ``[eps, 1 - eps]``.
+
+    NaN outside of ``[0, 1]`` if the attribute ``eps`` is 0.
+    """
+    eps = op.attr("eps")
+    limited = opset15.maximum(opset15.minimum(x, constant(1.0 - eps)), constant(eps))
+    odds = opset15.divide(limited, opset15.subtract(constant(1.0), limited))
+    out = opset15.log(odds)
+    if eps:
+        return keep_nan(x, out)
+    inside = opset15.logical_and(
+        opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
+    )
+    return opset15.select(inside, out, constant(math.nan))
+
+
+def _logit_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad / (x * (1 - x))``; 0, or NaN if ``eps`` is 0, outside of ``[eps, 1 - eps]``."""
+    eps = op.attr("eps")
+    slope = opset15.multiply(x, opset15.subtract(constant(1.0), x))
+    outside = opset15.logical_or(
+        opset15.less(x, constant(eps)), opset15.greater(x, constant(1.0 - eps))
+    )
+    beyond = constant(0.0 if eps else math.nan)
+    return opset15.select(outside, beyond, opset15.divide(grad, slope))
 
 
 def _sqrt_grad(op: Op, out: Any, grad: Any) -> Node:
@@ -90,12 +159,17 @@ def _erf_grad(op: Op, x: Any, grad: Any) -> Node:
 
 register("exp", _exp, _exp_grad, reads="out")
 register("log", lambda op, x: opset15.log(x), _log_grad)
+register("expm1", _expm1, _expm1_grad, reads="out")
+register("log1p", _log1p, _log1p_grad)
+register("log2", *_logarithm(2.0))
+register("log10", *_logarithm(10.0))
+register("logit", _logit, _logit_grad)
 register("sqrt", lambda op, x: opset15.sqrt(x), _sqrt_grad, reads="out")
 register("rsqrt", _rsqrt, _rsqrt_grad, reads="out")
 register("square", _square, _square_grad)
 register("abs", lambda op, x: opset15.abs(x), _abs_grad)
 register("reciprocal", _reciprocal, _reciprocal_grad, reads="out")
-register("sign", _sign, None)
+register("sign", _sign, None, in_place=False)
 register("erf", lambda op, x: opset15.erf(x), _erf_grad)
 register("floor", lambda op, x: opset15.floor(x), None)
 register("ceil", lambda op, x: opset15.ceiling(x), None)
@@ -109,6 +183,22 @@ def round(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.round(x, "half_to_even"))
 
 
+@converter("pd_op.trunc")
+@converter("pd_op.trunc_")
+def trunc(bridge: NgraphBridge, op: Op) -> None:
+    """The whole part of a number (Paddle ``trunc``)."""
+    x = bridge.get_input_node(op, "input")
+    below = opset15.less(x, constant(0.0))
+    bridge.set_output_node(op, "out", opset15.select(below, opset15.ceiling(x), opset15.floor(x)))
+
+
+@converter("pd_op.trunc_grad", unread=("out_grad",))
+def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Zeros (Paddle ``trunc_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
+    bridge.set_output_node(op, "input_grad", bridge.full(0.0, "float32", shape))
+
+
 @converter("pd_op.floor_grad", unread=("out_grad",))
 @converter("pd_op.ceil_grad", unread=("out_grad",))
 @converter("pd_op.round_grad", unread=("out_grad",))
@@ -116,3 +206,41 @@ def zero_grad(bridge: NgraphBridge, op: Op) -> None:
     """Zeros: a step function has no slope (Paddle ``floor_grad`` and so on)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
     bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", shape))
+
+
+# -- functions of several tensors ----------------------------------------------------------------
+
+
+@converter("pd_op.lerp")
+@converter("pd_op.lerp_")
+def lerp(bridge: NgraphBridge, op: Op) -> None:
+    """``x + weight * (y - x)`` (Paddle ``lerp``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    step = opset15.multiply(bridge.get_input_node(op, "weight"), opset15.subtract(y, x))
+    bridge.set_output_node(op, "out", opset15.add(x, step))
+
+
+@converter("pd_op.lerp_grad", unread=("out",))
+def lerp_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * (1 - weight)``, ``y_grad = out_grad * weight``."""
+    weight, grad = bridge.get_input_node(op, "weight"), bridge.get_input_node(op, "out_grad")
+    rest = opset15.subtract(constant(1.0), weight)
+    set_reduced(bridge, op, "x", lambda: opset15.multiply(grad, rest))
+    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, weight))
+
+
+@converter("pd_op.heaviside")
+def heaviside(bridge: NgraphBridge, op: Op) -> None:
+    """0 below 0, ``y`` at 0, 1 above (Paddle ``heaviside``); 0 for NaN."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    step = opset15.select(opset15.greater(x, constant(0.0)), constant(1.0), constant(0.0))
+    bridge.set_output_node(op, "out", opset15.select(opset15.equal(x, constant(0.0)), y, step))
+
+
+@converter("pd_op.heaviside_grad", unread=("y",))
+def heaviside_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``y_grad = out_grad`` where ``x`` is 0, else 0; ``x_grad = 0``."""
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    at_zero = opset15.equal(x, constant(0.0))
+    set_reduced(bridge, op, "x", lambda: opset15.multiply(grad, constant(0.0)))
+    set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, chosen(at_zero)))

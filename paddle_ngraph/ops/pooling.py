@@ -1,7 +1,8 @@
-"""Pooling: pool2d, max_pool2d_with_index, and their gradients.
+"""Pooling over two or three axes, with and without positions, its gradients and its inverse.
 
 Operators of the core (``core/pool_ops.h``) compute what OpenVINO's own pooling does differently or
-lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding.
+lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding. They pool
+planes; pooling over three axes is led back to them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.spatial import get_data, padding, set_data
+from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, reshape, set_data, transpose
 from paddle_ngraph.registry import Limit, converter
 
 _LIMITS = (
@@ -28,9 +30,15 @@ _LIMITS = (
 )
 
 
+_AXES = ("size", "kernel", "strides", "begin", "out")
+
+# Where a maximum starts in native Paddle: what a window in the padding gives.
+_LOWEST = float(np.finfo("float32").min)
+
+
 @dataclass(frozen=True)
 class _Pooling:
-    """The attributes of one pooling of data [N, C, H, W] and its sizes."""
+    """The attributes of one pooling of data [N, C, H, W] or [N, C, D, H, W] and its sizes."""
 
     size: list[int]
     kernel: list[int]
@@ -60,12 +68,30 @@ class _Pooling:
         """Whether adaptive windows are all of one size, side by side."""
         return all(size % out == 0 for size, out in zip(self.size, self.out))
 
+    def plane(self) -> _Pooling:
+        """The pooling along the last two axes only."""
+        picked: dict[str, Any] = {name: getattr(self, name)[1:] for name in _AXES}
+        return replace(self, **picked)
+
+    def depth(self, width: int) -> _Pooling:
+        """The pooling along the first axis only, of [N, C, D, width]."""
+        rest = {"size": width, "kernel": 1, "strides": 1, "begin": 0, "out": width}
+        if self.adaptive:
+            rest["kernel"] = width
+        picked: dict[str, Any] = {name: [getattr(self, name)[0], rest[name]] for name in _AXES}
+        return replace(self, **picked)
+
+    def window(self, axis: int, index: int) -> range:
+        """The elements under window ``index``, without padding."""
+        begin = index * self.strides[axis] - self.begin[axis]
+        return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
+
     def counts_plainly(self) -> bool:
         """Whether OpenVINO's average divides by what native Paddle's does.
 
         It does not for windows that lie in the padding, and for windows beyond it that count.
         """
-        for axis in range(2):
+        for axis in range(len(self.size)):
             begin, end, kernel = self.begin[axis], self.end(axis), self.kernel[axis]
             if max(begin, end) >= kernel or (not self.exclusive and end > begin):
                 return False
@@ -77,33 +103,48 @@ def _pooling(op: Op, size: list[int], kernel: list[int]) -> _Pooling:
     adaptive, whole = bool(op.attr("adaptive")), bool(op.attr("global_pooling"))
     exclusive = bool(op.attr("exclusive", True))
     if adaptive:
-        return _Pooling(size, kernel, strides, [0, 0], kernel, adaptive, exclusive)
+        return _Pooling(size, kernel, strides, [0] * len(size), kernel, adaptive, exclusive)
     if whole:
-        return _Pooling(size, size, strides, [0, 0], [1, 1], adaptive, exclusive)
+        none, one = [0] * len(size), [1] * len(size)
+        return _Pooling(size, size, strides, none, one, adaptive, exclusive)
     begin, end = padding(op, size, kernel, strides)
     out = [
         (size[i] + begin[i] + end[i] - kernel[i] + (strides[i] - 1 if op.attr("ceil_mode") else 0))
         // strides[i]
         + 1
-        for i in range(2)
+        for i in range(len(size))
     ]
     return _Pooling(size, kernel, strides, begin, out, adaptive, exclusive)
 
 
 def _kernel(bridge: NgraphBridge, op: Op) -> list[int]:
-    return [int(size) for size in bridge.constant(op, "kernel_size").reshape(-1)]
+    """The kernel: an input of some operators, an attribute of others."""
+    if op.has_input("kernel_size"):
+        return [int(size) for size in bridge.constant(op, "kernel_size").reshape(-1)]
+    return [int(size) for size in op.attr("kernel_size")]
 
 
 @converter("pd_op.pool2d", constant=("kernel_size",), limits=_LIMITS)
-def pool2d(bridge: NgraphBridge, op: Op) -> None:
-    """The maximum or average of each window (Paddle ``pool2d``)."""
+@converter("pd_op.pool3d", limits=_LIMITS)
+def pool(bridge: NgraphBridge, op: Op) -> None:
+    """The maximum or average of each window (Paddle ``pool2d``, ``pool3d``)."""
     x = get_data(bridge, op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
+    pooled = _maximum if op.attr("pooling_type") == "max" else _average
+    set_data(bridge, op, "out", pooled(bridge, x, pooling))
+
+
+@converter("pd_op.pool2d_grad", constant=("kernel_size",), limits=_LIMITS)
+@converter("pd_op.pool3d_grad", limits=_LIMITS)
+def pool_grad(bridge: NgraphBridge, op: Op) -> None:
+    """To the first maximum of each window, or a share to each element (Paddle ``pool2d_grad``)."""
+    x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
+    pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     if op.attr("pooling_type") == "max":
-        out = bridge.extension("MaxPool", [x], **pooling.attributes())
+        x_grad = _maximum_grad(bridge, x, get_data(bridge, op, "out"), grad, pooling)
     else:
-        out = _average(bridge, x, pooling)
-    set_data(bridge, op, "out", out)
+        x_grad = _average_grad(bridge, grad, pooling)
+    set_data(bridge, op, "x_grad", x_grad)
 
 
 def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
@@ -111,43 +152,332 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
     if pooling.adaptive or not pooling.counts_plainly():
-        return bridge.extension("AvgPool", [x], **pooling.attributes())
-    end = [pooling.end(axis) for axis in range(2)]
+        return _average_by_planes(bridge, x, pooling)
+    end = [pooling.end(axis) for axis in range(len(pooling.size))]
     return opset15.avg_pool(
         x, pooling.strides, pooling.begin, end, pooling.kernel, exclude_pad=pooling.exclusive
     )
 
 
-@converter("pd_op.pool2d_grad", constant=("kernel_size",), limits=_LIMITS)
-def pool2d_grad(bridge: NgraphBridge, op: Op) -> None:
-    """To the first maximum of each window, or a share to each element (Paddle ``pool2d_grad``)."""
+def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
+    if len(pooling.size) == 2:
+        return bridge.extension("AvgPool", [x], **pooling.attributes())
+    batch, channels, depth, *plane = bridge.shape(x)
+    deep = pooling.depth(pooling.out[1] * pooling.out[2])
+    flat = reshape(bridge, x, [batch, channels * depth, *plane])
+    pooled = bridge.extension("AvgPool", [flat], **pooling.plane().attributes())
+    column = reshape(bridge, pooled, [batch, channels, *deep.size])
+    pooled = bridge.extension("AvgPool", [column], **deep.attributes())
+    return reshape(bridge, pooled, [batch, channels, *pooling.out])
+
+
+def _average_grad(bridge: NgraphBridge, grad: Output, pooling: _Pooling) -> Node:
+    if len(pooling.size) == 2:
+        return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
+    batch, channels, *_ = bridge.shape(grad)
+    deep, plane = pooling.depth(pooling.out[1] * pooling.out[2]), pooling.plane()
+    column = reshape(bridge, grad, [batch, channels, *deep.out])
+    spread = bridge.extension("AvgPoolGrad", [column], input=deep.size, **deep.attributes())
+    flat = reshape(bridge, spread, [batch, channels * pooling.size[0], *plane.out])
+    spread = bridge.extension("AvgPoolGrad", [flat], input=plane.size, **plane.attributes())
+    return reshape(bridge, spread, [batch, channels, *pooling.size])
+
+
+def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
+    if len(pooling.size) == 2:
+        return bridge.extension("MaxPool", [x], **pooling.attributes())
+    rows = _Rows(pooling)
+    pooled = bridge.extension("MaxPool", [rows.of(bridge, x)], **rows.pooling.attributes())
+    return reshape(bridge, pooled, [*bridge.shape(x)[:2], *pooling.out])
+
+
+def _maximum_grad(
+    bridge: NgraphBridge, x: Output, out: Output, grad: Output, pooling: _Pooling
+) -> Node:
+    if len(pooling.size) == 2:
+        return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
+    rows = _Rows(pooling)
+    shape = [*bridge.shape(x)[:2], *rows.pooling.out]
+    pooled = [reshape(bridge, node, shape) for node in (out, grad)]
+    inputs = [rows.of(bridge, x), *pooled]
+    return rows.back(bridge, bridge.extension("MaxPoolGrad", inputs, **rows.pooling.attributes()))
+
+
+class _Rows:
+    """A maximum over windows of three axes as one over planes.
+
+    The rows (d, h) that a window reads are put one under the other, in native Paddle's order; a
+    window cut at the border repeats its first plane or row, which changes nothing. ``pooling`` then
+    pools [N, C, rows, W] in windows side by side.
+    """
+
+    def __init__(self, pooling: _Pooling) -> None:
+        self._pooling = pooling
+        self._taken = [self._elements(axis) for axis in range(2)]
+        (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
+        self.pooling = replace(
+            pooling,
+            size=[planes * lines * deep * high, pooling.size[2]],
+            kernel=[deep * high, pooling.kernel[2]],
+            strides=[deep * high, pooling.strides[2]],
+            begin=[0, pooling.begin[2]],
+            out=[planes * lines, pooling.out[2]],
+        )
+
+    def _elements(self, axis: int) -> np.ndarray:
+        """What each window reads along ``axis``; one in the padding what is put behind the end."""
+        length, kernel = self._pooling.size[axis], self._pooling.kernel[axis]
+        rows = []
+        for index in range(self._pooling.out[axis]):
+            found = list(self._pooling.window(axis, index)) or [length]
+            rows.append([found[0]] * (kernel - len(found)) + found)
+        return np.array(rows)
+
+    def of(self, bridge: NgraphBridge, x: Output) -> Any:
+        """[N, C, D, H, W] -> [N, C, rows, W]."""
+        batch, channels, depth, height, width = bridge.shape(x)
+        deep, high = self._taken
+        position = deep[:, None, :, None] * height + high[None, :, None, :]
+        outside = (deep == depth)[:, None, :, None] | (high == height)[None, :, None, :]
+        position[outside] = depth * height
+        node = reshape(bridge, x, [batch, channels, depth * height, width])
+        if outside.any():
+            lowest = bridge.full(_LOWEST, "float32", [batch, channels, 1, width])
+            node = opset15.concat([node, lowest], 2)
+        return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
+
+    def back(self, bridge: NgraphBridge, rows: Any) -> Node:
+        """The gradient of ``of``, along one axis after the other."""
+        (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
+        depth, height, width = self._pooling.size
+        batch, channels, *_ = bridge.shape(rows)
+        node: Any = reshape(bridge, rows, [batch, channels, planes, lines, deep, high, width])
+        node = transpose(bridge, node, (0, 1, 2, 4, 3, 5, 6))
+        node = reshape(bridge, node, [batch, channels, planes * deep, lines * high * width])
+        node = self._gathered(bridge, node, 0)
+        node = reshape(bridge, node, [batch, channels * depth, lines * high, width])
+        node = self._gathered(bridge, node, 1)
+        return reshape(bridge, node, [batch, channels, depth, height, width])
+
+    def _gathered(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+        length, taken = self._pooling.size[axis], self._taken[axis].reshape(-1, 1)
+        outside = bool((taken == length).any())
+        node = AxisMap(taken).apply_transposed(bridge, node, 2, length + outside)
+        return AxisMap(np.arange(length)[:, None]).apply(bridge, node, 2) if outside else node
+
+
+# -- norms -------------------------------------------------------------------------------------
+
+
+_LP_LIMITS = (
+    Limit("the norm must be 1 or 2", lambda op: op.attr("norm_type") in (1, 2)),
+    Limit("adaptive windows of a norm", lambda op: not op.attr("adaptive")),
+    _LIMITS[-1],
+)
+
+
+def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
+    """The same windows over data that brings its padding along, and the padding behind it."""
+    axes = range(len(pooling.size))
+    end = [pooling.end(axis) for axis in axes]
+    size = [pooling.size[axis] + pooling.begin[axis] + end[axis] for axis in axes]
+    return replace(pooling, size=size, begin=[0] * len(size), exclusive=False), end
+
+
+@converter("pd_op.lp_pool2d", constant=("kernel_size",), limits=_LP_LIMITS)
+def lp_pool(bridge: NgraphBridge, op: Op) -> None:
+    """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
+    x: Any = get_data(bridge, op, "x")
+    pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
+    framed, end = _framed(pooling)
+    if op.attr("norm_type") == 2:
+        x = opset15.multiply(x, x)
+    if any(pooling.begin + end):
+        before, after = bridge.ints([0, 0, *pooling.begin]), bridge.ints([0, 0, *end])
+        x = opset15.pad(x, before, after, "constant", bridge.full(0.0, "float32"))
+    none = [0] * len(end)
+    mean = opset15.avg_pool(x, framed.strides, none, none, framed.kernel, exclude_pad=False)
+    total = opset15.multiply(mean, bridge.full(float(np.prod(framed.kernel)), "float32"))
+    set_data(bridge, op, "out", opset15.sqrt(total) if op.attr("norm_type") == 2 else total)
+
+
+@converter("pd_op.lp_pool2d_grad", constant=("kernel_size",), limits=_LP_LIMITS)
+def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` to each element, times ``x / out`` for norm 2 (Paddle ``lp_pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
-    if op.attr("pooling_type") == "max":
-        out = get_data(bridge, op, "out")
-        x_grad = bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
-    else:
-        x_grad = bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
-    set_data(bridge, op, "x_grad", x_grad)
+    framed, end = _framed(pooling)
+    share: Any = grad
+    if op.attr("norm_type") == 2:
+        share = opset15.divide(grad, get_data(bridge, op, "out"))
+    share = opset15.multiply(share, bridge.full(float(np.prod(framed.kernel)), "float32"))
+    spread = bridge.extension("AvgPoolGrad", [share], input=framed.size, **framed.attributes())
+    if any(pooling.begin + end):
+        stop = [first + length for first, length in zip(pooling.begin, pooling.size)]
+        axes = range(2, 2 + len(stop))
+        begin, ones = bridge.ints(pooling.begin), bridge.ints([1] * len(stop))
+        spread = opset15.slice(spread, begin, bridge.ints(stop), ones, bridge.ints(axes))
+    if op.attr("norm_type") == 2:
+        spread = opset15.multiply(x, spread)
+    set_data(bridge, op, "x_grad", spread)
 
 
 # -- maxima with their positions ---------------------------------------------------------------
 
 
+_FIXED_WINDOWS = Limit(
+    "the windows are drawn at random in every run",
+    lambda op: bool(op.attr("random_u")),
+)
+
+
 @converter("pd_op.max_pool2d_with_index")
-def max_pool2d_with_index(bridge: NgraphBridge, op: Op) -> None:
+@converter("pd_op.max_pool3d_with_index")
+def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
     """Maxima and where they are in ``H * W``, NaN left out (Paddle ``max_pool2d_with_index``)."""
     x = bridge.get_input_node(op, "x")
-    pooling = _pooling(op, bridge.shape(x)[2:], [int(size) for size in op.attr("kernel_size")])
-    pooled = bridge.extension("MaxPoolWithIndex", [x], **pooling.attributes())
-    bridge.set_output_node(op, "out", pooled.output(0))
-    bridge.set_output_node(op, "mask", pooled.output(1))
+    pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
+    out, mask = _indexed(bridge, x, pooling)
+    bridge.set_output_node(op, "out", out)
+    bridge.set_output_node(op, "mask", mask)
+
+
+def _indexed(bridge: NgraphBridge, x: Any, pooling: _Pooling) -> tuple[Any, Any]:
+    """The maxima and their positions, -1 where there is none.
+
+    Over three axes: over the planes first, then over the depth, so that the first of equal maxima
+    remains the first.
+    """
+    if len(pooling.size) == 2:
+        pooled = bridge.extension("MaxPoolWithIndex", [x], **pooling.attributes())
+        return pooled.output(0), pooled.output(1)
+    batch, channels, depth, *plane = bridge.shape(x)
+    deep = pooling.depth(pooling.out[1] * pooling.out[2])
+    flat = reshape(bridge, x, [batch, channels * depth, *plane])
+    planes = bridge.extension("MaxPoolWithIndex", [flat], **pooling.plane().attributes())
+    column = reshape(bridge, planes.output(0), [batch, channels, *deep.size])
+    pooled = bridge.extension("MaxPoolWithIndex", [column], **deep.attributes())
+    none, width = bridge.full(0, "int32"), bridge.full(deep.size[1], "int32")
+    best = reshape(bridge, pooled.output(1), [batch, channels, deep.out[0] * deep.out[1]])
+    chosen = opset15.maximum(best, none)
+    inside = reshape(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
+    inside = opset15.gather_elements(inside, chosen, 2)
+    before = opset15.multiply(
+        opset15.divide(chosen, width), bridge.full(plane[0] * plane[1], "int32")
+    )
+    mask = opset15.select(opset15.less(best, none), best, opset15.add(before, inside))
+    shape = [batch, channels, *pooling.out]
+    return reshape(bridge, pooled.output(0), shape), reshape(bridge, mask, shape)
+
+
+def _fractional_windows(op: Op, size: list[int]) -> list[list[range]]:
+    """The windows along each axis, spaced by a random number that the program fixes."""
+    windows = []
+    for length, out, kernel in zip(size, op.attr("output_size"), op.attr("kernel_size")):
+        step = np.float32(length - kernel) / np.float32(out - (1 if kernel else 0))
+        shift = np.float32(op.attr("random_u"))
+        if not kernel:
+            base = length // out
+            most = np.float32(base + 2) / step - np.float32(1)
+            room = np.float32(length + 1 - base) / step - np.float32(out - 1)
+            shift = shift * min(most, room)
+        begins = [int((np.float32(i) + shift) * step) - int(shift * step) for i in range(out + 1)]
+        ends = [begin + kernel for begin in begins] if kernel else begins[1:]
+        windows.append([range(b, min(e, length)) for b, e in zip(begins[:out], ends)])
+    return windows
+
+
+@converter("pd_op.fractional_max_pool2d", limits=[_FIXED_WINDOWS])
+@converter("pd_op.fractional_max_pool3d", limits=[_FIXED_WINDOWS])
+def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
+    """Maxima of windows of changing sizes (Paddle ``fractional_max_pool2d``).
+
+    Each axis is laid out as windows of one size side by side, a shorter one repeating its first
+    element, and the positions found there are looked up in a table.
+    """
+    x = bridge.get_input_node(op, "x")
+    batch, channels, *size = bridge.shape(x)
+    layouts = []
+    for windows in _fractional_windows(op, size):
+        most = max(len(window) for window in windows)
+        layouts.append([[w[0]] * (most - len(w)) + list(w) for w in windows])
+    laid: Any = x
+    for axis in reversed(range(len(size))):
+        laid = AxisMap(np.reshape(layouts[axis], (-1, 1))).apply(bridge, laid, 2 + axis)
+    steps = [len(windows[0]) for windows in layouts]
+    out = [len(windows) for windows in layouts]
+    spread = bridge.shape(laid)[2:]
+    even = _Pooling(spread, steps, steps, [0] * len(size), out, False, True)
+    values, found = _indexed(bridge, laid, even)
+    bridge.set_output_node(op, "out", values)
+    if not op.has_output("mask"):
+        return
+    table = np.arange(int(np.prod(size)), dtype="int32").reshape(size)
+    for axis, layout in enumerate(layouts):
+        table = np.take(table, np.reshape(layout, -1), axis=axis)
+    none = bridge.full(0, "int32")
+    line = reshape(bridge, found, [batch * channels * int(np.prod(out))])
+    chosen = opset15.gather(
+        opset15.constant(table.reshape(-1)), opset15.maximum(line, none), bridge.ints([0])
+    )
+    mask = opset15.select(opset15.less(line, none), line, chosen)
+    bridge.set_output_node(op, "mask", reshape(bridge, mask, [batch, channels, *out]))
 
 
 @converter("pd_op.max_pool2d_with_index_grad", dtypes=("float32", "int32"))
-def max_pool2d_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
+@converter("pd_op.fractional_max_pool2d_grad", dtypes=("float32", "int32"))
+@converter("pd_op.fractional_max_pool3d_grad", dtypes=("float32", "int32"))
+@converter("pd_op.max_pool3d_with_index_grad", dtypes=("float32", "int32"))
+def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
     """Hands ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
-    size = bridge.shape(bridge.get_input_node(op, "x"))[2:]
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    out = [*bridge.shape(grad)[:-2], int(np.prod(bridge.shape(grad)[-2:]))]
+    if len(dims) == 5:
+        mask, grad = (reshape(bridge, node, out).output(0) for node in (mask, grad))
+    size = [int(np.prod(dims[2:-1])), dims[-1]]
     x_grad = bridge.extension("MaxPoolWithIndexGrad", [mask, grad], input=size)
-    bridge.set_output_node(op, "x_grad", x_grad)
+    bridge.set_output_node(op, "x_grad", reshape(bridge, x_grad, dims))
+
+
+# -- the inverse of a maximum with positions ---------------------------------------------------
+
+
+@converter("pd_op.unpool", dtypes=("float32", "int32"), constant=("output_size",))
+@converter("pd_op.unpool3d", dtypes=("float32", "int32"))
+def unpool(bridge: NgraphBridge, op: Op) -> None:
+    """Every element at its position, 0 elsewhere; a later one wins (Paddle ``unpool``)."""
+    x = bridge.get_input_node(op, "x")
+    batch, channels, *size = bridge.shape(x)
+    out = _unpooled_size(bridge, op, len(size))
+    total = int(np.prod(out))
+    bridge.require_range(op, "indices", 0, total)
+    shape = [batch, channels, int(np.prod(size))]
+    values = reshape(bridge, x, shape)
+    positions = reshape(bridge, bridge.get_input_node(op, "indices"), shape)
+    zeros = bridge.full(0.0, "float32", [batch, channels, total])
+    placed = opset15.scatter_elements_update(zeros, positions, values, bridge.ints([2]))
+    bridge.set_output_node(op, "out", reshape(bridge, placed, [batch, channels, *out]))
+
+
+@converter("pd_op.unpool_grad", dtypes=("float32", "int32"), constant=("output_size",))
+@converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"))
+def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` at every element's position (Paddle ``unpool_grad``)."""
+    grad = bridge.get_input_node(op, "out_grad")
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    batch, channels, *out = bridge.shape(grad)
+    total = int(np.prod(out))
+    bridge.require_range(op, "indices", 0, total)
+    positions = bridge.get_input_node(op, "indices")
+    positions = reshape(bridge, positions, [batch, channels, int(np.prod(dims[2:]))]).output(0)
+    found = opset15.gather_elements(reshape(bridge, grad, [batch, channels, total]), positions, 2)
+    bridge.set_output_node(op, "x_grad", reshape(bridge, found, dims))
+
+
+def _unpooled_size(bridge: NgraphBridge, op: Op, axes: int) -> list[int]:
+    if op.has_input("output_size"):
+        size = bridge.constant(op, "output_size").reshape(-1)
+    else:
+        size = np.asarray(op.attr("output_size"))
+    return [int(length) for length in size[-axes:]]

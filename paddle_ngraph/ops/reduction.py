@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,15 +10,21 @@ import numpy as np
 from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import keep_nan
-from paddle_ngraph.registry import BOOL, Limit, converter
+from paddle_ngraph.ops.elementwise import keep_nan, reduce_to
+from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 
-_SAME_DTYPE = Limit(
-    "its output has another dtype than its input",
-    lambda op: op.output("out").dtype == op.input("x").dtype,
+# float32 counts no further.
+_COUNT_LIMIT = 2**24
+# The extremes where Paddle's search for a position starts.
+_LARGEST = float(np.finfo(np.float32).max)
+
+_SUMMED = Limit(
+    "its output has another dtype than its input, which is not bool",
+    lambda op: op.input("x").dtype == "bool" or op.output("out").dtype == "float32",
 )
 
 
@@ -71,11 +78,41 @@ def _sum(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_sum(x, bridge.ints(axes), keep)
 
 
+@converter(
+    "pd_op.sum", dtypes=FLOAT | BOOL, constant=("axis",), limits=[_SUMMED], small_integers=True
+)
+def sum(bridge: NgraphBridge, op: Op) -> None:
+    """The sum over ``axis`` (Paddle ``sum``); of bools, how many of them hold."""
+    x = bridge.get_input_node(op, "x")
+    shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
+    if x.get_element_type() == Type.boolean:
+        if math.prod(shape) > _COUNT_LIMIT:
+            raise NgraphError("it counts more elements than float32 can")
+        x = opset15.select(x, bridge.full(1.0, "float32"), bridge.full(0.0, "float32"))
+    axes = reduced_axes(bridge, op, len(shape))
+    out = _sum(bridge, x, axes, _keep(op)) if axes else x
+    bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
+
+
+@converter("pd_op.reduce_as", unread=("target",))
+def reduce_as(bridge: NgraphBridge, op: Op) -> None:
+    """The sum of ``x`` down to the shape of ``target`` (Paddle ``reduce_as``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "target"))
+    bridge.set_output_node(op, "out", reduce_to(bridge, bridge.get_input_node(op, "x"), shape))
+
+
+@converter("pd_op.reduce_as_grad", unread=("x", "target"))
+def reduce_as_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` broadcast to the shape of ``x`` (Paddle ``reduce_as_grad``)."""
+    bridge.set_output_node(
+        op, "x_grad", _full_size(bridge, op, bridge.get_input_node(op, "out_grad"))
+    )
+
+
 def _mean(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_mean(x, bridge.ints(axes), keep)
 
 
-_register("sum", _sum, limits=[_SAME_DTYPE])
 _register("mean", _mean)
 _register("mean_all", _mean, by_attribute=True)
 
@@ -110,6 +147,8 @@ def _extreme(mode: str) -> Reduce:
         if not keep:
             shape = [dim for i, dim in enumerate(bridge.shape(x)) if i not in axes]
             out = opset15.reshape(out, bridge.ints(shape), False)
+        if x.get_element_type() != Type.f32:
+            return out
         return keep_nan(opset15.reduce_l1(x, bridge.ints(axes), keep), out)
 
     return reduce
@@ -124,7 +163,7 @@ def _register_extreme(name: str, mode: str) -> None:
         bridge.set_output_node(op, "x_grad", opset15.divide(grad, count))
 
     for variant, by_attribute in ((name, False), (f"a{name}", True)):
-        _register(variant, _extreme(mode), by_attribute)
+        _register(variant, _extreme(mode), by_attribute, dtypes=FLOAT | INT32)
         constant = () if by_attribute else ("axis",)
         converter(f"pd_op.{variant}_grad", constant=constant)(share_among_ties)
 
@@ -140,9 +179,16 @@ _register_extreme("min", "min")
 
 
 def _first_position(bridge: NgraphBridge, x: Any, axis: int, mode: str) -> Node:
-    """The position of the largest or smallest element along ``axis``, the first one of several."""
+    """The position of the largest or smallest element along ``axis``, the first one of several.
+
+    As in Paddle a NaN is no candidate, and an infinity beyond the start of the search counts as
+    that start.
+    """
     shape = bridge.shape(x)
     one = bridge.full(1, "int64")
+    start = bridge.full(-_LARGEST if mode == "max" else _LARGEST, "float32")
+    better = opset15.maximum if mode == "max" else opset15.minimum
+    x = opset15.select(opset15.equal(x, x), better(x, start), start)
     if axis < len(shape) - 1 or shape[axis] > 2**24:
         return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
     # Along the last axis a stable TopK is several times slower than two reductions.
@@ -203,6 +249,7 @@ def _logsumexp(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Nod
 
 
 _register("prod", _prod)
+# Of numbers Paddle declares numbers, and writes bools.
 _register("all", _all, by_attribute=True, dtypes=BOOL)
 _register("any", _any, by_attribute=True, dtypes=BOOL)
 _register("logsumexp", _logsumexp, by_attribute=True)

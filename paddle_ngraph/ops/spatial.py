@@ -1,10 +1,12 @@
-"""What convolution and pooling share: data formats and padding algorithms."""
+"""What spatial operators share: data formats, padding algorithms, maps along one axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
@@ -12,20 +14,25 @@ from paddle_ngraph.graph import Op
 
 
 def is_channels_last(op: Op) -> bool:
-    """Whether the data is [N, H, W, C]."""
-    return bool(op.attr("data_format") == "NHWC")
+    """Whether the data is [N, H, W, C], with as many axes between N and C as there are."""
+    return str(op.attr("data_format", "NCHW")).endswith("C")
 
 
 def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
-    """The input ``name`` as [N, C, H, W], whatever the data format."""
+    """The input ``name`` as [N, C, H, W], whatever the data format; any number of axes."""
     node = bridge.get_input_node(op, name)
-    return transpose(bridge, node, (0, 3, 1, 2)) if is_channels_last(op) else node
+    rank = len(bridge.shape(node))
+    return (
+        transpose(bridge, node, (0, rank - 1, *range(1, rank - 1)))
+        if is_channels_last(op)
+        else node
+    )
 
 
 def set_data(bridge: NgraphBridge, op: Op, name: str, node: Any) -> None:
     """Makes ``node``, [N, C, H, W], the output ``name`` in the data format of ``op``."""
     if is_channels_last(op):
-        node = transpose(bridge, node, (0, 2, 3, 1))
+        node = transpose(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
     bridge.set_output_node(op, name, node)
 
 
@@ -59,3 +66,132 @@ def padding(
     if len(values) == len(size):
         return values, values
     return values[0::2], values[1::2]
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """A sparse matrix along one axis: ``out[i] = sum_k weights[i, k] * x[positions[i, k]]``.
+
+    Gathers, not a matrix product: a NaN or an infinity reaches only what depends on it.
+
+    Attributes:
+        positions: [out, K]; every row names K elements.
+        weights: Of the same shape; ``None`` where every weight is 1.
+    """
+
+    positions: np.ndarray
+    weights: np.ndarray | None = None
+
+    def apply(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+        """``node`` mapped along ``axis``."""
+        rows, terms = self.positions.shape
+        dims = bridge.shape(node)
+        before, after = dims[:axis], dims[axis + 1 :]
+        if self.weights is None and self._covers(dims[axis]):
+            if terms == 1:
+                return node
+            cells = reshape(bridge, node, [*before, rows, terms, *after])
+            return opset15.reduce_sum(cells, bridge.ints([axis + 1]), False)
+        if terms <= _FEW_TERMS:
+            return self._added(bridge, node, axis)
+        found = _taken(bridge, node, axis, self.positions.T.reshape(-1))
+        if self.weights is not None:
+            found = self._weighted(found, self.weights.T, len(after))
+        cells = reshape(bridge, found, [*before, terms, rows, *after])
+        return opset15.reduce_sum(cells, bridge.ints([axis]), False)
+
+    def apply_transposed(self, bridge: NgraphBridge, node: Any, axis: int, size: int) -> Any:
+        """The gradient of ``apply`` to an axis of length ``size``: ``node`` is that of its result.
+
+        Rows with equally many terms are made at one go, as long as there are few such stretches.
+        """
+        owners = self.positions.reshape(-1)
+        order = np.argsort(owners, kind="stable")
+        counts = np.bincount(owners, minlength=size)
+        sources = np.repeat(np.arange(len(self.positions)), self.positions.shape[1])[order]
+        weights = None if self.weights is None else self.weights.reshape(-1)[order]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        breaks = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), size]
+        if len(breaks) > _MOST_STRETCHES + 1:
+            rows = len(self.positions)
+            if counts.min() == 0:  # what no row names takes a zero put behind the last row
+                node = _with_zero(bridge, node, axis)
+            return _evened(counts, starts, sources, weights, rows).apply(bridge, node, axis)
+        parts = []
+        for first, last in zip(breaks, breaks[1:]):
+            taken = slice(starts[first], starts[last])
+            shape = (last - first, int(counts[first]))
+            if not counts[first]:
+                dims = bridge.shape(node)
+                parts.append(
+                    bridge.full(0.0, "float32", [*dims[:axis], shape[0], *dims[axis + 1 :]])
+                )
+                continue
+            own = None if weights is None else weights[taken].reshape(shape)
+            parts.append(AxisMap(sources[taken].reshape(shape), own).apply(bridge, node, axis))
+        return parts[0] if len(parts) == 1 else opset15.concat(parts, axis)
+
+    def _added(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+        """The terms one by one, which the engine joins into one loop."""
+        after = len(bridge.shape(node)) - axis - 1
+        total = None
+        for k in range(self.positions.shape[1]):
+            term = _taken(bridge, node, axis, self.positions[:, k])
+            if self.weights is not None:
+                term = self._weighted(term, self.weights[:, k], after)
+            total = term if total is None else opset15.add(total, term)
+        return total
+
+    def _weighted(self, found: Any, weights: np.ndarray, after: int) -> Node:
+        column = weights.reshape(-1, *[1] * after).astype("float32")
+        return opset15.multiply(found, opset15.constant(column))
+
+    def _covers(self, size: int) -> bool:
+        """Whether the rows name every element once, in order."""
+        flat = self.positions.reshape(-1)
+        return bool(flat.size == size and (flat == np.arange(size)).all())
+
+
+_MOST_STRETCHES = 8
+_FEW_TERMS = 32
+
+
+def _evened(
+    counts: np.ndarray,
+    starts: np.ndarray,
+    sources: np.ndarray,
+    weights: np.ndarray | None,
+    zero: int,
+) -> AxisMap:
+    """Rows of one length: the last term of a shorter row is given in several equal parts.
+
+    A row without terms names the element ``zero``.
+    """
+    terms = int(counts.max())
+    last = np.maximum(counts[:, None] - 1, 0)
+    column = np.minimum(np.arange(terms)[None, :], last)
+    index = np.minimum(starts[:-1, None] + column, len(sources) - 1)
+    positions = np.where(counts[:, None] > 0, sources[index], zero)
+    if weights is None and terms == 1:
+        return AxisMap(positions)
+    shares = np.where(column == last, terms - last, 1)
+    own = np.ones(len(sources), "float32") if weights is None else weights
+    return AxisMap(positions, (own[index] / shares).astype("float32"))
+
+
+def _with_zero(bridge: NgraphBridge, node: Any, axis: int) -> Node:
+    dims = bridge.shape(node)
+    zero = bridge.full(0.0, "float32", [*dims[:axis], 1, *dims[axis + 1 :]])
+    return opset15.concat([node, zero], axis)
+
+
+def _taken(bridge: NgraphBridge, node: Any, axis: int, positions: np.ndarray) -> Any:
+    """The elements ``positions`` along ``axis``."""
+    first, last = int(positions[0]), int(positions[-1]) + 1
+    if not np.array_equal(positions, np.arange(first, last)):
+        return opset15.gather(node, bridge.ints(positions.tolist()), bridge.ints([axis]))
+    if last - first == bridge.shape(node)[axis]:
+        return node
+    return opset15.slice(
+        node, bridge.ints([first]), bridge.ints([last]), bridge.ints([1]), bridge.ints([axis])
+    )

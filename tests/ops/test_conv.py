@@ -11,6 +11,7 @@ from tests.ops.harness import check, check_native
 F = paddle.nn.functional
 CONV = ("conv2d", "conv2d_grad")
 DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
+SOLID = ("conv3d", "conv3d_grad")
 TRANSPOSED = ("conv2d_transpose", "conv2d_transpose_grad")
 
 
@@ -81,6 +82,11 @@ def test_padding_beyond_the_filter():
     check_conv((2, 3, 6, 5), (4, 3, 2, 2), padding=3)
 
 
+def test_filter_that_sees_only_padding():
+    check_conv((2, 3, 6, 1), (4, 3, 2, 1), stride=3, padding=1)
+    check_conv((2, 4, 6, 1), (4, 1, 2, 1), DEPTHWISE, stride=3, padding=1, groups=4)
+
+
 @pytest.mark.parametrize(
     ("channels", "filter_", "groups"),
     [(6, (4, 3, 3, 3), 2), (6, (9, 2, 3, 3), 3), (8, (8, 2, 1, 1), 4), (4, (8, 2, 6, 1), 2)],
@@ -119,14 +125,60 @@ def test_channels_last(groups, padding):
     )
 
 
-def test_conv1d():
+@pytest.mark.parametrize(
+    ("groups", "options"),
+    [
+        (1, {"stride": 2, "padding": 1}),
+        (2, {"padding": [1, 2]}),
+        (4, {"dilation": 2, "padding": "SAME"}),
+        (1, {"data_format": "NLC"}),
+    ],
+)
+def test_conv1d(groups, options):
+    shape = (2, 11, 4) if "data_format" in options else (2, 4, 11)
     check(
-        lambda x, w: F.conv1d(x, w, stride=2, padding=1),
-        {"x": normal(2, 3, 11), "w": normal(4, 3, 3, seed=1)},
+        lambda x, w: F.conv1d(x, w, groups=groups, **options),
+        {"x": normal(*shape), "w": normal(8, 4 // groups, 3, seed=1)},
         CONV,
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+def check_conv3d(data, filter_, **options):
+    check(
+        lambda x, w: F.conv3d(x, w, **options),
+        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        SOLID,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("stride", [1, [1, 2, 3]])
+@pytest.mark.parametrize("padding", [[2, 1, 0], [1, 0, 2, 1, 0, 1], "SAME", "VALID"])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_solid(stride, padding, dilation):
+    check_conv3d(
+        (2, 3, 6, 7, 8), (4, 3, 3, 2, 3), stride=stride, padding=padding, dilation=dilation
+    )
+
+
+@pytest.mark.parametrize("kernel", [(4, 5, 6), (1, 1, 1), (4, 1, 6), (4, 5, 1)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_solid_kernels(kernel, stride):
+    check_conv3d((2, 3, 4, 5, 6), (4, 3, *kernel), stride=stride)
+
+
+@pytest.mark.parametrize(("groups", "filters"), [(2, 6), (4, 4), (4, 8)])
+def test_solid_groups(groups, filters):
+    check_conv3d(
+        (2, 4, 6, 7, 8), (filters, 4 // groups, 3, 2, 3), stride=2, padding=1, groups=groups
+    )
+
+
+def test_solid_with_channels_last():
+    check_conv3d((2, 6, 7, 8, 4), (5, 4, 3, 2, 3), stride=2, padding=1, data_format="NDHWC")
 
 
 def test_open_batch_and_size():
@@ -199,6 +251,50 @@ def test_transposed_depthwise():
         lambda x, w: F.conv2d_transpose(x, w, stride=2, padding=1, groups=4),
         {"x": normal(2, 4, 5, 6), "w": normal(4, 1, 3, 3, seed=1)},
         ["depthwise_conv2d_transpose", "depthwise_conv2d_transpose_grad"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def check_transposed3d(data, filter_, **options):
+    check(
+        lambda x, w: F.conv3d_transpose(x, w, **options),
+        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        ["conv3d_transpose", "conv3d_transpose_grad"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", [[0, 1, 1, 0, 1, 1], "SAME"])
+def test_transposed_solid(groups, stride, padding):
+    filter_ = (4, 1 if groups == 4 else 3, 3, 2, 3)
+    check_transposed3d((2, 4, 3, 4, 5), filter_, stride=stride, padding=padding, groups=groups)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output_padding": 1},
+        {"output_size": [8, 10, 12]},
+        {"dilation": 2},
+        {"data_format": "NDHWC"},
+    ],
+)
+def test_transposed_solid_options(options):
+    data = (2, 3, 4, 5, 4) if "data_format" in options else (2, 4, 3, 4, 5)
+    check_transposed3d(data, (4, 3, 3, 3, 3), stride=2, **options)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_transposed_conv1d(groups):
+    depthwise = "depthwise_" if groups == 4 else ""
+    check(
+        lambda x, w: F.conv1d_transpose(x, w, stride=2, padding=1, groups=groups),
+        {"x": normal(2, 4, 11), "w": normal(4, 1 if groups == 4 else 2, 3, seed=1)},
+        [f"{depthwise}conv2d_transpose", f"{depthwise}conv2d_transpose_grad"],
         rtol=1e-4,
         atol=1e-4,
     )

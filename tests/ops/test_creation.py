@@ -6,7 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.programs import Program
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4)]
 
@@ -33,9 +35,25 @@ def test_full_like_of_any_dtype(dtype):
 
 def test_wide_integers_that_leave_stay_native():
     def build(x):
-        return paddle.full_like(x, 2**40, "int64"), paddle.arange(0, 7, dtype="int64"), x * 2.0
+        far = paddle.arange(2**40, 2**40 + 7, dtype="int64")
+        return paddle.full_like(x, 2**40, "int64"), far, x * 2.0
 
     check_native(build, {"x": normal((3, 4))}, ["full_like", "arange"])
+
+
+def test_arange_of_wide_integers_known_only_at_run_time():
+    """The first run finds out, and Paddle repeats it."""
+
+    def build():
+        bounds = [paddle.static.data(name, [1], "int64") for name in ("start", "end")]
+        return paddle.arange(*bounds, dtype="int64")
+
+    program = Program(build)
+    for start in (2, 2**40):
+        for _ in range(2):
+            (found,) = program.run(start=np.array([start]), end=np.array([start + 3]))
+            assert found.tolist() == [start, start + 1, start + 2]
+    assert paddle_ngraph.stats()["native_by_type"].get("pd_op.arange")
 
 
 def test_arange_of_positions():
@@ -43,6 +61,17 @@ def test_arange_of_positions():
         return paddle.gather(x, paddle.arange(0, 3, dtype="int64"))
 
     check(build, {"x": normal((5, 4))}, ["arange", "gather"])
+
+
+def test_arange_to_an_open_size():
+    """The positions of a text of any length."""
+
+    def build(x, words):
+        positions = paddle.arange(0, paddle.shape(words)[1], dtype="int64").unsqueeze(0)
+        return paddle.nn.functional.embedding(positions, x)
+
+    inputs = {"x": normal((9, 4)), "words": np.ones((2, 5), "int64")}
+    check(build, inputs, ["arange", "embedding"], dynamic={"words": [-1, -1]})
 
 
 def test_full_like_of_open_shape():
@@ -109,6 +138,7 @@ def test_assign_value_of_wide_integers_stays_native():
         ((1, 9, 3), "int32"),
         ((3, -3, -2), "float32"),
         ((0.0, 1.0, 0.3), "float32"),
+        ((-2, 9, 2), "int64"),
     ],
     ids=str,
 )
@@ -129,3 +159,39 @@ def test_assign_to_a_tensor():
         return y * 2.0
 
     check(build, {"x": normal((3, 4))}, ["assign_out_"], gradients=False)
+
+
+@pytest.mark.parametrize("start, stop, number", [(0.0, 1.0, 7), (-3.0, 5.5, 10), (2.0, 9.0, 1)])
+def test_linspace(start, stop, number):
+    build = lambda x: x + paddle.linspace(start, stop, number)  # noqa: E731
+    check(build, {"x": normal((2, number))}, ["linspace"], rtol=0, atol=0)
+
+
+def test_fill():
+    build = lambda x: paddle._C_ops.fill_(x * 2.0, 1.5)  # noqa: E731
+    check(build, {"x": normal((2, 3))}, ["fill_", "fill_grad"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "bool"])
+def test_sequence_mask(dtype):
+    build = lambda x: paddle.nn.functional.sequence_mask(x, 5, dtype)  # noqa: E731
+    for x in (np.array([0, 3, 9, -1, 5]), np.array([[2], [2**40]], "int64") % 2**30):
+        check(build, {"x": x}, ["sequence_mask"])
+
+
+def test_sequence_mask_as_long_as_the_longest_stays_native():
+    build = lambda x: paddle.nn.functional.sequence_mask(x, None, "float32")  # noqa: E731
+    check_native(build, {"x": np.array([1, 3])}, ["sequence_mask"])
+
+
+def test_is_empty():
+    check(paddle.is_empty, {"x": normal((2, 3))}, ["is_empty"])
+
+
+def test_zeros_like_of_ids():
+    def build(ids, table):
+        kinds = paddle.zeros_like(ids)
+        return paddle.nn.functional.embedding(kinds, table), paddle.ones_like(ids)
+
+    ids = np.array([[3, 2**40, 1]])
+    check(build, {"ids": ids, "table": normal((2, 4))}, ["full_like", "embedding"])

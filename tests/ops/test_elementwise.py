@@ -195,6 +195,12 @@ def test_clip_of_nan_infinity_and_bounds():
     check(lambda x: paddle.clip(x, -1.0, 1.0), {"x": x}, with_gradient("clip"))
 
 
+@pytest.mark.parametrize("bounds", [(-5, 2**24 + 1), (-2.7, 3.9), (2**31 - 1, 2**31 - 1)])
+def test_clip_of_whole_numbers_is_exact(bounds):
+    x = np.array([2**24 + 1, 2**24 + 2, 2**31 - 1, -(2**31), -2, -3, 0, 3, 4], "int32")
+    check(lambda x: paddle.clip(x, *bounds), {"x": x}, ["clip"])
+
+
 def test_clip_between_tensors():
     def build(x, low):
         return paddle.clip(x, low, low + 1.0)

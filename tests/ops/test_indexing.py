@@ -223,6 +223,18 @@ def test_index_sample(dtype):
     check_refused(paddle.index_sample, feeds, ["index_sample"])
 
 
+@pytest.mark.parametrize("shape", [[4, 3], [4, 2, 3], [4, 1]])
+def test_multiplex(shape):
+    def build(x, y, z, index):
+        return paddle.multiplex([x, y, z], index)
+
+    index = np.array([[2], [0], [1], [0]], "int32")
+    tables = {name: floats(*shape) * sign for name, sign in zip("xyz", (1, -1, 2))}
+    check(build, {**tables, "index": index}, ["multiplex", "multiplex_grad"])
+    tables = {name: whole(*shape) ^ flip for name, flip in zip("xyz", (0, 1, 3))}
+    check(build, {**tables, "index": index}, ["multiplex"])
+
+
 # -- classes ---------------------------------------------------------------------------------------
 
 

@@ -180,3 +180,77 @@ def test_addmm(shape, beta, alpha):
         inputs,
         ["addmm", "addmm_grad"],
     )
+
+
+# -- chains, batches with a term, outer products ---------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (0.5, -2.0)])
+def test_baddbmm(alpha, beta):
+    build = lambda c, x, y: paddle.baddbmm(c, x, y, beta=beta, alpha=alpha)  # noqa: E731
+    feeds = {"c": normal(2, 3, 5), "x": normal(2, 3, 4), "y": normal(2, 4, 5)}
+    check(build, feeds, ["baddbmm", "baddbmm_grad"])
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [[3, 4], [4, 5]],
+        [[3, 4], [4, 5], [5, 2]],
+        [[9, 2], [2, 8], [8, 3], [3, 7]],
+        [[4], [4, 5], [5]],
+        [[4], [4, 5], [5, 2]],
+        [[3, 4], [4, 5], [5]],
+    ],
+)
+def test_multi_dot(shapes):
+    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    build = lambda **x: paddle.linalg.multi_dot(list(x.values()))  # noqa: E731
+    check(build, feeds, ["multi_dot", "multi_dot_grad"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "x, y", [([2, 4], [3, 2]), ([3], [4]), ([2, 3], [4]), ([2], [3, 4]), ([2, 1, 3], [2, 2, 2])]
+)
+def test_kron(x, y):
+    feeds = {"x": normal(*x), "y": normal(*y)}
+    check(paddle.kron, feeds, ["kron", "kron_grad"], rtol=1e-4, atol=1e-5)
+
+
+def test_kron_of_whole_numbers():
+    x = np.array([[2**24 + 1, -7], [2**30 + 1, 0]], "int32")
+    check(paddle.kron, {"x": x, "y": np.array([[1, -1, 2]], "int32")}, ["kron"])
+
+
+@pytest.mark.parametrize("shape, axis", [([2, 3], 1), ([3, 4], 0), ([2, 3, 3], -1), ([5, 3], 9)])
+def test_cross(shape, axis):
+    x, y = normal(*shape), normal(*shape)[::-1].copy()
+    x.reshape(-1)[:2] = [np.nan, np.inf]
+    check(lambda x, y: paddle.cross(x, y, axis), {"x": x, "y": y}, ["cross", "cross_grad"])
+
+
+EQUATIONS = [
+    ("bij,bjk->bik", [2, 3, 4], [2, 4, 5]),
+    ("bhqd,bhkd->bhqk", [2, 2, 3, 4], [2, 2, 5, 4]),
+    ("...ij,...jk", [2, 3, 4], [4, 5]),
+    ("i,j->ij", [3], [4]),
+    ("ij,ij->", [3, 4], [3, 4]),
+    ("ij->ji", [3, 4]),
+    ("ij->", [3, 4]),
+    ("ii->i", [4, 4]),
+    ("ijk->j", [2, 3, 4]),
+    ("i,i->", [5], [5]),
+    ("bn,anm,bm->ba", [2, 5], [3, 5, 4], [2, 4]),
+]
+
+
+@pytest.mark.parametrize("equation, shapes", [(e[0], e[1:]) for e in EQUATIONS])
+def test_einsum(equation, shapes):
+    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    build = lambda **x: paddle.einsum(equation, *x.values())  # noqa: E731
+    check(build, feeds, ["einsum"], gradients=False, rtol=1e-4, atol=1e-5)
+
+
+def test_einsum_in_training_stays_native():
+    build = lambda x, y: paddle.einsum("ij,jk->ik", x, y)  # noqa: E731
+    check_native(build, {"x": normal(3, 4), "y": normal(4, 5)}, ["einsum", "einsum_grad"])

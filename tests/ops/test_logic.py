@@ -45,9 +45,12 @@ def test_equality_of_int32_is_exact(name):
 
 
 @pytest.mark.parametrize("name", ORDER)
-def test_order_of_int32_stays_native(name):
-    x = np.array([1, 2**24], "int32")
-    check_native(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": x + 1}, [name])
+def test_order_of_int32_is_exact(name):
+    edges = [2**24, 2**24 + 1, 2**31 - 1, 2**31 - 2, -(2**31), 1 - 2**31, 0, 1, -1, 5, -(2**24) - 1]
+    x, y = np.meshgrid(np.array(edges, "int32"), np.array(edges, "int32"))
+    inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
+    check(lambda x, y: getattr(paddle, name)(x, y), inputs, [name])
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": x[0], "y": y[1:2, 1]}, [name])
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
@@ -68,9 +71,78 @@ def test_logical_not(shape):
     check(paddle.logical_not, {"x": np.asarray(small(shape) > 0)}, ["logical_not"])
 
 
-def test_logic_of_numbers_stays_native():
-    inputs = {"x": small((3, 4)), "y": small((3, 4), 1)}
-    check_native(paddle.logical_and, inputs, ["logical_and"])
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_logic_of_numbers(name):
+    def build(x, y):
+        function = getattr(paddle, name)
+        return function(x, y), paddle.logical_not(x)
+
+    x, y = (np.ascontiguousarray(part) for part in np.broadcast_arrays(STRANGE[:, None], STRANGE))
+    check(build, {"x": x, "y": y}, [name, "logical_not"])
+    whole = np.array([2**31 - 1, -(2**31), 0, 1, -1, 2**24 + 1], "int32")
+    check(build, {"x": whole, "y": whole[::-1].copy()}, [name, "logical_not"])
+
+
+def test_logic_of_int64_stays_native():
+    x = {"x": np.array([2**32, 0], "int64")}
+    check_native(lambda x: paddle.logical_not(x), x, ["logical_not"])
+
+
+@pytest.mark.parametrize("name", ["equal", "not_equal", "logical_and", "logical_or", "logical_xor"])
+def test_in_place(name):
+    def build(x, y):
+        return getattr(paddle._C_ops, f"{name}_")(x > 0, y > 0)
+
+    check(build, {"x": small((3, 4)), "y": small((3, 4), 1)}, [f"{name}_"])
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparison_in_place(name):
+    def build(x, y):
+        return getattr(paddle._C_ops, f"{name}_")(x * 1.0, y)
+
+    check(build, {"x": small((3, 4)), "y": small((3, 4), 1)}, [f"{name}_"], gradients=False)
+
+
+def test_in_place_logical_not():
+    check(lambda x: paddle._C_ops.logical_not_(x > 0), {"x": small((3, 4))}, ["logical_not_"])
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_bits(name):
+    edges = np.array([2**24 + 1, 2**31 - 1, -(2**31), 0, -1, 5, 0x55555555], "int32")
+    x, y = np.meshgrid(edges, edges)
+    inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
+    check(lambda x, y: getattr(paddle, name)(x, y), inputs, [name])
+    check(lambda x, y: getattr(paddle._C_ops, f"{name}_")(x + y, y), inputs, [f"{name}_"])
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": edges, "y": edges[:1]}, [name])
+    flags = {"x": small((3, 4)) > 0, "y": small((4,), 1) > 0}
+    check(lambda x, y: getattr(paddle, name)(x, y), flags, [name])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5)], ids=str)
+def test_bitwise_not(shape):
+    x = np.random.default_rng(0).integers(-(2**31), 2**31, shape, dtype="int32")
+    check(lambda x: paddle.bitwise_not(x), {"x": np.asarray(x)}, ["bitwise_not"])
+    check(lambda x: paddle.bitwise_not(x), {"x": np.asarray(x > 0)}, ["bitwise_not"])
+
+
+@pytest.mark.parametrize("equal_nan", [True, False])
+@pytest.mark.parametrize("name", ["isclose", "allclose"])
+def test_close(name, equal_nan):
+    def build(x, y):
+        return getattr(paddle, name)(x, y, rtol=1e-3, atol=1e-4, equal_nan=equal_nan)
+
+    x, y = (np.ascontiguousarray(part) for part in np.meshgrid(STRANGE, STRANGE))
+    check(build, {"x": x, "y": y}, [name])
+    check(build, {"x": x[0], "y": x[0]}, [name])
+    check(build, {"x": np.float32(1.0), "y": np.float32(1.0009)}, [name])
+    check(build, {"x": normal(30), "y": normal(30) * np.float32(1.001)}, [name])
+    check(build, {"x": normal(9), "y": normal(9)}, [name])
+
+
+def test_nan_to_num():
+    check(lambda x: paddle.nan_to_num(x), {"x": STRANGE}, ["isnan", "where", "equal"])
 
 
 @pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])

@@ -233,14 +233,42 @@ def test_negative_log_likelihood(shape, reduction):
     )
 
 
-def test_weighted_classes_stay_native():
-    weight = np.array([1, 2, 3, 4], dtype="float32")
-    check_native(
-        lambda x, label, weight: F.nll_loss(x, label, weight=weight),
-        {"x": normal(5, 4), "label": labels([5], 4), "weight": weight},
-        ["nll_loss"],
-        gradients=False,
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("shape", [[6, 4], [2, 4, 3, 5]])
+def test_negative_log_likelihood_of_weighted_classes(shape, reduction):
+    label = labels([shape[0], *shape[2:]], shape[1])
+    label.flat[0] = -100
+    weight = np.array([0.5, 2.0, 0.0, 0.1], dtype="float32")
+    check(
+        lambda x, label, weight: F.nll_loss(x, label, weight, reduction=reduction),
+        {"x": normal(*shape), "label": label, "weight": weight},
+        ["nll_loss", "nll_loss_grad"],
     )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("arguments", [{}, {"label_smoothing": 0.1}, {"ignore_index": 2}])
+def test_cross_entropy_of_weighted_classes(arguments, reduction):
+    weight = np.array([0.5, 2.0, 1.0, 0.1], dtype="float32")
+    check(
+        lambda x, label, weight: F.cross_entropy(
+            x, label, weight, reduction=reduction, **arguments
+        ),
+        {"x": normal(5, 4), "label": labels([5], 4), "weight": weight},
+        CROSS_ENTROPY,
+    )
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_cross_entropy_of_soft_labels_with_all_arguments(weighted):
+    def build(x, label, weight):
+        chosen = weight if weighted else None
+        return F.cross_entropy(
+            x, label, chosen, soft_label=True, label_smoothing=0.2, reduction="mean"
+        )
+
+    inputs = {"x": normal(5, 4), "label": np.abs(normal(5, 4)) / 3}
+    check(build, {**inputs, "weight": np.array([0.5, 2, 1, 0.1], "float32")}, CROSS_ENTROPY)
 
 
 # -- other losses --------------------------------------------------------------------------------
@@ -282,20 +310,22 @@ def test_logits_at_zero_nan_and_infinity():
         check(logits_loss(), {"x": x, "label": label}, SIGMOID, gradients=False)
 
 
+@pytest.mark.parametrize("shape", [[5], [4, 3], [2, 3, 4]])
+def test_binary_cross_entropy_with_weights(shape):
+    def build(x, label, positive, weight):
+        return F.binary_cross_entropy_with_logits(x, label, weight, pos_weight=positive)
+
+    label = np.random.default_rng(1).uniform(size=shape).astype("float32")
+    x = 4 * normal(*shape)
+    x.flat[0] = 0.0
+    positive = np.linspace(0.1, 3.0, shape[-1], dtype="float32")
+    inputs = {"x": x, "label": label, "positive": positive, "weight": positive[::-1].copy()}
+    check(build, inputs, SIGMOID)
+
+
 def test_normalized_logits_stay_native():
     inputs = {"x": normal(5), "label": np.ones(5, dtype="float32")}
     check_native(logits_loss(normalize=True), inputs, SIGMOID, gradients=False)
-
-
-def test_gradient_of_binary_cross_entropy():
-    x = np.array([0.1, 0.5, 1.0, 0.0, 1e-7], dtype="float32")
-    label = np.array([0, 1, 1, 1, 0], dtype="float32")
-
-    def build(x, label):
-        out = F.binary_cross_entropy(x, label, reduction="none")
-        return [out, *paddle.static.gradients([out], [x])]
-
-    check(build, {"x": x, "label": label}, ["bce_loss_grad"], native=["bce_loss"], gradients=False)
 
 
 @pytest.mark.parametrize("delta", [1.0, 0.3, 2.5])

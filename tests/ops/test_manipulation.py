@@ -7,7 +7,8 @@ import paddle
 import pytest
 from paddle.nn import functional
 
-from tests.ops.harness import check, check_native
+import paddle_ngraph
+from tests.ops.harness import check
 
 EDGES = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
 
@@ -361,16 +362,41 @@ def test_pad_of_an_image(data_format):
     check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d", "pad3d_grad", "unsqueeze", "squeeze"])
 
 
-@pytest.mark.parametrize("mode", ["reflect", "replicate"])
-def test_pad_that_repeats_the_border(mode):
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    "shape, frame, data_format",
+    [
+        ((2, 3, 4), [1, 2], "NCL"),
+        ((2, 4, 3), [3, 3], "NLC"),
+        ((2, 3, 4, 5), [1, 2, 0, 1], "NCHW"),
+        ((2, 4, 5, 3), [2, 2, 3, 3], "NHWC"),
+        ((1, 2, 4, 3, 5), [1, 2, 0, 1, 2, 1], "NCDHW"),
+        ((1, 4, 3, 5, 2), [0, 0, 1, 1, 0, 2], "NDHWC"),
+    ],
+)
+def test_pad_modes(mode, shape, frame, data_format):
+    def build(x):
+        return functional.pad(x, frame, mode=mode, value=0.5, data_format=data_format)
+
+    check(build, {"x": floats(*shape)}, ["pad3d", "pad3d_grad"])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_pad_modes_of_whole_numbers(mode):
     build = lambda x: functional.pad(x, [1, 2, 0, 1], mode=mode)  # noqa: E731
-    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], gradients=False)
-    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], native=["pad3d_grad"])
+    check(build, {"x": whole(2, 3, 4, 5)}, ["pad3d"])
 
 
-def test_pad_that_wraps_stays_native():
-    build = lambda x: functional.pad(x, [1, 2, 0, 1], mode="circular")  # noqa: E731
-    check_native(build, {"x": floats(2, 3, 4, 5)}, ["pad3d"], gradients=False)
+@pytest.mark.parametrize("mode", ["replicate", "circular"])
+@pytest.mark.parametrize("size", [(4, 5), (1, 1)])
+def test_pad_wider_than_the_data(mode, size):
+    build = lambda x: functional.pad(x, [9, 7, 0, 11], mode=mode)  # noqa: E731
+    check(build, {"x": floats(2, 3, *size)}, ["pad3d", "pad3d_grad"])
+
+
+def test_pad_that_cuts_off():
+    build = lambda x: functional.pad(x, [-1, 1, 2, -2])  # noqa: E731
+    check(build, {"x": floats(2, 3, 4, 5)}, ["pad3d", "pad3d_grad"])
 
 
 @pytest.mark.parametrize("diagonal", [0, -1, 2, 100])
@@ -401,3 +427,132 @@ def test_shape_and_numel():
 def test_wide_integers_stay_native(build):
     x = np.arange(6, dtype="int64").reshape(2, 3) + 2**40
     check(build, {"x": x}, ())
+
+
+# -- several tensors of one shape, parts, repeated rows --------------------------------------------
+
+
+@pytest.mark.parametrize("shapes", [[[4], [5, 1]], [[1], [3, 1, 2], [2, 1]], [[], [3]]])
+def test_broadcast_tensors(shapes):
+    feeds = {f"x{i}": floats(*shape) for i, shape in enumerate(shapes)}
+    build = lambda **x: paddle.broadcast_tensors(list(x.values()))  # noqa: E731
+    check(build, feeds, ["broadcast_tensors", "broadcast_tensors_grad"])
+
+
+def test_index_by_lists():
+    types = ["broadcast_tensors", "gather_nd", "gather_nd_grad"]
+    check(lambda x: x[[0, 2], [1, 3]], {"x": floats(3, 4)}, types)
+
+
+@pytest.mark.parametrize("lengths", [[3, 4], [2, 1, 3], [1, 1]])
+def test_meshgrid(lengths):
+    feeds = {f"x{i}": floats(n) for i, n in enumerate(lengths)}
+    build = lambda **x: paddle.meshgrid(*x.values())  # noqa: E731
+    check(build, feeds, ["meshgrid", "meshgrid_grad"])
+
+
+@pytest.mark.parametrize("counts, offsets", [([2, 2], [1, 1]), ([-1, 3], [2, 0]), ([4, 5], [0, 0])])
+def test_crop(counts, offsets):
+    build = lambda x: paddle.crop(x, counts, offsets)  # noqa: E731
+    check(build, {"x": floats(4, 5)}, ["crop", "crop_grad"])
+    check(build, {"x": whole(4, 5)}, ["crop"])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_repeat_interleave_by_a_tensor(axis, dtype):
+    kind = "repeat_interleave_with_tensor_index"
+    feeds = {"x": floats(3, 4, 5), "r": np.array([2, 0, 3, 1, 4][: [3, 4, 5][axis]], dtype)}
+    build = lambda x, r: paddle.repeat_interleave(x, r, axis)  # noqa: E731
+    check(build, feeds, [kind], gradients=False)
+
+
+# -- patterns of transformers ----------------------------------------------------------------------
+
+
+def assert_all_converted(build, inputs, **options):
+    """Checks values and gradients, and that no operator stays native."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
+        feeds = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}
+        for name, value in feeds.items():
+            value.stop_gradient = inputs[name].dtype.kind != "f"
+        out = build(**feeds)
+        if options.get("gradients", True):
+            sources = [v for n, v in feeds.items() if inputs[n].dtype.kind == "f"]
+            paddle.static.gradients([out], sources)
+    report = paddle_ngraph.explain(program)
+    assert not report.native, report
+    check(build, inputs, **options)
+
+
+def normal(*shape):
+    return np.random.default_rng(11).normal(size=shape).astype("float32")
+
+
+def tables(length, width):
+    angles = np.outer(np.arange(length), 10000.0 ** (-np.arange(0, width, 2) / width))
+    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
+
+
+def test_rotary_embedding_of_halves():
+    cos, sin = (np.concatenate([t, t], -1) for t in tables(6, 8))
+
+    def build(x, cos, sin):
+        first, second = paddle.split(x, 2, axis=-1)
+        return x * cos + paddle.concat([-second, first], axis=-1) * sin
+
+    assert_all_converted(build, {"x": normal(2, 3, 6, 8), "cos": cos, "sin": sin})
+
+
+def test_rotary_embedding_of_neighbours():
+    cos, sin = tables(6, 8)
+
+    def build(x, cos, sin):
+        even, odd = x[..., ::2], x[..., 1::2]
+        pairs = [even * cos - odd * sin, odd * cos + even * sin]
+        return paddle.flatten(paddle.stack(pairs, axis=-1), -2)
+
+    assert_all_converted(build, {"x": normal(2, 3, 6, 8), "cos": cos, "sin": sin})
+
+
+def test_rotary_tables_by_position():
+    cos, sin = tables(16, 8)
+
+    def build(x, ids, cos, sin):
+        cos = paddle.unsqueeze(paddle.nn.functional.embedding(ids, cos), 1)
+        sin = paddle.unsqueeze(paddle.nn.functional.embedding(ids, sin), 1)
+        first, second = paddle.chunk(x, 2, axis=-1)
+        return paddle.concat([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    ids = np.array([[3, 4, 5, 6], [0, 1, 2, 3]])
+    assert_all_converted(build, {"x": normal(2, 3, 4, 8), "ids": ids, "cos": cos, "sin": sin})
+
+
+@pytest.mark.parametrize("way", ["triu", "where", "masked_fill"])
+def test_causal_attention(way):
+    def build(q, k, v):
+        scores = paddle.matmul(q, k, transpose_y=True) * 0.35
+        if way == "triu":
+            scores = scores + paddle.triu(paddle.full([5, 5], float("-inf")), 1)
+        elif way == "where":
+            allowed = paddle.tril(paddle.ones([5, 5])) > 0.5
+            scores = paddle.where(allowed, scores, paddle.full([], -1e9))
+        else:
+            masked = paddle.cast(paddle.triu(paddle.ones([5, 5]), 1), "bool")
+            scores = paddle.masked_fill(scores, masked, -1e9)
+        return paddle.matmul(functional.softmax(scores), v)
+
+    feeds = {name: normal(2, 2, 5, 8) + i for i, name in enumerate("qkv")}
+    assert_all_converted(build, feeds, rtol=1e-4, atol=1e-5)
+
+
+def test_cache_of_keys_and_values():
+    def build(q, k, v, past_k, past_v):
+        k, v = paddle.concat([past_k, k], axis=2), paddle.concat([past_v, v], axis=2)
+        weights = functional.softmax(paddle.matmul(q, k, transpose_y=True))
+        return paddle.matmul(weights, v) + k[:, :, -1:] * v[:, :, -1:]
+
+    feeds = {name: normal(2, 2, 1, 4) for name in "qkv"}
+    feeds |= {name: normal(2, 2, 6, 4) for name in ("past_k", "past_v")}
+    assert_all_converted(build, feeds, rtol=1e-4)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.ops.harness import check, check_native
 
-SHAPES = [(), (1,), (7,), (1, 1), (3, 5), (2, 1, 4), (2, 3, 4, 5), (2, 1, 2, 3, 2)]
+SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
 # Functions of positive numbers, of any numbers, and those without a gradient operator.
-POSITIVE = ["log", "sqrt", "rsqrt", "reciprocal"]
-ANY = ["exp", "square", "abs", "erf", "floor", "ceil", "round"]
+POSITIVE = ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"]
+ANY = ["exp", "expm1", "square", "abs", "erf", "floor", "ceil", "round", "trunc"]
 FLAT = ["sign"]
 # Fewer than a packet, for which native Paddle's square root of infinity is infinity, not NaN.
 STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, -1.5], "float32")
@@ -24,6 +24,10 @@ def sample(name, shape, seed=0):
     return (generator.normal(size=shape) * 2).astype("float32")
 
 
+def function(name):
+    return lambda x: getattr(paddle, name)(x)
+
+
 def converted(name):
     return [name] if name in FLAT else [name, f"{name}_grad"]
 
@@ -31,25 +35,25 @@ def converted(name):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_shapes(name, shape):
-    check(getattr(paddle, name), {"x": sample(name, shape)}, converted(name))
+    check(function(name), {"x": sample(name, shape)}, converted(name))
 
 
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_many_values_of_open_shape(name):
     x = sample(name, (333, 3))
-    check(getattr(paddle, name), {"x": x}, converted(name), dynamic={"x": [-1, -1]})
+    check(function(name), {"x": x}, converted(name), dynamic={"x": [-1, -1]})
 
 
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_nan_and_infinity(name):
-    check(getattr(paddle, name), {"x": STRANGE}, converted(name))
+    check(function(name), {"x": STRANGE}, converted(name))
 
 
 @pytest.mark.parametrize("name", [*POSITIVE, *ANY, *FLAT])
 def test_nan_among_many(name):
     x = sample(name, (5, 33))
     x[::2, 7] = np.nan
-    check(getattr(paddle, name), {"x": x}, converted(name))
+    check(function(name), {"x": x}, converted(name))
 
 
 def test_exp_of_large_numbers():
@@ -66,12 +70,86 @@ def test_round_to_decimals_stays_native():
     check_native(lambda x: paddle.round(x, 1), {"x": sample("round", (3,))}, ["round"])
 
 
-@pytest.mark.parametrize("name", ["exp_", "sqrt_", "rsqrt_", "floor_", "ceil_", "reciprocal_"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exp_",
+        "expm1_",
+        "log_",
+        "log2_",
+        "log10_",
+        "log1p_",
+        "sqrt_",
+        "rsqrt_",
+        "floor_",
+        "ceil_",
+        "trunc_",
+        "reciprocal_",
+    ],
+)
 def test_in_place(name):
     def build(x):
         return getattr(paddle._C_ops, name)(x * 1.0)
 
     check(build, {"x": sample("sqrt", (3, 5))}, [name], gradients=False)
+
+
+@pytest.mark.parametrize("name", ["expm1", "log1p"])
+def test_small_numbers(name):
+    x = np.concatenate([10.0 ** np.arange(-30, 2), -(10.0 ** np.arange(-30, 0)), [-0.999, 5e37]])
+    check(getattr(paddle, name), {"x": x.astype("float32")}, converted(name), atol=0)
+
+
+def test_expm1_of_large_numbers():
+    x = np.array([80.0, 87.0, 88.0, 89.0, 200.0, -80.0, -104.0, -500.0], "float32")
+    check(paddle.expm1, {"x": x}, ["expm1", "expm1_grad"])
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-6, 0.2])
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4)], ids=str)
+def test_logit(shape, eps):
+    x = np.random.default_rng(0).uniform(-0.1, 1.1, size=shape).astype("float32")
+    check(lambda x: paddle.logit(x, eps), {"x": x}, ["logit", "logit_grad"])
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_logit_at_the_edges(eps):
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 0.9, 0.1, 0.5], "float32")
+    check(lambda x: paddle.logit(x, eps), {"x": x}, ["logit", "logit_grad"])
+    check(lambda x: paddle._C_ops.logit_(x * 1.0, eps), {"x": x}, ["logit_"], gradients=False)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((), (), ()), ((3, 5), (3, 5), (1,)), ((3, 1), (5,), (3, 5))], ids=str
+)
+def test_lerp(shapes):
+    generator = np.random.default_rng(0)
+    x, y, w = (np.asarray(generator.normal(size=shape), "float32") for shape in shapes)
+    inputs = {"x": x, "y": y}
+    check(lambda x, y: paddle.lerp(x, y, 0.3), inputs, ["lerp", "lerp_grad"])
+    inputs["w"] = w
+    check(lambda x, y, w: paddle.lerp(x, y, w), inputs, ["lerp", "lerp_grad"])
+
+
+def test_lerp_of_strange_numbers():
+    x, y = np.meshgrid(STRANGE, STRANGE)
+    inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
+    check(lambda x, y: paddle.lerp(x, y, 0.7), inputs, ["lerp", "lerp_grad"])
+    check(lambda x, y: paddle._C_ops.lerp_(x * 1.0, y, y), inputs, ["lerp_"], gradients=False)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((3, 5), (5,)), ((2, 1, 4), (3, 1))], ids=str)
+def test_heaviside(shapes):
+    generator = np.random.default_rng(0)
+    x = np.asarray(generator.integers(-1, 2, size=shapes[0]), "float32")
+    y = np.asarray(generator.normal(size=shapes[1]), "float32")
+    check(paddle.heaviside, {"x": x, "y": y}, ["heaviside", "heaviside_grad"])
+
+
+def test_heaviside_of_strange_numbers():
+    x, y = np.meshgrid(STRANGE, STRANGE)
+    inputs = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y)}
+    check(paddle.heaviside, inputs, ["heaviside", "heaviside_grad"])
 
 
 @pytest.mark.parametrize("name", ["abs", "square"])

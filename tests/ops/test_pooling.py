@@ -10,6 +10,8 @@ from tests.ops.harness import check, check_native
 
 F = paddle.nn.functional
 POOL = ("pool2d", "pool2d_grad")
+SOLID = ("pool3d", "pool3d_grad")
+INDEXED3D = ("max_pool3d_with_index", "max_pool3d_with_index_grad")
 INDEXED = ("max_pool2d_with_index", "max_pool2d_with_index_grad")
 
 
@@ -20,6 +22,18 @@ def normal(*shape: int) -> np.ndarray:
 def tied(*shape: int) -> np.ndarray:
     """Few different values, many zeros: as after relu."""
     return np.random.default_rng(0).integers(0, 3, shape).astype("float32")
+
+
+def with_specials(*shape: int) -> np.ndarray:
+    """Many NaN and infinities."""
+    data = normal(*shape)
+    flat = data.reshape(-1)
+    chosen = np.random.default_rng(1).permutation(flat.size)
+    part = flat.size // 12
+    for number, special in enumerate((np.nan, np.inf, -np.inf)):
+        flat[chosen[number * part : (number + 1) * part]] = special
+    data[-1, -1] = -np.inf
+    return data
 
 
 @pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d])
@@ -155,6 +169,170 @@ def test_maximum_with_index_leaves_out_nan():
         {"x": data},
         INDEXED[:1],
         gradients=False,
+    )
+
+
+OPTIONS3D = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 1},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 2, "stride": 4},
+    {"kernel_size": 1, "stride": 2},
+]
+
+
+@pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *OPTIONS3D,
+        {"kernel_size": [2, 3, 1], "stride": [3, 2, 1], "padding": [1, 0, 0]},
+        {"kernel_size": 3, "stride": 2, "padding": [1, 0, 0, 1, 1, 1]},
+        {"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True},
+        {"kernel_size": 3, "stride": 2, "padding": "SAME"},
+        {"kernel_size": 3, "stride": 2, "padding": "VALID"},
+        {"kernel_size": [5, 1, 7]},
+    ],
+)
+def test_solid(pool, options):
+    check(lambda x: pool(x, **options), {"x": tied(2, 3, 5, 6, 7)}, SOLID)
+    check(lambda x: pool(x, **options), {"x": with_specials(2, 3, 5, 6, 7)}, SOLID)
+
+
+@pytest.mark.parametrize("pool", [F.max_pool3d, F.avg_pool3d])
+def test_solid_with_channels_last(pool):
+    check(
+        lambda x: pool(x, 3, 2, 1, data_format="NDHWC"),
+        {"x": tied(2, 5, 6, 7, 3)},
+        SOLID,
+        dynamic={"x": [-1, 5, -1, -1, 3]},
+    )
+
+
+@pytest.mark.parametrize("padding", [1, [1, 0, 0, 1, 1, 0]])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_solid_average_that_counts_padding(padding, ceil_mode):
+    check(
+        lambda x: F.avg_pool3d(x, 3, 2, padding, ceil_mode, exclusive=False),
+        {"x": normal(2, 3, 5, 6, 7)},
+        SOLID,
+    )
+
+
+@pytest.mark.parametrize("out", [1, [2, 3, 5], [3, 6, 4], [7, 2, 9]])
+def test_solid_adaptive(out):
+    data = {"x": with_specials(2, 3, 5, 6, 7)}
+    check(lambda x: F.adaptive_avg_pool3d(x, out), data, SOLID)
+
+    def build(x):
+        return list(F.adaptive_max_pool3d(x, out, return_mask=True))
+
+    check(build, {"x": tied(2, 3, 5, 6, 7)}, INDEXED3D)
+    check(build, data, INDEXED3D[:1], gradients=False)
+
+
+@pytest.mark.parametrize("options", OPTIONS3D)
+def test_solid_maximum_with_index(options):
+    def build(x):
+        return list(F.max_pool3d(x, return_mask=True, **options))
+
+    check(build, {"x": tied(2, 3, 5, 6, 7)}, INDEXED3D)
+    check(build, {"x": with_specials(2, 3, 5, 6, 7)}, INDEXED3D[:1], gradients=False)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+def test_solid_global(kind):
+    def build(x):
+        form = (False, True, "NCDHW", kind, True, False, "EXPLICIT")
+        return paddle._C_ops.pool3d(x, [1, 1, 1], [1, 1, 1], [0, 0, 0], *form)
+
+    check(build, {"x": tied(2, 3, 4, 5, 6)}, SOLID)
+
+
+@pytest.mark.parametrize("out", [1, 3, 11])
+def test_one_axis_adaptive(out):
+    data = {"x": tied(2, 3, 8)}
+    check(lambda x: F.adaptive_avg_pool1d(x, out), data, POOL)
+    check(lambda x: list(F.adaptive_max_pool1d(x, out, return_mask=True)), data, INDEXED)
+
+
+@pytest.mark.parametrize(
+    ("norm", "options"),
+    [
+        (2, {"kernel_size": 2}),
+        (2, {"kernel_size": 3, "stride": 2, "padding": 1}),
+        (1, {"kernel_size": [3, 2], "stride": [1, 2], "padding": [1, 0]}),
+        (2, {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
+        (1, {"kernel_size": 3, "stride": 2, "ceil_mode": True}),
+        (2, {"kernel_size": 2, "stride": 3, "data_format": "NHWC"}),
+    ],
+)
+def test_norm(norm, options):
+    types = ("lp_pool2d", "lp_pool2d_grad")
+    check(lambda x: F.lp_pool2d(x, norm, **options), {"x": normal(2, 3, 9, 8)}, types)
+
+
+def test_norm_of_special_values():
+    data = normal(2, 3, 9, 8)
+    data[0, 0, :4, :4], data[0, 1, 2, 2], data[1, 2, 3, 3] = 0.0, np.nan, -np.inf
+    check(lambda x: F.lp_pool2d(x, 2, 2), {"x": data}, ["lp_pool2d", "lp_pool2d_grad"])
+
+
+def test_other_norms_stay_native():
+    data = {"x": abs(normal(2, 3, 9, 8))}
+    check_native(lambda x: F.lp_pool2d(x, 3, 2), data, ["lp_pool2d", "lp_pool2d_grad"])
+
+
+@pytest.mark.parametrize("random_u", [0.1, 0.77])
+@pytest.mark.parametrize(("out", "kernel"), [(3, None), ([2, 5], None), (3, 2), ([4, 3], [3, 2])])
+def test_fractional(random_u, out, kernel):
+    def build(x):
+        return list(F.fractional_max_pool2d(x, out, kernel, random_u, return_mask=True))
+
+    types = ("fractional_max_pool2d", "fractional_max_pool2d_grad")
+    check(build, {"x": tied(2, 3, 8, 9)}, types)
+    check(build, {"x": with_specials(2, 3, 8, 9)}, types[:1], gradients=False)
+
+
+@pytest.mark.parametrize(("out", "kernel"), [([2, 5, 3], None), (3, 2)])
+def test_fractional_solid(out, kernel):
+    def build(x):
+        return list(F.fractional_max_pool3d(x, out, kernel, 0.3, return_mask=True))
+
+    types = ("fractional_max_pool3d", "fractional_max_pool3d_grad")
+    check(build, {"x": tied(2, 3, 6, 8, 9)}, types)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (3, 2)])
+def test_unpool(kernel, stride):
+    def plane(x):
+        pooled, mask = F.max_pool2d(x, kernel, stride, return_mask=True)
+        return F.max_unpool2d(pooled, mask, kernel, stride, output_size=[8, 9])
+
+    check(plane, {"x": tied(2, 3, 8, 9)}, ["unpool", "unpool_grad"])
+
+    def solid(x):
+        pooled, mask = F.max_pool3d(x, kernel, stride, return_mask=True)
+        return F.max_unpool3d(pooled, mask, kernel, stride, output_size=[5, 8, 7])
+
+    check(solid, {"x": tied(2, 3, 5, 8, 7)}, ["unpool3d", "unpool3d_grad"])
+
+
+def test_unpool_one_axis():
+    def build(x):
+        pooled, mask = F.max_pool1d(x, 2, 2, return_mask=True)
+        return F.max_unpool1d(pooled, mask, 2, 2)
+
+    check(build, {"x": tied(2, 3, 8)}, ["unpool", "unpool_grad"])
+
+
+def test_unpool_to_one_place_twice():
+    places = np.random.default_rng(0).integers(0, 20, (2, 3, 4, 5)).astype("int32")
+    check(
+        lambda x, i: F.max_unpool2d(x, i, 2, 2),
+        {"x": normal(2, 3, 4, 5), "i": places},
+        ["unpool", "unpool_grad"],
     )
 
 

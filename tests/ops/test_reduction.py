@@ -119,10 +119,37 @@ def test_sum_to_another_dtype_stays_native():
     check_native(lambda x: paddle.sum(x, 1, dtype="float64"), x, ["sum"], gradients=False)
 
 
-@pytest.mark.parametrize("name", ["sum", "max", "prod"])
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "argmax"])
 def test_whole_numbers_stay_native(name):
     x = np.array([[2**24 + 1, 3], [2, 2**24 + 3]], "int32")
     check_native(lambda x: getattr(paddle, name)(x, 1), {"x": x}, [name], gradients=False)
+
+
+@pytest.mark.parametrize("axis", [0, 1, [0, 1], None])
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_extremes_of_whole_numbers_are_exact(name, axis):
+    x = np.array([[2**24 + 1, 2**24, 2**31 - 1, -5], [2**31 - 2, 0, 2**24 + 2, -(2**31)]], "int32")
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, [name])
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": ~x.T}, [name])
+
+
+@pytest.mark.parametrize("dtype", [None, "int32", "float32"])
+@pytest.mark.parametrize(("shape", "axis"), [*CASES[::3], ((40, 1000), None)], ids=str)
+def test_sum_of_bools_counts(shape, axis, dtype):
+    x = {"x": np.asarray(normal(shape) > 0)}
+    check(lambda x: paddle.sum(x, axis, dtype=dtype), x, ["sum"])
+
+
+def test_nanmean_and_nansum():
+    x = normal((3, 5))
+    x[0, 1] = x[2, :] = np.nan
+    check(lambda x: (paddle.nanmean(x, 1), paddle.nansum(x, 1)), {"x": x}, ["sum", "bitwise_not"])
+
+
+@pytest.mark.parametrize("target", [(), (5,), (3, 1), (2, 3, 5), (1, 1, 5)], ids=str)
+def test_reduce_as(target):
+    inputs = {"x": normal((2, 3, 5)), "y": normal(target)}
+    check(lambda x, y: paddle.reduce_as(x, y), inputs, both("reduce_as"))
 
 
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
@@ -134,6 +161,12 @@ def test_all_and_any(name, shape, axis):
 
     inputs = {"x": np.asarray(normal(shape) > -1.0), "y": np.asarray(normal(shape) > 1.0)}
     check(build, inputs, [name])
+
+
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_all_and_any_of_numbers_stay_native(name):
+    x = {"x": np.array([0, 3], "int32")}
+    check_native(lambda x: getattr(paddle, name)(x), x, [name])
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -158,13 +191,15 @@ def test_positions(name, shape, axis, keep):
     check(build, {"x": normal(shape)}, [name])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_position_of_nan_is_within_the_axis(name):
-    def build(x):
-        positions = getattr(paddle, name)(x, 1)
-        return paddle.cast((positions >= 0) & (positions < 5), "float32")
-
-    check(build, {"x": np.full((3, 5), np.nan, "float32")}, [name])
+def test_position_among_strange_numbers(name, axis):
+    largest = np.finfo("float32").max
+    values = np.array([np.nan, np.inf, -np.inf, largest, -largest, 0.0], "float32")
+    x = np.random.default_rng(0).choice(values, (300, 3))
+    x = np.concatenate([x, np.full((1, 3), np.nan, "float32")])
+    x = np.ascontiguousarray(x if axis == 1 else x.T)
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, [name])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -1,0 +1,1 @@
+"""Reads the text in a photograph with PP-OCR."""

@@ -1,0 +1,274 @@
+"""Diagonals: taken, filled, made into matrices.
+
+Where they lie follows from the shapes, so every operator is a look-up or a choice by constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.manipulation import axis_of, broadcast_to, reshaped
+from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
+
+_MOVED = FLOAT | INT32 | BOOL
+
+
+@converter("pd_op.eye", dtypes=ANY, constant=("num_rows", "num_columns"))
+def eye(bridge: NgraphBridge, op: Op) -> None:
+    """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
+    rows, columns = (
+        int(bridge.constant(op, name).reshape(())) for name in ("num_rows", "num_columns")
+    )
+    kind = element_type(op.output("out").dtype)
+    columns = rows if columns == -1 else columns
+    bridge.set_output_node(
+        op, "out", opset15.constant(np.eye(rows, columns, dtype=kind.to_dtype()))
+    )
+
+
+@converter("pd_op.tril_indices", dtypes=ANY, small_integers=True)
+def tril_indices(bridge: NgraphBridge, op: Op) -> None:
+    """Rows and columns on and below a diagonal (Paddle ``tril_indices``)."""
+    places = np.tril_indices(op.attr("rows"), op.attr("offset"), op.attr("cols"))
+    _set_indices(bridge, op, places)
+
+
+@converter("pd_op.triu_indices", dtypes=ANY, small_integers=True)
+def triu_indices(bridge: NgraphBridge, op: Op) -> None:
+    """Rows and columns on and above a diagonal (Paddle ``triu_indices``)."""
+    places = np.triu_indices(op.attr("row"), op.attr("offset"), op.attr("col"))
+    _set_indices(bridge, op, places)
+
+
+def _set_indices(bridge: NgraphBridge, op: Op, places: Sequence[np.ndarray]) -> None:
+    kind = element_type(op.output("out").dtype)
+    bridge.set_output_node(op, "out", opset15.constant(np.stack(places).astype(kind.to_dtype())))
+
+
+# -- a vector and a matrix -------------------------------------------------------------------------
+
+
+@converter("pd_op.diag", dtypes=FLOAT | INT32)
+def diag(bridge: NgraphBridge, op: Op) -> None:
+    """The matrix with the vector ``x`` on a diagonal, or the diagonal of a matrix (``diag``)."""
+    x = bridge.get_input_node(op, "x")
+    dims, offset = bridge.shape(x), op.attr("offset")
+    if len(dims) == 2:
+        bridge.set_output_node(op, "out", _taken(bridge, x, 0, 1, offset))
+        return
+    line = reshaped(bridge, x, [math.prod(dims)])
+    bridge.set_output_node(
+        op, "out", _embedded(bridge, line, offset, op.attr("padding_value"), 0, 1)
+    )
+
+
+@converter("pd_op.diag_grad", unread=("x",))
+def diag_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` on the diagonal that ``x`` is or has, 0 elsewhere (Paddle ``diag_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    out_grad, offset = bridge.get_input_node(op, "out_grad"), op.attr("offset")
+    if len(dims) == 2:
+        node = _on_diagonal(bridge, bridge.full(0.0, "float32", dims), out_grad, 0, 1, offset)
+    else:
+        node = reshaped(bridge, _taken(bridge, out_grad, 0, 1, offset), dims)
+    bridge.set_output_node(op, "x_grad", node)
+
+
+@converter("pd_op.diag_embed", dtypes=_MOVED)
+def diag_embed(bridge: NgraphBridge, op: Op) -> None:
+    """The last axis of ``input`` on the diagonals of matrices of ``dim1``, ``dim2``."""
+    x = bridge.get_input_node(op, "input")
+    rank = len(bridge.shape(x)) + 1
+    first, second = axis_of(op.attr("dim1"), rank), axis_of(op.attr("dim2"), rank)
+    bridge.set_output_node(op, "out", _embedded(bridge, x, op.attr("offset"), 0, first, second))
+
+
+def _embedded(
+    bridge: NgraphBridge, x: Any, offset: int, padding: float, axis1: int, axis2: int
+) -> Any:
+    """The last axis of ``x`` on a diagonal, ``padding`` elsewhere."""
+    *batch, length = bridge.shape(x)
+    size = length + abs(offset)
+    matrices = bridge.full(padding, x.get_element_type(), [*batch, size, size])
+    rank = len(batch) + 2
+    node = _on_diagonal(bridge, matrices, x, rank - 2, rank - 1, offset)
+    order = [i for i in range(rank) if i not in (axis1, axis2)]
+    return _moved(bridge, node, [*order, axis1, axis2], back=True)
+
+
+# -- diagonals of two axes of a tensor -------------------------------------------------------------
+
+
+@converter("pd_op.diagonal", dtypes=ANY, moves=True)
+def diagonal(bridge: NgraphBridge, op: Op) -> None:
+    """A diagonal of ``axis1`` and ``axis2``, as the last axis (Paddle ``diagonal``)."""
+    x = bridge.get_input_node(op, "x")
+    bridge.set_output_node(op, "out", _taken(bridge, x, *_axes(bridge, op, x)))
+
+
+@converter("pd_op.diagonal_grad", unread=("x",))
+def diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` on the diagonal, 0 elsewhere (Paddle ``diagonal_grad``)."""
+    x = bridge.get_input_node(op, "x")
+    zeros = bridge.full(0.0, "float32", bridge.shape(x))
+    out_grad = bridge.get_input_node(op, "out_grad")
+    node = _on_diagonal(bridge, zeros, out_grad, *_axes(bridge, op, x))
+    bridge.set_output_node(op, "x_grad", node)
+
+
+@converter("pd_op.trace")
+def trace(bridge: NgraphBridge, op: Op) -> None:
+    """The sum of a diagonal of ``axis1`` and ``axis2`` (Paddle ``trace``)."""
+    x = bridge.get_input_node(op, "x")
+    taken = _taken(bridge, x, *_axes(bridge, op, x))
+    bridge.set_output_node(op, "out", opset15.reduce_sum(taken, bridge.ints([-1]), False))
+
+
+@converter("pd_op.trace_grad", unread=("x",))
+def trace_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` everywhere on the diagonal, 0 elsewhere (Paddle ``trace_grad``)."""
+    x = bridge.get_input_node(op, "x")
+    dims = bridge.shape(x)
+    axis1, axis2, offset = _axes(bridge, op, x)
+    batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
+    length = len(_places(dims[axis1], dims[axis2], offset))
+    cells = reshaped(bridge, bridge.get_input_node(op, "out_grad"), [*batch, 1])
+    line = broadcast_to(bridge, cells, [*batch, length])
+    zeros = bridge.full(0.0, "float32", dims)
+    bridge.set_output_node(op, "x_grad", _on_diagonal(bridge, zeros, line, axis1, axis2, offset))
+
+
+def _axes(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int]:
+    rank = len(bridge.shape(x))
+    return axis_of(op.attr("axis1"), rank), axis_of(op.attr("axis2"), rank), op.attr("offset")
+
+
+# -- filled ----------------------------------------------------------------------------------------
+
+
+@converter("pd_op.fill_diagonal", dtypes=_MOVED)
+@converter("pd_op.fill_diagonal_", dtypes=_MOVED)
+def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
+    """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
+
+    In a matrix, the diagonal begins ``offset`` to the right and may wrap to rows further down.
+    """
+    _fill_diagonal(bridge, op, "x", "out", op.attr("value"))
+
+
+@converter("pd_op.fill_diagonal_grad")
+def fill_diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad``, but 0 where the value was filled in (Paddle ``fill_diagonal_grad``)."""
+    _fill_diagonal(bridge, op, "out_grad", "x_grad", 0)
+
+
+def _fill_diagonal(bridge: NgraphBridge, op: Op, name_in: str, name_out: str, value: float) -> None:
+    x = bridge.get_input_node(op, name_in)
+    dims, offset = bridge.shape(x), op.attr("offset")
+    step = sum(math.prod(dims[i + 1 :]) for i in range(len(dims)))
+    size = math.prod(dims)
+    starts = np.arange(0, size if op.attr("wrap") else min(size, dims[1] ** 2), step)
+    columns = starts % dims[1] + offset
+    mask = np.zeros(size, dtype=bool)
+    mask[starts[(columns >= 0) & (columns < dims[1])] + offset] = True
+    filled = bridge.full(value, x.get_element_type())
+    bridge.set_output_node(
+        op, name_out, opset15.select(opset15.constant(mask.reshape(dims)), filled, x)
+    )
+
+
+_ORDERED_AXES = Limit(
+    "dim1 must come before dim2",
+    lambda op: op.attr("dim1") % _rank(op) < op.attr("dim2") % _rank(op),
+)
+
+
+def _rank(op: Op) -> int:
+    return len(next(iter(op.input_specs())).shape)
+
+
+@converter("pd_op.fill_diagonal_tensor", dtypes=_MOVED, limits=[_ORDERED_AXES])
+@converter("pd_op.fill_diagonal_tensor_", dtypes=_MOVED, limits=[_ORDERED_AXES])
+def fill_diagonal_tensor(bridge: NgraphBridge, op: Op) -> None:
+    """``x``, but ``y`` on a diagonal of ``dim1`` and ``dim2`` (Paddle ``fill_diagonal_tensor``)."""
+    x = bridge.get_input_node(op, "x")
+    axis1, axis2, offset, shape = _diagonal_of(bridge, op, x)
+    y = reshaped(bridge, bridge.get_input_node(op, "y"), shape)
+    bridge.set_output_node(op, "out", _on_diagonal(bridge, x, y, axis1, axis2, offset))
+
+
+@converter("pd_op.fill_diagonal_tensor_grad", limits=[_ORDERED_AXES])
+def fill_diagonal_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad``, but 0 on the diagonal (Paddle ``fill_diagonal_tensor_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    axis1, axis2, offset, shape = _diagonal_of(bridge, op, out_grad)
+    zeros = bridge.full(0.0, "float32", shape)
+    node = _on_diagonal(bridge, out_grad, zeros, axis1, axis2, offset)
+    bridge.set_output_node(op, "x_grad", node)
+
+
+def _diagonal_of(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int, list[int]]:
+    """The two axes, the offset, and the shape of the diagonal as a last axis."""
+    dims, offset = bridge.shape(x), op.attr("offset")
+    axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
+    batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
+    return axis1, axis2, offset, [*batch, len(_places(dims[axis1], dims[axis2], offset))]
+
+
+# -- helpers ---------------------------------------------------------------------------------------
+
+
+def _places(rows: int, columns: int, offset: int) -> np.ndarray:
+    """Where a diagonal lies in a matrix, line by line."""
+    length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
+    steps = np.arange(length)
+    return (steps + max(0, -offset)) * columns + steps + max(0, offset)
+
+
+def _moved(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Any:
+    """``x`` with its axes in ``order``, or from this order ``back``."""
+    if list(order) == sorted(order):
+        return x
+    perm = np.argsort(order).tolist() if back else order
+    return opset15.transpose(x, bridge.ints(perm))
+
+
+def _order(rank: int, axis1: int, axis2: int) -> list[int]:
+    return [*(i for i in range(rank) if i not in (axis1, axis2)), axis1, axis2]
+
+
+def _taken(bridge: NgraphBridge, x: Any, axis1: int, axis2: int, offset: int) -> Node:
+    """A diagonal of two axes, as the last axis."""
+    node = _moved(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
+    *batch, rows, columns = bridge.shape(node)
+    lines = reshaped(bridge, node, [*batch, rows * columns])
+    places = bridge.ints(_places(rows, columns, offset).tolist())
+    return opset15.gather(lines, places, bridge.ints([len(batch)]))
+
+
+def _on_diagonal(
+    bridge: NgraphBridge, x: Any, values: Any, axis1: int, axis2: int, offset: int
+) -> Any:
+    """``x``, but ``values`` on a diagonal of two axes; their last axis runs along it."""
+    order = _order(len(bridge.shape(x)), axis1, axis2)
+    node = _moved(bridge, x, order)
+    *_, rows, columns = bridge.shape(node)
+    places = _places(rows, columns, offset)
+    if not len(places):
+        return x
+    mask = np.zeros(rows * columns, dtype=bool)
+    mask[places] = True
+    number = np.zeros(rows * columns, dtype=np.int32)
+    number[places] = np.arange(len(places))
+    spread = opset15.gather(
+        values, opset15.constant(number.reshape(rows, columns), Type.i32), bridge.full(-1, "int64")
+    )
+    chosen = opset15.select(opset15.constant(mask.reshape(rows, columns)), spread, node)
+    return _moved(bridge, chosen, order, back=True)

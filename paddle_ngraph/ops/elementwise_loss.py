@@ -1,0 +1,211 @@
+"""Losses of one prediction against one label each, forward and gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from openvino import Node, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.activation import chosen, constant
+from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.registry import converter
+
+# Paddle's binary cross entropy lets no logarithm fall below this.
+_LOWEST_LOGARITHM = -100.0
+
+
+# -- binary cross entropy ------------------------------------------------------------------------
+
+
+@converter("pd_op.bce_loss")
+@converter("pd_op.bce_loss_")
+def bce_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
+
+    As in Paddle's ``bce_loss`` a run fails whose input is not between 0 and 1.
+    """
+    label = bridge.get_input_node(op, "label")
+    x = _probability(bridge, op)
+    rest = opset15.subtract(constant(1.0), x)
+    absent = opset15.multiply(opset15.subtract(label, constant(1.0)), _limited_log(rest))
+    present = opset15.multiply(label, _limited_log(x))
+    bridge.set_output_node(op, "out", opset15.subtract(absent, present))
+
+
+def _probability(bridge: NgraphBridge, op: Op) -> Node:
+    """The input; the engine refuses a run in which it is not a probability."""
+    x = bridge.get_input_node(op, "input")
+    inside = opset15.logical_and(
+        opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
+    )
+    axes = bridge.ints(range(len(bridge.shape(x))))
+    outside = opset15.reduce_sum(chosen(inside, 0.0, 1.0), axes, False)
+    count = bridge.extension(
+        "CheckRange",
+        [opset15.convert(outside, "i32")],
+        low=[0],
+        high=[1],
+        has_ignored=False,
+        ignored=0,
+        message=f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
+        "out of range, which is from 0 to 1.",
+    )
+    # The count is 0; adding it keeps the check in the function.
+    return opset15.add(x, opset15.convert(count, "f32"))
+
+
+def _limited_log(x: Any) -> Node:
+    return opset15.maximum(opset15.log(x), constant(_LOWEST_LOGARITHM))
+
+
+@converter("pd_op.bce_loss_grad")
+def bce_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``input_grad = out_grad * (input - label) / max((1 - input) * input, 1e-12)``.
+
+    (Paddle ``bce_loss_grad``.)
+    """
+    x = bridge.get_input_node(op, "input")
+    spread = opset15.multiply(opset15.subtract(constant(1.0), x), x)
+    difference = opset15.subtract(x, bridge.get_input_node(op, "label"))
+    ratio = opset15.divide(difference, opset15.maximum(spread, constant(1e-12)))
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), ratio)
+    bridge.set_output_node(op, "input_grad", gradient)
+
+
+@converter("pd_op.log_loss")
+def log_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``-label * log(input + epsilon) - (1 - label) * log(1 - input + epsilon)``."""
+    label = bridge.get_input_node(op, "label")
+    likely, unlikely = _odds(bridge, op)
+    present = opset15.multiply(opset15.negative(label), opset15.log(likely))
+    absent = opset15.multiply(opset15.subtract(constant(1.0), label), opset15.log(unlikely))
+    bridge.set_output_node(op, "out", opset15.subtract(present, absent))
+
+
+@converter("pd_op.log_loss_grad")
+def log_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * ((1 - label) / (1 - input + epsilon) - label / (input + epsilon))``."""
+    label = bridge.get_input_node(op, "label")
+    likely, unlikely = _odds(bridge, op)
+    absent = opset15.divide(opset15.subtract(constant(1.0), label), unlikely)
+    slope = opset15.subtract(absent, opset15.divide(label, likely))
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)
+    bridge.set_output_node(op, "input_grad", gradient)
+
+
+def _odds(bridge: NgraphBridge, op: Op) -> tuple[Node, Node]:
+    """``input + epsilon`` and ``1 - input + epsilon``."""
+    x, epsilon = bridge.get_input_node(op, "input"), constant(op.attr("epsilon"))
+    rest = opset15.subtract(constant(1.0), x)
+    return opset15.add(x, epsilon), opset15.add(rest, epsilon)
+
+
+# -- hinge loss ----------------------------------------------------------------------------------
+
+
+def _side(bridge: NgraphBridge, op: Op) -> Node:
+    """-1 for label 0, 1 for label 1."""
+    label = bridge.get_input_node(op, "labels")
+    return opset15.subtract(opset15.multiply(label, constant(2.0)), constant(1.0))
+
+
+@converter("pd_op.hinge_loss")
+def hinge_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``max(1 - logits * (2 * labels - 1), 0)`` (Paddle ``hinge_loss``)."""
+    product = opset15.multiply(bridge.get_input_node(op, "logits"), _side(bridge, op))
+    margin = opset15.subtract(constant(1.0), product)
+    bridge.set_output_node(op, "loss", opset15.relu(margin))
+
+
+@converter("pd_op.hinge_loss_grad")
+def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``-loss_grad * (2 * labels - 1)`` where the loss is not 0 (Paddle ``hinge_loss_grad``)."""
+    side = _side(bridge, op)
+    product = opset15.multiply(bridge.get_input_node(op, "logits"), side)
+    counts = chosen(opset15.less(product, constant(1.0)))
+    slope = opset15.multiply(opset15.negative(side), counts)
+    gradient = opset15.multiply(bridge.get_input_node(op, "loss_grad"), slope)
+    bridge.set_output_node(op, "logits_grad", gradient)
+
+
+# -- divergence ----------------------------------------------------------------------------------
+
+
+@converter("pd_op.kldiv_loss")
+def kldiv_loss(bridge: NgraphBridge, op: Op) -> None:
+    """``label * (log(label) - x)``, 0 where ``label <= 0``; reduced as the attribute says.
+
+    With ``log_target`` it is ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
+    """
+    x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
+    if op.attr("log_target"):
+        loss = opset15.multiply(_exp(label), opset15.subtract(label, x))
+    else:
+        loss = opset15.multiply(label, opset15.subtract(opset15.log(label), x))
+        nothing = opset15.less_equal(label, constant(0.0))
+        loss = opset15.select(nothing, constant(0.0), loss)
+    if op.attr("reduction") != "none":
+        total = opset15.reduce_sum(loss, bridge.ints(range(len(bridge.shape(x)))), False)
+        loss = opset15.divide(total, constant(_divisor(bridge, op)))
+    bridge.set_output_node(op, "out", loss)
+
+
+@converter("pd_op.kldiv_loss_grad", unread=("x",))
+def kldiv_loss_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``-label * out_grad``, 0 where ``label <= 0``, or ``-exp(label) * out_grad``.
+
+    Divided as the reduction was (Paddle ``kldiv_loss_grad``).
+    """
+    label, grad = bridge.get_input_node(op, "label"), bridge.get_input_node(op, "out_grad")
+    weight = _exp(label) if op.attr("log_target") else label
+    gradient = opset15.multiply(opset15.negative(weight), grad)
+    if not op.attr("log_target"):
+        nothing = opset15.less_equal(label, constant(0.0))
+        gradient = opset15.select(nothing, constant(0.0), gradient)
+    divisor = _divisor(bridge, op)
+    if divisor != 1.0:
+        gradient = opset15.divide(gradient, constant(divisor))
+    bridge.set_output_node(op, "x_grad", gradient)
+
+
+def _exp(x: Any) -> Node:
+    return keep_nan(x, opset15.exp(x))
+
+
+def _divisor(bridge: NgraphBridge, op: Op) -> float:
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    if op.attr("reduction") == "mean":
+        return float(math.prod(shape))
+    return float(shape[0]) if op.attr("reduction") == "batchmean" else 1.0
+
+
+# -- labels --------------------------------------------------------------------------------------
+
+
+@converter("pd_op.label_smooth")
+def label_smooth(bridge: NgraphBridge, op: Op) -> None:
+    """``(1 - epsilon) * label + epsilon * prior``; the prior is input ``prior_dist`` or even.
+
+    (Paddle ``label_smooth``.)
+    """
+    label, epsilon = bridge.get_input_node(op, "label"), np.float32(op.attr("epsilon"))
+    if op.has_input("prior_dist"):
+        prior = opset15.multiply(bridge.get_input_node(op, "prior_dist"), constant(epsilon))
+        if len(bridge.shape(label)) < 2:
+            prior = opset15.reshape(prior, bridge.ints(bridge.shape(label)), False)
+    else:
+        prior = constant(epsilon / np.float32(bridge.shape(label)[-1]))
+    kept = opset15.multiply(label, constant(np.float32(1.0) - epsilon))
+    bridge.set_output_node(op, "out", opset15.add(kept, prior))
+
+
+@converter("pd_op.label_smooth_grad")
+def label_smooth_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``(1 - epsilon) * out_grad`` (Paddle ``label_smooth_grad``)."""
+    kept = constant(np.float32(1.0) - np.float32(op.attr("epsilon")))
+    gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), kept)
+    bridge.set_output_node(op, "label_grad", gradient)

@@ -1,0 +1,142 @@
+"""Interpolation: nearest, linear over one to three axes, cubic, and their gradients.
+
+The axes are interpolated one after the other, each by a map with constant weights; a gradient runs
+the transposed maps. Positions and weights are computed with the rounding of native Paddle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
+from paddle_ngraph.registry import converter
+
+_CUBIC = -0.75  # the parameter of the cubic kernel
+
+# Native Paddle looks at the input's centre for an output of one element; the others at its corner.
+_CENTRED = ("pd_op.linear_interp", "pd_op.trilinear_interp", "pd_op.trilinear_interp_grad")
+
+
+def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
+    """The factors asked for, one for each axis; -1 where sizes are asked for."""
+    if op.has_input("scale_tensor"):
+        given = [float(scale) for scale in bridge.constant(op, "scale_tensor").reshape(-1)]
+        return given if len(given) > 1 else given * axes
+    return [float(np.float32(scale)) for scale in op.attr("scale", ())] or [-1.0] * axes
+
+
+def _sizes(bridge: NgraphBridge, op: Op, dims: Sequence[int], scales: Sequence[float]) -> list[int]:
+    for name in ("size_tensor", "out_size"):
+        if op.has_input(name):
+            return [int(size) for size in bridge.constant(op, name).reshape(-1)]
+    if scales[0] > 0:
+        return [int(np.float32(dim) * np.float32(s)) for dim, s in zip(dims, scales)]
+    return [int(op.attr(name)) for name in ("out_d", "out_h", "out_w")[-len(dims) :]]
+
+
+def _ratio(op: Op, size: int, out: int, scale: float) -> np.float32:
+    """How far apart in the input the neighbours in the output are."""
+    if out <= 1 and (op.type not in _CENTRED or op.attr("align_corners")):
+        return np.float32(0)  # the only element is the input's first
+    if op.attr("align_corners"):
+        return np.float32(size - 1) / np.float32(out - 1)
+    return np.float32(1.0 / scale) if scale > 0 else np.float32(size) / np.float32(out)
+
+
+def _centres(ratio: np.float32, out: int) -> np.ndarray:
+    """Where the centres of the output's elements are in the input, in 64 bits."""
+    return np.float64(ratio) * (np.arange(out) + 0.5) - 0.5
+
+
+def _corners(ratio: np.float32, out: int) -> np.ndarray:
+    return ratio * np.arange(out, dtype=np.float32)
+
+
+def _nearest(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
+    at = _corners(ratio, out).astype(np.float64) + (0.5 if op.attr("align_corners") else 0.0)
+    return AxisMap(np.minimum(at.astype(np.int64), size - 1)[:, None])
+
+
+def _linear(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
+    by_centres = op.attr("align_mode") == 0 and not op.attr("align_corners")
+    at = _centres(ratio, out) if by_centres else _corners(ratio, out)
+    left = np.clip(at.astype(np.int64), 0, size - 1)
+    share = np.maximum(at.astype(np.float32), 0) - left.astype(np.float32)
+    positions = np.stack([left, np.minimum(left + 1, size - 1)], 1)
+    return AxisMap(positions, np.stack([1 - share, share], 1))
+
+
+def _cubic(op: Op, size: int, out: int, ratio: np.float32) -> AxisMap:
+    at = _corners(ratio, out) if op.attr("align_corners") else _centres(ratio, out)
+    at = at.astype(np.float32)
+    left = np.floor(at)
+    share = at - left
+    positions = np.clip(left[:, None].astype(np.int64) + np.arange(-1, 3), 0, size - 1)
+    weights = [_far(1 + share), _near(share), _near(1 - share), _far(2 - share)]
+    return AxisMap(positions, np.stack(weights, 1))
+
+
+def _near(t: np.ndarray) -> np.ndarray:
+    """The cubic kernel at a distance up to 1."""
+    return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+
+
+def _far(t: np.ndarray) -> np.ndarray:
+    """The cubic kernel at a distance from 1 to 2."""
+    return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+
+
+_KINDS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
+    "nearest": _nearest,
+    "linear": _linear,
+    "bilinear": _linear,
+    "trilinear": _linear,
+    "bicubic": _cubic,
+}
+
+
+def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
+    """Axis, input size and map of each axis that changes, the most shrinking axis first."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    first = 1 if is_channels_last(op) else 2
+    axes = range(first, first + len(dims) - 2)
+    sizes = [dims[axis] for axis in axes]
+    scales = _scales(bridge, op, len(sizes))
+    outs = _sizes(bridge, op, sizes, scales)
+    if outs == sizes:
+        return []
+    kind = _KINDS[op.attr("interp_method")]
+    found = []
+    for axis, size, out, scale in zip(axes, sizes, outs, scales):
+        ratio = _ratio(op, size, out, scale)
+        found.append((axis, size, out, kind(op, size, out, ratio)))
+    found.sort(key=lambda item: (item[2] / item[1], -item[0]))
+    return [(axis, size, mapping) for axis, size, _, mapping in found]
+
+
+def interpolate(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and their kin)."""
+    node: Any = bridge.get_input_node(op, "x")
+    for axis, _, mapping in _maps(bridge, op):
+        node = mapping.apply(bridge, node, axis)
+    bridge.set_output_node(op, "output", node)
+
+
+def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Each share of ``output_grad`` to where it came from (Paddle ``bilinear_interp_grad``)."""
+    node: Any = bridge.get_input_node(op, "output_grad")
+    for axis, size, mapping in reversed(_maps(bridge, op)):
+        node = mapping.apply_transposed(bridge, node, axis, size)
+    bridge.set_output_node(op, "x_grad", node)
+
+
+_SIZES = ("out_size", "size_tensor", "scale_tensor")
+
+for _kind in _KINDS:
+    converter(f"pd_op.{_kind}_interp", constant=_SIZES)(interpolate)
+    converter(f"pd_op.{_kind}_interp_grad", constant=_SIZES, unread=("x",))(interpolate_grad)

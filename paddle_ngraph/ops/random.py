@@ -1,0 +1,84 @@
+"""Tensors of random numbers, and what is made of them."""
+
+from __future__ import annotations
+
+from openvino import opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.registry import ANY, Limit, converter
+
+_FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
+_LITERAL = Limit(
+    "the bounds are known only at run time",
+    lambda op: "min" in op.constants and "max" in op.constants,
+)
+
+
+@converter(
+    "pd_op.uniform",
+    dtypes=ANY,
+    constant=("shape", "min", "max"),
+    limits=[_FLOAT32, _LITERAL],
+    draws=lambda op: True,
+)
+def uniform(bridge: NgraphBridge, op: Op) -> None:
+    """Numbers from ``min`` to ``max``, drawn anew at each run (Paddle ``uniform``)."""
+    low, high = bridge.constant(op, "min").item(), bridge.constant(op, "max").item()
+    numbers = bridge.draw("uniform", low, high, op.attr("seed"), _shape(bridge, op))
+    bridge.set_output_node(op, "out", numbers)
+
+
+@converter(
+    "pd_op.gaussian", dtypes=ANY, constant=("shape",), limits=[_FLOAT32], draws=lambda op: True
+)
+def gaussian(bridge: NgraphBridge, op: Op) -> None:
+    """Normally distributed numbers, drawn anew at each run (Paddle ``gaussian``)."""
+    mean, deviation = op.attr("mean"), op.attr("std")
+    numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), _shape(bridge, op))
+    bridge.set_output_node(op, "out", numbers)
+
+
+def _shape(bridge: NgraphBridge, op: Op) -> list[int]:
+    return [int(size) for size in bridge.constant(op, "shape").reshape(-1)]
+
+
+# Paddle's noise comes of uniform numbers from here to 1.
+_LEAST_NOISE = 1e-5
+
+
+@converter("pd_op.gumbel_softmax", draws=lambda op: len(op.input("x").shape) > 0)
+def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
+    """Softmax of ``(x + noise) / temperature`` along axis, ``noise = -log(-log(u))``.
+
+    u is drawn anew at each run. ``hard`` makes the largest 1, the others 0 (``gumbel_softmax``).
+    """
+    x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
+    shape = bridge.shape(x)
+    if not shape:
+        bridge.set_output_node(op, "out", bridge.full(1.0, "float32"))
+        return
+    uniform = bridge.draw("uniform", _LEAST_NOISE, 1.0, 0, shape)
+    noise = opset15.negative(opset15.log(opset15.negative(opset15.log(uniform))))
+    scaled = opset15.divide(opset15.add(x, noise), bridge.full(op.attr("temperature"), "float32"))
+    out = Softmax(bridge, scaled, axis).probabilities()
+    if op.attr("hard"):
+        largest = opset15.topk(out, bridge.full(1, "int64"), axis, "max", "none").output(1)
+        position = opset15.squeeze(largest, bridge.ints([axis]))
+        on, off = bridge.full(1.0, "float32"), bridge.full(0.0, "float32")
+        out = opset15.one_hot(position, bridge.full(shape[axis], "int64"), on, off, axis)
+    bridge.set_output_node(op, "out", out)
+
+
+@converter("pd_op.gumbel_softmax_grad")
+def gumbel_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (``gumbel_softmax_grad``)."""
+    out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
+    if not bridge.shape(out):
+        bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32"))
+        return
+    axis = bridge.ints([op.attr("axis")])
+    total = opset15.reduce_sum(opset15.multiply(out, out_grad), axis, keep_dims=True)
+    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
+    bridge.set_output_node(op, "x_grad", gradient)

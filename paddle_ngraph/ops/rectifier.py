@@ -1,0 +1,232 @@
+"""Activations made of straight and bent pieces, forward and gradient: relu's wider family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openvino import Node, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.activation import between, chosen, constant, register
+from paddle_ngraph.ops.elementwise import keep_nan, reduce_to
+from paddle_ngraph.registry import Limit, converter
+
+# The least number Paddle's maxout starts from.
+_LOWEST = -3.4028234663852886e38
+
+
+# -- exponential units ---------------------------------------------------------------------------
+
+
+def _celu(op: Op, x: Any) -> Node:
+    """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
+    alpha = op.attr("alpha")
+    power = opset15.exp(opset15.divide(x, constant(alpha)))
+    bent = opset15.multiply(opset15.subtract(power, constant(1.0)), constant(alpha))
+    out = opset15.add(opset15.maximum(x, constant(0.0)), opset15.minimum(bent, constant(0.0)))
+    return keep_nan(x, out)
+
+
+def _celu_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
+
+    Like Paddle's it is NaN where the power overflows.
+    """
+    power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
+    above = chosen(opset15.greater(x, constant(0.0)))
+    below = chosen(opset15.less_equal(x, constant(0.0)))
+    slope = opset15.add(above, opset15.multiply(power, below))
+    return opset15.multiply(grad, keep_nan(x, slope))
+
+
+def _selu(op: Op, x: Any) -> Node:
+    """``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
+    alpha = constant(op.attr("alpha"))
+    bent = opset15.subtract(opset15.multiply(opset15.exp(x), alpha), alpha)
+    out = opset15.select(opset15.greater(x, constant(0.0)), x, bent)
+    return keep_nan(x, opset15.multiply(out, constant(op.attr("scale"))))
+
+
+def _selu_grad(op: Op, out: Any, grad: Any) -> Node:
+    """``out_grad * scale``, or ``out_grad * (out + scale * alpha)`` where ``out <= 0``."""
+    scale = op.attr("scale")
+    bent = opset15.add(out, constant(scale * op.attr("alpha")))
+    slope = opset15.select(opset15.less_equal(out, constant(0.0)), bent, constant(scale))
+    return opset15.multiply(grad, slope)
+
+
+register("celu", _celu, _celu_grad, in_place=False)
+register("selu", _selu, _selu_grad, reads="out", in_place=False)
+
+
+# -- thresholds ----------------------------------------------------------------------------------
+
+
+def _from(op: Op, x: Any) -> Node:
+    """Whether ``x`` is at or beyond the threshold on either side."""
+    return opset15.greater_equal(opset15.abs(x), constant(op.attr("threshold")))
+
+
+def _beyond(op: Op, x: Any) -> Node:
+    """Whether ``x`` is beyond the threshold on either side."""
+    return opset15.greater(opset15.abs(x), constant(op.attr("threshold")))
+
+
+def _hardshrink(op: Op, x: Any) -> Node:
+    """``x`` where ``abs(x) >= threshold``, else 0."""
+    return opset15.multiply(x, chosen(_from(op, x)))
+
+
+def _hardshrink_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad`` where ``abs(x) >= threshold``, else 0."""
+    return opset15.multiply(grad, chosen(_from(op, x)))
+
+
+def _softshrink(op: Op, x: Any) -> Node:
+    """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
+    # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
+    threshold = op.attr("threshold")
+    above = chosen(opset15.greater(x, constant(threshold)))
+    below = chosen(opset15.less(x, constant(-threshold)))
+    upper = opset15.multiply(above, opset15.subtract(x, constant(threshold)))
+    lower = opset15.multiply(below, opset15.add(x, constant(threshold)))
+    return opset15.add(upper, lower)
+
+
+def _softshrink_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad`` where ``abs(x) > threshold``, else 0."""
+    return opset15.multiply(grad, chosen(_beyond(op, x)))
+
+
+def _thresholded_relu(op: Op, x: Any) -> Node:
+    """``x`` above the threshold, else the attribute ``value``."""
+    above = opset15.greater(x, constant(op.attr("threshold")))
+    # Paddle multiplies by the mask, which turns minus infinity into NaN.
+    kept = opset15.multiply(x, chosen(above))
+    return opset15.add(kept, chosen(above, 0.0, op.attr("value")))
+
+
+def _thresholded_relu_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad`` above the threshold, else 0."""
+    above = opset15.greater(x, constant(op.attr("threshold")))
+    return opset15.multiply(grad, chosen(above))
+
+
+def _hardtanh(op: Op, x: Any) -> Node:
+    """``min(max(x, t_min), t_max)``; NaN stays."""
+    return keep_nan(x, opset15.clamp(x, op.attr("t_min"), op.attr("t_max")))
+
+
+def _hardtanh_grad(op: Op, x: Any, grad: Any) -> Node:
+    """``out_grad`` where ``t_min < x < t_max``, else 0."""
+    return opset15.multiply(grad, chosen(between(x, op.attr("t_min"), op.attr("t_max"))))
+
+
+register("hardshrink", _hardshrink, _hardshrink_grad, in_place=False)
+register("softshrink", _softshrink, _softshrink_grad, in_place=False)
+register("thresholded_relu", _thresholded_relu, _thresholded_relu_grad)
+register("hardtanh", _hardtanh, _hardtanh_grad)
+
+
+# -- slopes below zero ---------------------------------------------------------------------------
+
+
+@converter("pd_op.prelu")
+def prelu(bridge: NgraphBridge, op: Op) -> None:
+    """``x``, or ``alpha * x`` where ``x <= 0`` (Paddle ``prelu``)."""
+    x = bridge.get_input_node(op, "x")
+    scaled = opset15.multiply(x, _slopes(bridge, op))
+    positive = opset15.greater(x, constant(0.0))
+    bridge.set_output_node(op, "out", opset15.select(positive, x, scaled))
+
+
+@converter("pd_op.prelu_grad")
+def prelu_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad * (1 or alpha)``; ``alpha_grad`` sums ``out_grad * x`` where ``x <= 0``.
+
+    (Paddle ``prelu_grad``.)
+    """
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    slopes = _slopes(bridge, op)
+    positive = opset15.greater(x, constant(0.0))
+    if op.has_output("x_grad"):
+        slope = opset15.select(positive, constant(1.0), slopes)
+        bridge.set_output_node(op, "x_grad", opset15.multiply(grad, slope))
+    if op.has_output("alpha_grad"):
+        share = opset15.select(positive, constant(0.0), opset15.multiply(grad, x))
+        total = reduce_to(bridge, share, bridge.shape(slopes))
+        shape = bridge.shape(bridge.get_input_node(op, "alpha"))
+        bridge.set_output_node(op, "alpha_grad", opset15.reshape(total, bridge.ints(shape), False))
+
+
+def _slopes(bridge: NgraphBridge, op: Op) -> Node:
+    """``alpha`` in a shape that broadcasts to the one of ``x``."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    shape = [1] * len(dims)
+    if op.attr("mode") == "channel":
+        shape[1 if op.attr("data_format") == "NCHW" else -1] = -1
+    elif op.attr("mode") == "element":
+        shape = [1, *dims[1:]]
+    return opset15.reshape(bridge.get_input_node(op, "alpha"), bridge.ints(shape), False)
+
+
+@converter("pd_op.rrelu", limits=[Limit("it draws random slopes", lambda op: op.attr("is_test"))])
+def rrelu(bridge: NgraphBridge, op: Op) -> None:
+    """``noise * x``; without training ``noise`` is the mean slope where ``x < 0``, else 1."""
+    x = bridge.get_input_node(op, "x")
+    slope = constant((op.attr("lower") + op.attr("upper")) / 2.0)
+    noise = opset15.select(opset15.less(x, constant(0.0)), slope, constant(1.0))
+    bridge.set_output_node(op, "noise", noise)
+    bridge.set_output_node(op, "out", opset15.multiply(x, noise))
+
+
+@converter("pd_op.rrelu_grad", unread=("x",))
+def rrelu_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * noise`` (Paddle ``rrelu_grad``)."""
+    noise, grad = bridge.get_input_node(op, "noise"), bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", opset15.multiply(grad, noise))
+
+
+# -- maxout --------------------------------------------------------------------------------------
+
+
+@converter("pd_op.maxout")
+def maxout(bridge: NgraphBridge, op: Op) -> None:
+    """The largest of each ``groups`` neighbouring channels, without NaN (Paddle ``maxout``)."""
+    x = bridge.get_input_node(op, "x")
+    axis, shape = _grouped(bridge, op)
+    pieces = opset15.reshape(x, bridge.ints(shape), False)
+    out = opset15.reduce_max(_numbers(pieces), bridge.ints([axis + 1]), False)
+    bridge.set_output_node(op, "out", out)
+
+
+@converter("pd_op.maxout_grad")
+def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` goes to the first of the channels that equals ``out``."""
+    x = bridge.get_input_node(op, "x")
+    axis, shape = _grouped(bridge, op)
+    pieces = opset15.reshape(x, bridge.ints(shape), False)
+    along = bridge.ints([axis + 1])
+    hit = opset15.equal(pieces, opset15.unsqueeze(bridge.get_input_node(op, "out"), along))
+    hits = opset15.convert(hit, "f32")
+    earlier = opset15.cum_sum(hits, bridge.full(axis + 1, "int64"), exclusive=True)
+    first = opset15.logical_and(hit, opset15.equal(earlier, constant(0.0)))
+    grad = opset15.unsqueeze(bridge.get_input_node(op, "out_grad"), along)
+    shares = opset15.multiply(grad, chosen(first))
+    bridge.set_output_node(
+        op, "x_grad", opset15.reshape(shares, bridge.ints(bridge.shape(x)), False)
+    )
+
+
+def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
+    """The channel axis, and the shape of ``x`` with that axis split into groups."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    axis, groups = op.attr("axis") % len(shape), op.attr("groups")
+    return axis, [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]
+
+
+def _numbers(x: Any) -> Node:
+    """``x`` without what Paddle's search for the largest does not see."""
+    number = opset15.maximum(x, constant(_LOWEST))
+    return opset15.select(opset15.not_equal(x, x), constant(_LOWEST), number)

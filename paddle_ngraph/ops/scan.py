@@ -1,0 +1,158 @@
+"""Running sums, products and extremes along an axis: forward and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from openvino import Node, opset15
+
+from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.graph import Op
+from paddle_ngraph.registry import Limit, converter
+
+# A running product takes one node for each position.
+_LONGEST_PRODUCT = 64
+
+
+def _has_short_axis(op: Op) -> bool:
+    shape = op.input("x").shape
+    return not shape or 0 < shape[op.attr("dim")] <= _LONGEST_PRODUCT
+
+
+_SHORT = Limit(
+    f"its axis is open or longer than {_LONGEST_PRODUCT}",
+    _has_short_axis,
+)
+_PLAIN = Limit(
+    "it is exclusive or reversed", lambda op: not (op.attr("exclusive") or op.attr("reverse"))
+)
+
+
+# -- sums ----------------------------------------------------------------------------------------
+
+
+@converter("pd_op.cumsum", constant=("axis",))
+@converter("pd_op.cumsum_", constant=("axis",))
+def cumsum(bridge: NgraphBridge, op: Op) -> None:
+    """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
+
+    An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
+    """
+    x = bridge.get_input_node(op, "x")
+    bridge.set_output_node(op, "out", _running_sum(bridge, op, x, op.attr("reverse")))
+
+
+@converter("pd_op.cumsum_grad", constant=("axis",), unread=("x",))
+def cumsum_grad(bridge: NgraphBridge, op: Op) -> None:
+    """The running sum of ``out_grad`` from the other end (Paddle ``cumsum_grad``)."""
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    grad = bridge.get_input_node(op, "out_grad")
+    sums = _running_sum(bridge, op, grad, not op.attr("reverse"))
+    if bridge.shape(sums) != shape:
+        sums = opset15.reshape(sums, bridge.ints(shape), False)
+    bridge.set_output_node(op, "x_grad", sums)
+
+
+def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
+    shape = bridge.shape(x)
+    axis = int(bridge.constant(op, "axis").item()) if shape else 0
+    if op.attr("flatten"):
+        axis = 0
+    if op.attr("flatten") or not shape:
+        x = opset15.reshape(x, bridge.ints([-1]), False)
+    along = bridge.full(axis, "int64")
+    sums = opset15.cum_sum(x, along, exclusive=op.attr("exclusive"), reverse=reverse)
+    if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
+        return sums
+    return opset15.reshape(sums, bridge.ints(shape), False)
+
+
+# -- products ------------------------------------------------------------------------------------
+
+
+@converter("pd_op.cumprod", limits=[_SHORT, _PLAIN])
+@converter("pd_op.cumprod_", limits=[_SHORT, _PLAIN])
+def cumprod(bridge: NgraphBridge, op: Op) -> None:
+    """``out[i] = x[0] * ... * x[i]`` along attribute ``dim`` (Paddle ``cumprod``)."""
+    x = bridge.get_input_node(op, "x")
+    shape = bridge.shape(x)
+    if not shape or shape[op.attr("dim")] == 1:
+        bridge.set_output_node(op, "out", x)
+        return
+    axis = op.attr("dim") % len(shape)
+    pieces = opset15.split(x, bridge.full(axis, "int64"), shape[axis]).outputs()
+    products = [pieces[0]]
+    for piece in pieces[1:]:
+        products.append(opset15.multiply(products[-1], piece).output(0))
+    bridge.set_output_node(op, "out", opset15.concat(products, axis))
+
+
+# -- extremes ------------------------------------------------------------------------------------
+
+
+def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x = bridge.get_input_node(op, "x")
+        shape, kind = bridge.shape(x), element_type(op.attr("dtype"))
+        if not shape:
+            bridge.set_output_node(op, "out", x)
+            bridge.set_output_node(op, "indices", bridge.full(0, kind))
+            return
+        axis = op.attr("axis") % len(shape)
+        best, position = _running_best(bridge, x, axis, not_worse)
+        bridge.set_output_node(op, "out", best)
+        bridge.set_output_node(op, "indices", opset15.convert(position, kind))
+
+    def gradient(bridge: NgraphBridge, op: Op) -> None:
+        grad = bridge.get_input_node(op, "out_grad")
+        shape = bridge.shape(grad)
+        if not shape:
+            bridge.set_output_node(op, "x_grad", grad)
+            return
+        position = opset15.convert(bridge.get_input_node(op, "indices"), "i32")
+        nothing = bridge.full(0.0, "float32", shape)
+        axis = bridge.full(op.attr("axis") % len(shape), "int64")
+        found = opset15.scatter_elements_update(nothing, position, grad, axis, reduction="sum")
+        bridge.set_output_node(op, "x_grad", found)
+
+    converter(f"pd_op.{name}", small_integers=True)(convert)
+    converter(f"pd_op.{name}_grad", index=("indices",), unread=("x",))(gradient)
+
+
+def _running_best(
+    bridge: NgraphBridge, x: Any, axis: int, not_worse: Callable[[Any, Any], Node]
+) -> tuple[Any, Any]:
+    """The best element up to each position along ``axis``, and where it is: the last of several.
+
+    A NaN is best of all. Each step looks twice as far back as the one before.
+    """
+    shape = bridge.shape(x)
+    length, along = shape[axis], bridge.ints([axis])
+    positions = [length if i == axis else 1 for i in range(len(shape))]
+    place: Any = opset15.constant(np.arange(length, dtype=np.float32))
+    place = opset15.reshape(place, bridge.ints(positions), False)
+    place = opset15.broadcast(place, bridge.ints(shape))
+    best, step = x, 1
+
+    def part(node: Any, start: int, stop: int) -> Node:
+        return opset15.slice(
+            node, bridge.ints([start]), bridge.ints([stop]), bridge.ints([1]), along
+        )
+
+    while step < length:
+        before, here = part(best, 0, length - step), part(best, step, length)
+        number_before = opset15.equal(before, before)
+        wins = opset15.logical_and(number_before, not_worse(here, before))
+        wins = opset15.logical_or(wins, opset15.not_equal(here, here))
+        place_here = opset15.select(wins, part(place, step, length), part(place, 0, length - step))
+        here = opset15.select(wins, here, before)
+        best = opset15.concat([part(best, 0, step), here], axis)
+        place = opset15.concat([part(place, 0, step), place_here], axis)
+        step *= 2
+    return best, place
+
+
+_register_extreme("cummax", opset15.greater_equal)
+_register_extreme("cummin", opset15.less_equal)

@@ -1,0 +1,445 @@
+"""Values written at positions: scatter, put_along_axis, index_add, index_put, slice assignment.
+
+Where a position is named twice, Paddle's last value stays; the engine writes in any order, so the
+values that stay are found first. Positions out of range are refused before a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.elementwise import reduce_to
+from paddle_ngraph.ops.manipulation import (
+    axis_of,
+    broadcast_to,
+    reshaped,
+    slice_ranges,
+    sliced,
+)
+from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
+
+_MOVED = FLOAT | INT32 | BOOL
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@converter("pd_op.scatter", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
+def scatter(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x`` with rows ``index`` replaced by ``updates`` (Paddle ``scatter``).
+
+    Without ``overwrite`` the rows become the sum of the updates that name them.
+    """
+    x = bridge.get_input_node(op, "x")
+    places = _rows(bridge, op, "index", bridge.shape(x)[0])
+    updates = _updates(bridge, places, bridge.get_input_node(op, "updates"), bridge.shape(x))
+    if op.attr("overwrite"):
+        node = _assigned(bridge, x, places, updates)
+    else:
+        cleared = _cleared(bridge, x, places, bridge.shape(updates))
+        node = opset15.scatter_nd_update(cleared, places, updates, "sum")
+    bridge.set_output_node(op, "out", node)
+
+
+@converter("pd_op.scatter_grad", index=("index",), unread=("updates",))
+def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad`` without the rows ``index``, which are ``updates_grad``."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    places = _rows(bridge, op, "index", bridge.shape(out_grad)[0])
+    taken = opset15.gather_nd(out_grad, places)
+    if op.has_output("x_grad"):
+        cleared = _cleared(bridge, out_grad, places, bridge.shape(taken))
+        bridge.set_output_node(op, "x_grad", cleared)
+    shape = bridge.shape(bridge.get_input_node(op, "updates"))
+    bridge.set_output_node(op, "updates_grad", reshaped(bridge, taken, shape))
+
+
+@converter("pd_op.scatter_nd_add", dtypes=FLOAT | INT32, index=("index",))
+def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x``, plus ``updates`` at the positions ``index`` (Paddle ``scatter_nd_add``)."""
+    x = bridge.get_input_node(op, "x")
+    places = _nd_places(bridge, op, bridge.shape(x))
+    updates = bridge.get_input_node(op, "updates")
+    bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, places, updates, "sum"))
+
+
+@converter("pd_op.scatter_nd_add_grad", index=("index",), unread=("updates",))
+def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad``, ``updates_grad`` is taken from it (``scatter_nd_add_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    places = _nd_places(bridge, op, bridge.shape(out_grad))
+    bridge.set_output_node(op, "x_grad", out_grad)
+    bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, places))
+
+
+def _nd_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+    depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
+    sizes = list(shape[:depth])
+    bridge.require_range(op, "index", [-size for size in sizes], sizes)
+    return bridge.get_input_node(op, "index")
+
+
+@converter("pd_op.index_add", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
+def index_add(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x``, plus ``add_value`` at ``index`` along ``axis`` (Paddle ``index_add``)."""
+    x = bridge.get_input_node(op, "x")
+    rank = len(bridge.shape(x))
+    axis = axis_of(op.attr("axis"), rank)
+    places = _rows(bridge, op, "index", bridge.shape(x)[axis])
+    rows = _to_front(bridge, bridge.get_input_node(op, "add_value"), axis)
+    node = opset15.scatter_nd_update(_to_front(bridge, x, axis), places, rows, "sum")
+    bridge.set_output_node(op, "out", _from_front(bridge, node, axis))
+
+
+@converter("pd_op.index_add_grad", index=("index",), unread=("add_value",))
+def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad``, ``add_value_grad`` is taken from it (Paddle ``index_add_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    dims = bridge.shape(out_grad)
+    axis = axis_of(op.attr("axis"), len(dims))
+    bridge.require_range(op, "index", -dims[axis], dims[axis])
+    index = reshaped(bridge, bridge.get_input_node(op, "index"), [-1])
+    bridge.set_output_node(op, "x_grad", out_grad)
+    bridge.set_output_node(
+        op, "add_value_grad", opset15.gather(out_grad, index, bridge.full(axis, "int64"))
+    )
+
+
+def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
+    """The positions ``name`` along an axis of ``size``, one in a row."""
+    bridge.require_range(op, name, -size, size)
+    return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
+
+
+def _to_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
+    if not axis:
+        return x
+    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
+    return opset15.transpose(x, bridge.ints(order))
+
+
+def _from_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
+    if not axis:
+        return x
+    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
+    return opset15.transpose(x, bridge.ints(np.argsort(order).tolist()))
+
+
+def _updates(bridge: NgraphBridge, places: Any, values: Any, shape: Sequence[int]) -> Any:
+    """``values`` in the shape that belongs to ``places`` in a tensor of ``shape``."""
+    count, depth = bridge.shape(places)
+    return reshaped(bridge, values, [count, *shape[depth:]])
+
+
+def _cleared(bridge: NgraphBridge, x: Any, places: Any, shape: Sequence[int]) -> Node:
+    """``x`` with 0 at ``places``; what is written there has ``shape``."""
+    zeros = bridge.full(0, x.get_element_type(), shape)
+    return opset15.scatter_nd_update(x, places, zeros)
+
+
+def _assigned(bridge: NgraphBridge, x: Any, places: Any, updates: Any) -> Node:
+    """``x`` with ``updates[i]`` at ``places[i]``; the last of those that name the same place."""
+    count, depth = bridge.shape(places)
+    if count > 1:
+        # Those that name the same place all write the last one, so that the order is of no matter.
+        last = opset15.gather_nd(_last_update(bridge, bridge.shape(x)[:depth], places), places)
+        updates = opset15.gather(updates, last, bridge.full(0, "int64"))
+    return opset15.scatter_nd_update(x, places, updates)
+
+
+def _last_update(bridge: NgraphBridge, shape: Sequence[int], places: Any) -> Node:
+    """The number of the last update of every position, -1 where there is none."""
+    count = bridge.shape(places)[0]
+    numbers = opset15.constant(np.arange(count, dtype=np.int32))
+    return opset15.scatter_nd_update(bridge.full(-1, Type.i32, shape), places, numbers, "max")
+
+
+# -- single elements along an axis -----------------------------------------------------------------
+
+_REDUCTIONS = {"assign": "none", "add": "sum", "mul": "prod", "multiply": "prod"}
+_KNOWN_REDUCTION = Limit(
+    "reduce must be assign, add or multiply, with include_self",
+    lambda op: op.attr("reduce") in _REDUCTIONS and op.attr("include_self"),
+)
+_KNOWN_GRADIENT = Limit(
+    "reduce must be assign or add, with include_self",
+    lambda op: op.attr("reduce") in ("assign", "add") and op.attr("include_self"),
+)
+
+
+@converter(
+    "pd_op.put_along_axis", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
+)
+@converter(
+    "pd_op.put_along_axis_", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
+)
+def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
+    """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
+
+    With ``reduce`` add or multiply, what is there and every value that names it are combined.
+    """
+    arr = bridge.get_input_node(op, "arr")
+    shape = bridge.shape(arr)
+    places = _line_places(bridge, op, shape)
+    values = reshaped(bridge, bridge.get_input_node(op, "values"), [-1])
+    line = reshaped(bridge, arr, [-1])
+    reduction = _REDUCTIONS[op.attr("reduce")]
+    if reduction == "none":
+        node = _assigned(bridge, line, places, values)
+    else:
+        node = opset15.scatter_nd_update(line, places, values, reduction)
+    bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
+
+
+@converter(
+    "pd_op.put_along_axis_grad",
+    index=("indices",),
+    unread=("arr", "values", "out"),
+    limits=[_KNOWN_GRADIENT],
+)
+def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
+    """Gradient of :func:`put_along_axis` (Paddle ``put_along_axis_grad``).
+
+    Assigned, each element of ``out_grad`` goes to the last value that was put there, or to ``arr``
+    where none was; added, to all of them.
+    """
+    out_grad = bridge.get_input_node(op, "out_grad")
+    shape = bridge.shape(out_grad)
+    places = _line_places(bridge, op, shape)
+    line = reshaped(bridge, out_grad, [-1])
+    count = bridge.shape(places)[0]
+    taken: Any = opset15.gather_nd(line, places)
+    rest: Any = out_grad
+    if op.attr("reduce") == "assign":
+        last = opset15.gather_nd(_last_update(bridge, [math.prod(shape)], places), places)
+        numbers = opset15.constant(np.arange(count, dtype=np.int32))
+        # The engine compares whole numbers as float32; their difference is exact.
+        stays = opset15.equal(opset15.subtract(last, numbers), opset15.constant(0, Type.i32))
+        taken = opset15.select(stays, taken, bridge.full(0.0, Type.f32))
+        rest = reshaped(bridge, _cleared(bridge, line, places, [count]), shape)
+    if op.has_output("arr_grad"):
+        bridge.set_output_node(op, "arr_grad", rest)
+    dims = bridge.shape(bridge.get_input_node(op, "indices"))
+    bridge.set_output_node(op, "values_grad", reshaped(bridge, taken, dims))
+
+
+def _line_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
+    """Where ``indices`` point to, counted in the whole tensor of ``shape``, one in a row."""
+    axis = axis_of(op.attr("axis"), len(shape))
+    bridge.require_range(op, "indices", 0, shape[axis])
+    return reshaped(
+        bridge, line_positions(bridge, bridge.get_input_node(op, "indices"), shape, axis), [-1, 1]
+    )
+
+
+def line_positions(bridge: NgraphBridge, index: Any, shape: Sequence[int], axis: int) -> Any:
+    """Positions along ``axis`` as positions in the whole tensor of ``shape``, line by line."""
+    dims = bridge.shape(index)
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    grids = np.ogrid[tuple(slice(dim) for dim in dims)]
+    others = [grid * step for i, (grid, step) in enumerate(zip(grids, steps)) if i != axis]
+    start = np.broadcast_to(sum(others, np.zeros([1] * len(dims), np.int64)), dims)
+    node = opset15.convert(index, Type.i32) if index.get_element_type() != Type.i32 else index
+    if steps[axis] != 1:
+        node = opset15.multiply(node, opset15.constant(steps[axis], Type.i32))
+    return opset15.add(node, opset15.constant(start.astype(np.int32)))
+
+
+# -- by one index tensor for each leading axis -----------------------------------------------------
+
+
+def _is_mask(op: Op) -> bool:
+    return op.inputs["indices"][0].dtype == "bool"
+
+
+_ONE_MASK = Limit(
+    "a mask must be the only index, and the value it puts a single one",
+    lambda op: (
+        all(spec.dtype != "bool" for spec in op.inputs["indices"])
+        or (len(op.inputs["indices"]) == 1 and set(op.input("value").shape) <= {1})
+    ),
+)
+
+
+@converter("pd_op.index_put", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
+@converter("pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
+def index_put(bridge: NgraphBridge, op: Op) -> None:
+    """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
+
+    ``indices`` are one mask, or positions along the leading axes that broadcast to one shape.
+    """
+    x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
+    if _is_mask(op):
+        put = opset15.add(x, value) if op.attr("accumulate") else value
+        put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
+        bridge.set_output_node(op, "out", opset15.select(_mask(bridge, op, x), put, x))
+        return
+    shape = bridge.shape(x)
+    places, dims = _index_places(bridge, op, shape)
+    depth = len(op.inputs["indices"])
+    updates = broadcast_to(bridge, value, [*dims, *shape[depth:]])
+    updates = _updates(bridge, places, updates, shape)
+    if op.attr("accumulate"):
+        node = opset15.scatter_nd_update(x, places, updates, "sum")
+    else:
+        node = _assigned(bridge, x, places, updates)
+    bridge.set_output_node(op, "out", node)
+
+
+@converter(
+    "pd_op.index_put_grad",
+    dtypes=FLOAT | BOOL,
+    index=("indices",),
+    unread=("x", "value"),
+    limits=[_ONE_MASK],
+)
+def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``value_grad`` is ``out_grad[indices]``, ``x_grad`` the rest (``index_put_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    shape = bridge.shape(out_grad)
+    zero = bridge.full(0.0, Type.f32)
+    if _is_mask(op):
+        mask = _mask(bridge, op, out_grad)
+        rest: Any = opset15.select(mask, zero, out_grad)
+        taken: Any = opset15.select(mask, out_grad, zero)
+    else:
+        places, dims = _index_places(bridge, op, shape)
+        found = opset15.gather_nd(out_grad, places)
+        rest = _cleared(bridge, out_grad, places, bridge.shape(found))
+        taken = reshaped(bridge, found, [*dims, *shape[len(op.inputs["indices"]) :]])
+    if op.has_output("x_grad"):
+        bridge.set_output_node(op, "x_grad", out_grad if op.attr("accumulate") else rest)
+    if op.has_output("value_grad"):
+        target = bridge.shape(bridge.get_input_node(op, "value"))
+        bridge.set_output_node(op, "value_grad", reduce_to(bridge, taken, target))
+
+
+def _mask(bridge: NgraphBridge, op: Op, x: Any) -> Any:
+    mask = bridge.get_input_node(op, "indices")
+    dims = bridge.shape(mask)
+    return reshaped(bridge, mask, [*dims, *[1] * (len(bridge.shape(x)) - len(dims))])
+
+
+def _index_places(
+    bridge: NgraphBridge, op: Op, shape: Sequence[int]
+) -> tuple[Node | Output, list[int]]:
+    """The positions that ``indices`` name together, one in a row, and the shape they have."""
+    nodes: list[Any] = bridge.get_input_nodes(op, "indices")
+    dims = list(np.broadcast_shapes(*(tuple(bridge.shape(node)) for node in nodes)))
+    count = math.prod(dims)
+    columns = []
+    for position, size in enumerate(shape[: len(nodes)]):
+        bridge.require_range(op, "indices", -size, size, position=position)
+        node = bridge.get_input_node(op, "indices", position)
+        columns.append(reshaped(bridge, broadcast_to(bridge, node, dims), [count, 1]))
+    return (opset15.concat(columns, 1) if len(columns) > 1 else columns[0]), dims
+
+
+# -- slices ----------------------------------------------------------------------------------------
+
+
+def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
+    x = bridge.get_input_node(op, "x")
+    ranges = slice_ranges(bridge, op, bridge.shape(x))
+    target = _assigned_shape(op, ranges)
+    dims = bridge.shape(value)
+    value = reshaped(bridge, value, dims[max(0, len(dims) - len(target)) :])
+    value = broadcast_to(bridge, value, target)
+    value = reshaped(bridge, value, [len(taken) for taken in ranges])
+    bridge.set_output_node(op, "out", _with_slice(bridge, x, ranges, value))
+
+
+@converter("pd_op.set_value", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter("pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+def set_value(bridge: NgraphBridge, op: Op) -> None:
+    """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
+    kind = bridge.get_input_node(op, "x").get_element_type()
+    values = np.array(op.attr("values")).astype(kind.to_dtype()).reshape(op.attr("shape"))
+    _set_value(bridge, op, opset15.constant(values, kind))
+
+
+@converter("pd_op.set_value_with_tensor", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter("pd_op.set_value_with_tensor_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
+    """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""
+    _set_value(bridge, op, bridge.get_input_node(op, "values"))
+
+
+@converter("pd_op.set_value_grad")
+def set_value_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad``, the slice included: Paddle's own (``set_value_grad``)."""
+    bridge.set_output_node(op, "x_grad", bridge.get_input_node(op, "out_grad"))
+
+
+_NO_NEW_AXES = Limit("the assigned slice has new axes", lambda op: not op.attr("none_axes"))
+
+
+@converter(
+    "pd_op.set_value_with_tensor_grad",
+    constant=("starts", "ends", "steps"),
+    unread=("values",),
+    limits=[_NO_NEW_AXES],
+)
+def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``values_grad`` is the slice of ``out_grad``, ``x_grad`` the rest."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    ranges = slice_ranges(bridge, op, bridge.shape(out_grad))
+    if op.has_output("x_grad"):
+        zeros = bridge.full(0.0, Type.f32, [len(taken) for taken in ranges])
+        bridge.set_output_node(op, "x_grad", _with_slice(bridge, out_grad, ranges, zeros))
+    if op.has_output("values_grad"):
+        target = _assigned_shape(op, ranges)
+        taken = reshaped(bridge, sliced(bridge, out_grad, ranges), target)
+        shape = bridge.shape(bridge.get_input_node(op, "values"))
+        surplus = max(0, len(shape) - len(target))
+        summed = reduce_to(bridge, taken, shape[surplus:])
+        bridge.set_output_node(op, "values_grad", reshaped(bridge, summed, shape))
+
+
+def _assigned_shape(op: Op, ranges: Sequence[range]) -> list[int]:
+    """The shape of ``x[starts:ends:steps]`` as written in the program."""
+    new = list(op.attr("none_axes"))
+    shape: list[int] = []
+    for axis, taken in enumerate(ranges):
+        shape += [1] * sum(1 for place in new if place == axis)
+        if axis not in op.attr("decrease_axes"):
+            shape.append(len(taken))
+    return shape + [1] * sum(1 for place in new if place >= len(ranges))
+
+
+def _with_slice(bridge: NgraphBridge, x: Any, ranges: Sequence[range], value: Any) -> Any:
+    """``x``, but ``value`` at the positions ``ranges``, one range for each axis."""
+    dims = bridge.shape(x)
+    if any(not taken for taken in ranges):
+        return x
+    partial = [axis for axis, dim in enumerate(dims) if ranges[axis] != range(dim)]
+    if not partial:
+        return value
+    axis = partial[0]
+    taken = ranges[axis]
+    if len(partial) > 1:
+        alone = [taken if i == axis else range(dim) for i, dim in enumerate(dims)]
+        inner = [range(len(taken)) if i == axis else r for i, r in enumerate(ranges)]
+        value = _with_slice(bridge, sliced(bridge, x, alone), inner, value)
+    if taken.step != 1 and len(taken) > 1:
+        order = np.arange(dims[axis])
+        order[list(taken)] = dims[axis] + np.arange(len(taken))
+        both = opset15.concat([x, value], axis)
+        return opset15.gather(both, bridge.ints(order.tolist()), bridge.full(axis, "int64"))
+    first, last = taken[0], taken[0] + len(taken)
+    parts = [value]
+    if first:
+        before = [range(first) if i == axis else range(dim) for i, dim in enumerate(dims)]
+        parts.insert(0, sliced(bridge, x, before))
+    if last < dims[axis]:
+        after = [range(last, dim) if i == axis else range(dim) for i, dim in enumerate(dims)]
+        parts.append(sliced(bridge, x, after))
+    return opset15.concat(parts, axis)

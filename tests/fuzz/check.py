@@ -1,0 +1,256 @@
+"""Runs a random program natively and through the engine, and judges whether they agree.
+
+Numbers that agree to float32 rounding are fine, and whole numbers and truth have to be equal. A
+difference beyond that is a fault of the engine, unless the program itself cannot say better: a
+comparison of two rounded numbers, a kink, a sum that cancels. Whether that is so is measured, only
+for the numbers that differ, with Monte Carlo arithmetic: the same lines run natively in float64,
+with noise of the size of a float32 rounding error on the operands and the result of each operator
+that rounds (and, by differentiation, in its gradient). The engine is wrong where it is further from
+the noiseless float64 result than the noise explains. Operators that only move or select elements,
+and arithmetic of short numbers, get no noise: ties and zeros that are exact stay exact there, and
+have to be treated exactly as natively.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import paddle
+
+import paddle_ngraph
+from tests.fuzz.programs import Line, Program
+
+Real = Literal["float32", "float64"]
+
+RTOL, ATOL = 1e-5, 1e-6
+NOISE = 4 * 2.0**-23
+SAMPLES = 12
+SPREAD = 6.0  # times the spread of the samples
+
+
+@dataclass
+class Tally:
+    """What many programs came to."""
+
+    programs: int = 0
+    lines: int = 0
+    engine_runs: int = 0
+    converted: int = 0
+    native: Counter[str] = field(default_factory=Counter)
+    judged_by_noise: int = 0
+    native_failures: int = 0
+    with_gradients: int = 0
+    with_optimizer: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Adds another tally to this one."""
+        for name, value in vars(other).items():
+            if name == "native":
+                self.native.update(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
+
+    def __str__(self) -> str:
+        native = sum(self.native.values())
+        share = self.converted / max(1, self.converted + native)
+        most = ", ".join(
+            f"{kind.removeprefix('pd_op.')} x{count}" for kind, count in self.native.most_common(24)
+        )
+        return (
+            f"{self.programs} programs ({self.with_gradients} with gradients, "
+            f"{self.with_optimizer} with an optimizer), {self.engine_runs} engine runs; "
+            f"{self.converted} of {self.converted + native} operators converted ({share:.1%}); "
+            f"{self.judged_by_noise} programs judged by noise, {self.native_failures} others that "
+            f"Paddle itself cannot run\nmost often native: {most}"
+        )
+
+
+class Mismatch(AssertionError):
+    """The engine and native Paddle part."""
+
+
+class NativeFailure(Exception):
+    """Native Paddle does not run the program: it says nothing about the engine."""
+
+
+def check(program: Program, tally: Tally | None = None) -> None:
+    """Asserts that the engine runs the program as Paddle does.
+
+    Raises:
+        Mismatch: It does not, or the engine did not run.
+        NativeFailure: Paddle cannot run it.
+    """
+    built = Built(program)
+    try:
+        native, _ = built.run(engine=False)
+    except Exception as error:
+        if tally is not None:
+            tally.native_failures += 1
+        raise NativeFailure(str(error)[-500:]) from error
+    engine, stats = built.run(engine=True)
+    if not stats["engine_runs"]:
+        raise Mismatch("the engine did not run")
+    suspects = {
+        name: where for name in native if (where := _differences(native[name], engine[name])).any()
+    }
+    if tally is not None:
+        tally.programs += 1
+        tally.lines += len(program.lines)
+        tally.engine_runs += stats["engine_runs"]
+        tally.converted += stats["ops_converted"]
+        tally.native.update(stats["native_by_type"])
+        tally.with_gradients += bool(program.targets)
+        tally.with_optimizer += program.optimizer is not None
+        tally.judged_by_noise += bool(suspects)
+    if suspects:
+        _judge(program, native, engine, suspects)
+
+
+class Built:
+    """A program built with Paddle.
+
+    Args:
+        program: The program.
+        real: The dtype of its floats.
+        noisy: Whether to build noise into it.
+    """
+
+    def __init__(self, program: Program, real: Real = "float32", noisy: bool = False) -> None:
+        self._program = program
+        self._real = real
+        try:
+            namespace = self._build(noisy, program.open_dims and not noisy)
+        except Exception:  # not every operator takes open dimensions everywhere
+            if not program.open_dims:
+                raise
+            program.open_dims = False
+            namespace = self._build(noisy, False)
+        for line in program.lines:
+            _check_declared(line, namespace)
+        self._fetches = namespace["fetches"]
+        names = {"np": np}
+        self._feed = {
+            item.value.name: self._as_fed(eval(item.data, names)) for item in program.feeds
+        }
+
+    def _build(self, noisy: bool, open_dims: bool) -> dict[str, Any]:
+        self._main, self._startup = paddle.static.Program(), paddle.static.Program()
+        namespace: dict[str, Any] = {
+            "paddle": paddle,
+            "F": paddle.nn.functional,
+            "np": np,
+            "REAL": self._real,
+            "noise": _noise,
+        }
+        before: Any = paddle.get_default_dtype()
+        paddle.set_default_dtype(self._real)
+        try:
+            guard = paddle.static.program_guard(self._main, self._startup)
+            with guard, paddle.utils.unique_name.guard():
+                exec(self._program.body(noisy, open_dims), namespace)
+        finally:
+            paddle.set_default_dtype(before)
+        return namespace
+
+    def _as_fed(self, array: Any) -> np.ndarray:
+        array = np.asarray(array)
+        return array.astype(self._real) if array.dtype.kind == "f" else array
+
+    def run(self, engine: bool, seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Runs it, from its initial state.
+
+        Returns:
+            Everything that comes out of it by name, and the counters.
+        """
+        results: dict[str, np.ndarray] = {}
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        scope = paddle.static.Scope()
+        with paddle.static.scope_guard(scope):
+            with paddle_ngraph.use_ngraph(False):
+                executor.run(self._startup)
+            paddle_ngraph.reset_stats()
+            with paddle_ngraph.use_ngraph(engine):
+                for number in range(self._program.runs):
+                    paddle.seed(seed + number)
+                    values = executor.run(self._main, feed=self._feed, fetch_list=self._fetches)
+                    for position, value in enumerate(values):
+                        results[f"fetch {position} of run {number}"] = value
+            stats = paddle_ngraph.stats()
+            for item in self._program.parameters:
+                name = item.value.name
+                results[f"parameter {name}"] = np.array(scope.find_var(name).get_tensor())
+        return results, stats
+
+
+def _check_declared(line: Line, namespace: Mapping[str, Any]) -> None:
+    """Fails for a mistake in the table of operators, which is none of the engine."""
+    for value in line.targets:
+        found = namespace[value.name]
+        shape = tuple(found.shape)
+        dtype = str(found.dtype).rsplit(".", 1)[-1].lower()
+        expected = namespace["REAL"] if value.dtype == "real" else value.dtype
+        fits = len(shape) == value.rank and all(
+            have in (-1, want) for have, want in zip(shape, value.shape)
+        )
+        if not fits or dtype != expected:
+            raise TypeError(f"{line.code}: {dtype} {shape}, not {expected} {value.shape}")
+
+
+def _noise(value: Any) -> Any:
+    """A float tensor with a rounding error on each element."""
+    dtype = str(value.dtype).rsplit(".", 1)[-1].lower()
+    if dtype != "float64":
+        return value
+    error = paddle.uniform(list(value.shape), "float64", -NOISE, NOISE)
+    return value * (1 + error)
+
+
+def _differences(native: np.ndarray, engine: np.ndarray) -> np.ndarray:
+    if native.shape != engine.shape or native.dtype != engine.dtype:
+        raise Mismatch(f"{engine.dtype} {engine.shape} instead of {native.dtype} {native.shape}")
+    if native.dtype.kind != "f":
+        return np.asarray(native != engine)
+    finite = np.abs(native[np.isfinite(native)])
+    scale = min(1.0, float(finite.max())) if finite.size else 1.0
+    close = np.isclose(engine, native, rtol=RTOL, atol=ATOL * max(scale, 0.1), equal_nan=True)
+    return np.asarray(~close)
+
+
+def _judge(
+    program: Program,
+    native: Mapping[str, np.ndarray],
+    engine: Mapping[str, np.ndarray],
+    suspects: Mapping[str, np.ndarray],
+) -> None:
+    exact, _ = Built(program, "float64").run(engine=False)
+    noisy = Built(program, "float64", noisy=True)
+    samples = [noisy.run(engine=False, seed=100 * n)[0] for n in range(SAMPLES)]
+    for name, where in suspects.items():
+        wrong = where & ~_explained(exact[name], [sample[name] for sample in samples], engine[name])
+        if wrong.any():
+            place = tuple(int(n) for n in np.argwhere(wrong)[0])
+            raise Mismatch(
+                f"{name} {engine[name].shape} differs in {int(wrong.sum())} of {wrong.size} "
+                f"elements, first at {place}: engine {engine[name][place]!r}, native "
+                f"{native[name][place]!r}, in float64 {exact[name][place]!r}"
+            )
+
+
+def _explained(exact: np.ndarray, samples: list[np.ndarray], engine: np.ndarray) -> np.ndarray:
+    """Where rounding errors explain what the engine says."""
+    if exact.dtype.kind != "f":
+        moved: np.ndarray = np.any([sample != exact for sample in samples], axis=0)
+        return moved | (engine == exact)
+    with np.errstate(invalid="ignore"):
+        spread = np.max([np.abs(sample - exact) for sample in samples], axis=0)
+        error = np.abs(engine.astype("float64") - exact)
+        within = error <= SPREAD * spread + RTOL * np.abs(exact) + ATOL
+    odd = ~np.isfinite(exact)
+    same = np.where(odd, (engine == exact) | (np.isnan(engine) & np.isnan(exact)), within)
+    # An infinity or NaN that comes and goes with the noise says nothing.
+    unsteady = np.any([np.isfinite(sample) == odd for sample in samples], axis=0)
+    return np.asarray(same | unsteady)

@@ -1,0 +1,63 @@
+"""The hypothesis strategy for random programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzz.operators import CHOICES, OPTIMIZERS, arithmetic
+from tests.fuzz.programs import Builder, Program, Value
+
+
+@st.composite
+def programs(draw: Callable[[Any], Any], largest: int = 30) -> Program:
+    """Programs of 2 to ``largest`` operators, some with gradients, some with an optimizer."""
+    b = Builder(draw)
+    purpose = b.choose(["forward", "gradients", "optimizer", "gradients"])
+    count = b.integer(2, b.choose([6, 12, largest]))
+    arithmetic(b)
+    for _ in range(4 * count):
+        if len(b.program.lines) >= count:
+            break
+        b.choose(CHOICES)(b)
+    _finish(b, purpose)
+    return b.program
+
+
+def _finish(b: Builder, purpose: str) -> None:
+    read = {value.name for line in b.program.lines for value in line.arguments}
+    made = [value for value in b.values if not value.leaf]
+    results = [value for value in made if value.name not in read]
+    others = [value for value in made if value.name in read]
+    for value in others[-8:]:
+        if b.chance(15):
+            results.append(value)
+    b.program.fetches = [value.name for value in results]
+    if purpose == "gradients":
+        _add_gradients(b, results)
+    elif purpose == "optimizer":
+        _add_optimizer(b, results)
+    # Paddle ends the process for a list of unknown length.
+    if not any("unbind" in line.code for line in b.program.lines):
+        b.program.open_dims = b.chance(15)
+    if b.program.parameters:
+        b.program.runs = 2
+
+
+def _add_gradients(b: Builder, results: list[Value]) -> None:
+    reals = [value for value in results if value.dtype == "real"]
+    sources = [item for item in b.program.inputs if item.value.dtype == "real" and item.trainable]
+    if not sources:
+        return
+    for value in reals[:3]:
+        cotangent = b.cotangent(value.shape)
+        b.program.targets.append((value.name, cotangent.name))
+
+
+def _add_optimizer(b: Builder, results: list[Value]) -> None:
+    reals = [value for value in results if value.dtype == "real"]
+    trained = [item for item in b.program.parameters if item.trainable]
+    if reals and trained:
+        b.program.optimizer = b.choose(OPTIMIZERS)

@@ -1,0 +1,140 @@
+"""A few random programs in every run of the tests; ``make fuzz`` checks many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, reject, settings
+
+from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, check
+from tests.fuzz.programs import Builder, Program
+from tests.fuzz.strategy import programs
+
+PROGRAMS = 80
+
+
+def test_random_programs_agree() -> None:
+    tally = Tally()
+
+    @settings(
+        max_examples=PROGRAMS,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+        print_blob=False,
+    )
+    @given(programs(largest=20))
+    def fuzz(program: Program) -> None:
+        try:
+            check(program, tally)
+        except NativeFailure:
+            reject()
+        except Exception as error:
+            raise AssertionError(f"{error}\n{program.script()}") from error
+
+    fuzz()
+    print(tally)
+    assert tally.programs >= PROGRAMS * 0.9
+    assert tally.engine_runs >= tally.programs
+    assert tally.converted > 4 * sum(tally.native.values())
+
+
+def _program(write: Callable[[Builder], Any], data: str) -> Program:
+    """A program of one input ``x`` [4] and of what ``write`` makes of it."""
+    b = Builder(lambda strategy: 0)
+    b.add_input((4,), "real", data, 2.0)
+    b.program.fetches = [write(b).name]
+    return b.program
+
+
+def _falsify(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> None:
+    """Makes the engine's results wrong."""
+    original = Built.run
+
+    def run(self: Built, engine: bool, seed: int = 1) -> Any:
+        results, stats = original(self, engine, seed)
+        return ({n: change(v) for n, v in results.items()} if engine else results), stats
+
+    monkeypatch.setattr(Built, "run", run)
+
+
+NUMBERS = 'np.random.default_rng(0).uniform(-2, 2, 4).astype("float32")'
+
+
+def _tanh(b: Builder) -> Any:
+    return b.emit("paddle.tanh({0})", b.values[-1], shape=(4,))
+
+
+def _cancelled(b: Builder) -> Any:
+    """0, but for rounding."""
+    x = _tanh(b)
+    return b.emit("paddle.sum({0}) - paddle.sum(paddle.flip({0}, axis=[0]))", x, shape=())
+
+
+def _compared(b: Builder) -> Any:
+    """What is said of a number that is 0 but for rounding."""
+    return b.emit("{0} > 0", _cancelled(b), shape=(), dtype="bool", rounds=False)
+
+
+def _position(b: Builder) -> Any:
+    """Where the largest is."""
+    return b.emit("paddle.argmax({0})", b.values[-1], shape=(), dtype="int64", rounds=False)
+
+
+def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _falsify(monkeypatch, lambda value: value * np.float32(1.0001))
+    with pytest.raises(Mismatch, match="differs in 4 of 4 elements"):
+        check(_program(_tanh, NUMBERS))
+
+
+def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program(_tanh, NUMBERS)
+    b = Builder(lambda strategy: 0)
+    b.program = program
+    program.targets = [(program.fetches[0], b.cotangent((4,)).name)]
+    check(program)
+    _falsify(monkeypatch, lambda value: -value)
+    with pytest.raises(Mismatch):
+        check(program)
+
+
+def test_a_tie_of_exact_numbers_is_judged_strictly(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program(_position, 'np.array([0, 2, 1, 2], "float32")')
+    check(program)
+    _falsify(monkeypatch, lambda value: value + 2)
+    with pytest.raises(Mismatch, match=r"engine np.int64\(3\), native np.int64\(1\)"):
+        check(program)
+
+
+def test_what_only_rounding_decides_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    _falsify(monkeypatch, np.logical_not)
+    check(_program(_compared, NUMBERS), tally)
+    assert tally.judged_by_noise == 1
+
+
+def test_a_rounding_error_of_a_cancelled_sum_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program(_cancelled, NUMBERS)
+    _falsify(monkeypatch, lambda value: value + np.float32(3e-6))
+    check(program)
+    _falsify(monkeypatch, lambda value: value + np.float32(3e-4))
+    with pytest.raises(Mismatch):
+        check(program)
+
+
+def test_an_engine_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Built.run
+    monkeypatch.setattr(Built, "run", lambda self, engine: original(self, engine=False))
+    with pytest.raises(Mismatch, match="did not run"):
+        check(_program(_tanh, NUMBERS))
+
+
+def test_the_script_of_a_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    program = _program(_tanh, NUMBERS)
+    exec(compile(program.script(), "program", "exec"), {})
+    assert "native" in capsys.readouterr().out

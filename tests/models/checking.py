@@ -1,0 +1,18 @@
+"""What the tests of models assert."""
+
+from __future__ import annotations
+
+from tests.models.comparing import Outcome, agreeing
+from tests.models.zoo import Model
+
+
+def check(model: Model, tolerance: float = 1e-5) -> Outcome:
+    """Asserts that a model runs through the engine, as expected of it, and like native Paddle."""
+    outcome = agreeing(model, tolerance)
+    report = outcome.report
+    assert {op.type for op in report.native} <= model.native, report
+    assert len(report.intervals) == 1, report
+    # A function that could not be built would have been Paddle's to run.
+    assert outcome.engine_runs == len(model.feeds)
+    assert not outcome.wrong(tolerance)
+    return outcome

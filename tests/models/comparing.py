@@ -1,0 +1,217 @@
+"""Runs a model natively and through the engine, from the same state on the same data."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+
+import paddle_ngraph
+from paddle_ngraph.report import Report
+from tests.models.zoo import Model
+
+Array = NDArray[Any]
+Values = dict[str, Array]
+UNDECIDED = 0.1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model did.
+
+    Attributes:
+        report: Which of its operators are converted.
+        errors: How far native and engine part in everything fetched and, where the model trains, in
+            everything left in the scope: see :func:`_distances`.
+        rounding: How far two native runs part, one of them from weights changed in their last bit:
+            what rounding alone does to this model.
+        engine_runs: How often an engine operator ran.
+        native_seconds, engine_seconds: Of the last run.
+    """
+
+    report: Report
+    errors: dict[str, float]
+    rounding: dict[str, float]
+    engine_runs: int
+    native_seconds: float
+    engine_seconds: float
+
+    @property
+    def undecided(self) -> list[str]:
+        """Tensors that are rounding and nothing else: natively they part as well.
+
+        The gradient of the key's bias in attention is one: it is 0, and Adam divides what rounding
+        leaves of it by itself.
+        """
+        return [name for name, apart in self.rounding.items() if apart > UNDECIDED]
+
+    @property
+    def error(self) -> float:
+        """The largest of ``errors``, the undecided left out."""
+        return max(self.errors[name] for name in self.errors.keys() - set(self.undecided))
+
+    @property
+    def native_error(self) -> float:
+        """The largest of ``rounding``, the undecided left out."""
+        return max(self.rounding[name] for name in self.errors.keys() - set(self.undecided))
+
+    def wrong(self, tolerance: float = 1e-5, factor: float = 10.0) -> dict[str, str]:
+        """The tensors that part further than ``tolerance``, and than ``factor`` times rounding."""
+        return {
+            name: f"{error:.1e} apart, rounding explains {self.rounding[name]:.1e}"
+            for name, error in self.errors.items()
+            if not error <= max(tolerance, factor * self.rounding[name])
+        }
+
+
+def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
+    """Builds a model and runs it over its feeds, natively and by the engine.
+
+    Where they part by more than ``tolerance``, natively again, for what rounding does.
+    """
+    runner = _Runner(model, seed)
+    native = runner.run(engine=False)
+    paddle_ngraph.reset_stats()
+    engine = runner.run(engine=True)
+    engine_runs = paddle_ngraph.stats()["engine_runs"]
+    errors = _distances(native, engine)
+    rounding = dict.fromkeys(errors, 0.0)
+    if max(errors.values()) > tolerance:
+        rounding = _distances(native, runner.run(engine=False, nudge=True))
+    return Outcome(
+        report=paddle_ngraph.explain(runner.main),
+        errors=errors,
+        rounding=rounding,
+        engine_runs=engine_runs,
+        native_seconds=native.seconds,
+        engine_seconds=engine.seconds,
+    )
+
+
+def agreeing(
+    model: Model, tolerance: float = 1e-5, attempts: int = 3, thorough: bool = False
+) -> Outcome:
+    """Compares from other weights where the first ones do not agree, and again.
+
+    ReLU and max pooling decide by comparing numbers. In a network of a million activations some
+    near tie falls the other way now and then, and near the end of a small network a single one
+    changes every gradient by percents. It is another one, or none, from other weights; a wrong
+    formula is wrong from all of them.
+
+    ``thorough``: measure what rounding does also where the results agree.
+    """
+    for seed in range(attempts):
+        outcome = compare(model, seed, 0.0 if thorough else tolerance)
+        if not outcome.wrong(tolerance):
+            break
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a run started from and what came of it: results, and the state that it left."""
+
+    start: Values
+    values: Values
+    seconds: float
+
+
+def _distances(expected: _Run, actual: _Run) -> dict[str, float]:
+    """How far each tensor is from what is expected.
+
+    State: the way that it has gone, measured by its length. Results: the largest difference,
+    measured by the largest number in them. Whole numbers, shapes, NaN and infinities must be equal:
+    otherwise it is infinite.
+    """
+    assert expected.values.keys() == actual.values.keys()
+    distances = {}
+    for name, value in expected.values.items():
+        other = actual.values[name]
+        if value.dtype != other.dtype or value.shape != other.shape:
+            distances[name] = np.inf
+        elif value.dtype.kind != "f":
+            distances[name] = 0.0 if np.array_equal(value, other) else np.inf
+        elif name in expected.start:
+            way = np.subtract(value, expected.start[name], dtype="float64")
+            apart = np.subtract(other, actual.start[name], dtype="float64") - way
+            spacing = 2**-23 * np.linalg.norm(value)  # of the numbers that the state can hold
+            distances[name] = _share(max(0, np.linalg.norm(apart) - spacing), np.linalg.norm(way))
+        else:
+            distances[name] = _largest_difference(value, other)
+    return distances
+
+
+def _largest_difference(expected: Array, actual: Array) -> float:
+    finite = np.isfinite(expected)
+    if not np.array_equal(expected[~finite], actual[~finite], equal_nan=True):
+        return np.inf
+    if not finite.any():
+        return 0.0
+    apart = np.subtract(actual[finite], expected[finite], dtype="float64")
+    return _share(np.abs(apart).max(), np.abs(expected[finite]).max())
+
+
+def _share(apart: Any, whole: Any) -> float:
+    if apart == 0:
+        return 0.0
+    return float(apart / whole) if whole > 0 and np.isfinite(apart) else np.inf
+
+
+class _Runner:
+    """A model's program, and its scope as the startup program left it."""
+
+    def __init__(self, model: Model, seed: int) -> None:
+        self._model = model
+        self._seed = seed
+        self.main, startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(self.main, startup), paddle.utils.unique_name.guard():
+            paddle.seed(seed)
+            fetches = model.build()
+        self._fetches = list(fetches) if isinstance(fetches, (list, tuple)) else [fetches]
+        self._scope = paddle.static.Scope()
+        self._executor = paddle.static.Executor(paddle.CPUPlace())
+        with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(False):
+            paddle.seed(seed)
+            self._executor.run(startup)
+        self._start = self._state()
+
+    def run(self, engine: bool, nudge: bool = False) -> _Run:
+        """Runs over every feed from the first state.
+
+        Args:
+            engine: Natively, or through the engine.
+            nudge: Start from weights that are changed in their last bit.
+        """
+        start = self._nudged() if nudge else self._start
+        for name, value in start.items():
+            self._scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
+        values: Values = {}
+        with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(engine):
+            paddle.seed(self._seed)
+            for number, feed in enumerate(self._model.feeds):
+                begin = time.perf_counter()
+                results = self._executor.run(self.main, feed=feed, fetch_list=self._fetches)
+                seconds = time.perf_counter() - begin
+                for index, value in enumerate(results):
+                    values[f"result {index} of run {number}"] = np.array(value)
+        if self._model.trains:
+            values |= self._state()
+        return _Run(start, values, seconds)
+
+    def _state(self) -> Values:
+        state = self.main.state_dict("all", self._scope)
+        return {name: np.array(value) for name, value in state.items()}
+
+    def _nudged(self) -> Values:
+        """The first state with the floats in tensors, not in scalars, changed in their last bit."""
+        nudged = {}
+        for name, value in self._start.items():
+            if value.dtype == np.float32 and value.size > 1:
+                factors = np.array([1 - 2**-23, 1 + 2**-23], "float32")
+                value = value * np.resize(factors, value.size).reshape(value.shape)
+            nudged[name] = value
+        return nudged

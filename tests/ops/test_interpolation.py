@@ -1,0 +1,178 @@
+"""Interpolation and its gradients against native Paddle."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+F = paddle.nn.functional
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random numbers with a NaN and both infinities among them."""
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    flat = x.reshape(-1)
+    flat[1], flat[-2], flat[flat.size // 2] = np.nan, np.inf, -np.inf
+    return x
+
+
+def types(mode: str) -> list[str]:
+    return [f"{mode}_interp", f"{mode}_interp_grad"]
+
+
+def image(sizes: tuple[int, ...], channels_last: bool) -> np.ndarray:
+    return floats(2, *sizes, 3) if channels_last else floats(2, 3, *sizes)
+
+
+def layout(axes: int, channels_last: bool) -> str:
+    names = {1: "W", 2: "HW", 3: "DHW"}[axes]
+    return f"N{names}C" if channels_last else f"NC{names}"
+
+
+PLANE = [
+    ("nearest", {}),
+    ("bilinear", {"align_mode": 0}),
+    ("bilinear", {"align_mode": 1}),
+    ("bilinear", {"align_corners": True}),
+    ("bicubic", {}),
+    ("bicubic", {"align_corners": True}),
+]
+
+
+@pytest.mark.parametrize(("mode", "options"), PLANE)
+@pytest.mark.parametrize(
+    ("size", "channels_last"),
+    [
+        ((4, 5), False),
+        ((12, 14), True),
+        ((1, 1), False),
+        ((6, 20), True),
+        ((13, 3), False),
+        ((6, 7), True),
+    ],
+)
+def test_plane(mode, options, size, channels_last):
+    form = layout(2, channels_last)
+    check(
+        lambda x: F.interpolate(x, list(size), mode=mode, data_format=form, **options),
+        {"x": image((6, 7), channels_last)},
+        types(mode),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(("mode", "options"), PLANE)
+@pytest.mark.parametrize("scale", [2, 0.5, [0.3, 2.6], 3.3])
+def test_scale(mode, options, scale):
+    check(
+        lambda x: F.interpolate(x, scale_factor=scale, mode=mode, **options),
+        {"x": floats(2, 3, 6, 7)},
+        types(mode),
+        atol=1e-5,
+    )
+
+
+LINE = [{"align_mode": 0}, {"align_mode": 1}, {"align_corners": True}]
+
+
+@pytest.mark.parametrize("options", LINE)
+@pytest.mark.parametrize(
+    ("size", "channels_last"), [(1, False), (4, True), (8, False), (17, False), (17, True)]
+)
+def test_line(options, size, channels_last):
+    form = layout(1, channels_last)
+    check(
+        lambda x: F.interpolate(x, [size], mode="linear", data_format=form, **options),
+        {"x": image((8,), channels_last)},
+        types("linear"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"), [("nearest", {}), *(("trilinear", options) for options in LINE)]
+)
+@pytest.mark.parametrize(
+    ("size", "channels_last"), [((4, 5, 6), True), ((1, 2, 1), False), ((3, 11, 2), False)]
+)
+def test_solid(mode, options, size, channels_last):
+    form = layout(3, channels_last)
+    check(
+        lambda x: F.interpolate(x, list(size), mode=mode, data_format=form, **options),
+        {"x": image((4, 6, 5), channels_last)},
+        types(mode),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("form", ["NCW", "NCDHW"])
+def test_scale_of_line_and_solid(form):
+    mode, shape = ("linear", (2, 3, 8)) if form == "NCW" else ("trilinear", (2, 3, 4, 5, 6))
+    for scale in (2.3, 0.27):
+        check(
+            lambda x, scale=scale: F.interpolate(
+                x, scale_factor=scale, mode=mode, data_format=form
+            ),
+            {"x": floats(*shape)},
+            types(mode),
+            atol=1e-5,
+        )
+
+
+def test_nearest_from_corner_to_corner():
+    def build(x):
+        form = ("NCHW", -1, 9, 11, [], "nearest", True, 0)
+        return paddle._C_ops.nearest_interp(x, None, None, None, *form)
+
+    check(build, {"x": floats(2, 3, 6, 7)}, types("nearest"))
+
+
+def test_many_sizes_of_one_line():
+    """Rows of the gradient with changing numbers of terms, and with none."""
+    for out in (7, 23, 61):
+        check(
+            lambda x, out=out: F.interpolate(x, [2, out], mode="nearest"),
+            {"x": floats(1, 2, 2, 37)},
+            types("nearest"),
+        )
+        check(
+            lambda x, out=out: F.interpolate(x, [2, out], mode="bilinear"),
+            {"x": floats(1, 2, 2, 37)},
+            types("bilinear"),
+        )
+
+
+def test_size_and_scale_that_are_fed():
+    feeds = {"x": floats(2, 3, 6, 7), "size": np.array([5, 9], "int32")}
+    check(lambda x, size: F.interpolate(x, size, mode="bilinear"), feeds, types("bilinear"))
+
+    def build(x, scale):
+        return F.interpolate(x, scale_factor=scale, mode="bilinear")
+
+    feeds = {"x": floats(2, 3, 6, 7), "scale": np.array([1.7], "float32")}
+    check(build, feeds, types("bilinear"))
+
+
+def test_size_computed_from_a_shape():
+    def to_twice(x):
+        size = paddle.shape(x)
+        return F.interpolate(x, [size[2] * 2, size[3] * 2], mode="nearest")
+
+    check(to_twice, {"x": floats(2, 3, 6, 7)}, types("nearest"), dynamic={"x": [-1, 3, -1, -1]})
+
+    def to_other(x, y):
+        return F.interpolate(x, paddle.shape(y)[2:], mode="bilinear")
+
+    feeds = {"x": floats(2, 3, 6, 7), "y": floats(2, 3, 10, 11)}
+    check(to_other, feeds, types("bilinear"), dynamic={"y": [-1, 3, -1, -1]})
+
+
+def test_float64_stays_native():
+    check_native(
+        lambda x: F.interpolate(x, [2, 2]),
+        {"x": np.ones((1, 1, 4, 4))},
+        ["nearest_interp"],
+        gradients=False,
+    )

@@ -1,0 +1,86 @@
+"""Random numbers in an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.ops.harness import check, check_native
+from tests.programs import Program, floats
+
+
+@pytest.fixture(autouse=True)
+def native_in_order() -> Iterator[None]:
+    """Paddle's own random operators race for the stream unless they run one by one."""
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    yield
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+
+
+@pytest.mark.parametrize("shape", [[], [1], [7], [40, 50]])
+@pytest.mark.parametrize("seed", [0, 6])
+def test_uniform(shape, seed):
+    def build(x: Any) -> Any:
+        return x * paddle.uniform(shape, min=-0.5, max=3.0, seed=seed), x * paddle.rand([3])
+
+    check(build, {"x": floats(1)}, ["uniform"], runs=3)
+
+
+@pytest.mark.parametrize("shape", [[1], [7], [40, 50]])
+def test_gaussian(shape):
+    def build(x: Any) -> Any:
+        return x * paddle.normal(1.5, 0.3, shape), x * paddle.randn([3])
+
+    check(build, {"x": floats(1)}, ["gaussian"], runs=3)
+
+
+def test_as_many_as_the_batch_has():
+    def build(x: Any) -> Any:
+        return x + paddle.randn(paddle.shape(x)), x * paddle.rand(paddle.shape(x))
+
+    for size in (3, 5):
+        inputs = {"x": floats(size, 4)}
+        check(build, inputs, ["gaussian", "uniform"], dynamic={"x": [-1, 4]}, runs=2)
+
+
+def test_numbers_that_nobody_in_the_engine_reads_stay_native():
+    def build(x: Any) -> Any:
+        return x * 2.0, paddle.randn([3]), paddle.rand([4])
+
+    check_native(build, {"x": floats(3)}, ["gaussian", "uniform"])
+
+
+def test_other_dtypes_stay_native():
+    def build(x: Any) -> Any:
+        return x * paddle.uniform([3], "float64").astype("float32")
+
+    check_native(build, {"x": floats(3)}, ["uniform"])
+
+
+def test_parameters_are_initialized_natively():
+    def build() -> Any:
+        return paddle.nn.Linear(3, 4)(paddle.static.data("x", [-1, 3]))
+
+    assert not paddle_ngraph.explain(Program(build).startup).intervals
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("shape, axis", [((7,), 0), ((3, 1), -1), ((4, 5, 6), 1), ((4, 5, 6), -1)])
+def test_gumbel_softmax(shape, axis, hard):
+    def build(x: Any) -> Any:
+        out = paddle.nn.functional.gumbel_softmax(x * 2.0, 0.7, hard, axis)
+        return out, out * paddle.rand([1])
+
+    types = ["gumbel_softmax", "gumbel_softmax_grad"]
+    check(build, {"x": floats(*shape)}, types, runs=2, atol=1e-5)
+
+
+def test_gumbel_softmax_of_a_scalar():
+    def build(x: Any) -> Any:
+        return paddle.nn.functional.gumbel_softmax(x * 2.0), x * paddle.rand([1])
+
+    check(build, {"x": floats()}, ["gumbel_softmax", "gumbel_softmax_grad"], runs=2)

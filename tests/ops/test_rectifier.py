@@ -1,0 +1,135 @@
+"""Activations made of straight and bent pieces, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+from tests.ops.harness import check, check_native
+
+ACTIVATIONS = {
+    "celu": F.celu,
+    "selu": F.selu,
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "thresholded_relu": F.thresholded_relu,
+    "hardtanh": F.hardtanh,
+    "rrelu": lambda x: F.rrelu(x, training=False),
+}
+SHAPES = [(), (1,), (3, 5), (2, 3, 4, 5)]
+EDGES = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1e-40, 90.0, -110.0], "float32"
+)
+
+
+def normal(shape, seed=0, scale=2.0):
+    return (np.random.default_rng(seed).normal(size=shape) * scale).astype("float32")
+
+
+def both(name):
+    return [name, f"{name}_grad"]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_shapes(name, shape):
+    check(ACTIVATIONS[name], {"x": normal(shape)}, both(name))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_many_values_of_open_shape(name):
+    x = np.concatenate([normal(500), np.linspace(-30, 30, 241, dtype="float32")]).reshape(-1, 3)
+    check(ACTIVATIONS[name], {"x": x}, both(name), dynamic={"x": [-1, 3]})
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_nan_infinity_and_edges(name):
+    check(ACTIVATIONS[name], {"x": EDGES}, both(name))
+
+
+@pytest.mark.parametrize("alpha", [0.5, 2.0, -0.7])
+def test_celu(alpha):
+    x = np.concatenate([normal(40), [np.nan]]).astype("float32")
+    check(lambda x: F.celu(x, alpha), {"x": x}, both("celu"))
+
+
+def test_selu_of_other_numbers():
+    check(lambda x: F.selu(x, 1.5, 0.5), {"x": normal(40)}, both("selu"))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.3])
+@pytest.mark.parametrize("name", ["hardshrink", "softshrink"])
+def test_shrink(name, threshold):
+    check(lambda x: getattr(F, name)(x, threshold), {"x": normal(40)}, both(name))
+
+
+def test_thresholded_relu_with_a_value():
+    check(lambda x: F.thresholded_relu(x, 0.3, -4.0), {"x": normal(40)}, both("thresholded_relu"))
+
+
+def test_hardtanh_of_other_bounds():
+    check(lambda x: F.hardtanh(x, -0.3, 1.7), {"x": normal(40)}, both("hardtanh"))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("hardtanh_", (-1.0, 1.0)), ("thresholded_relu_", (0.5, 0.1))]
+)
+def test_in_place(name, arguments):
+    def build(x):
+        return getattr(paddle._C_ops, name)(x * 1.0, *arguments)
+
+    check(build, {"x": normal((3, 5))}, [name], gradients=False)
+
+
+def test_rrelu_of_training_stays_native():
+    build = lambda x: F.rrelu(x, training=True) * 0  # noqa: E731
+    check_native(build, {"x": normal(6)}, ["rrelu"], gradients=False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "slopes", "layout"),
+    [
+        ((2, 3, 4, 5), 1, "NCHW"),
+        ((2, 3, 4, 5), 3, "NCHW"),
+        ((2, 4, 5, 3), 3, "NHWC"),
+        ((4, 3), 3, "NCHW"),
+        ((7,), 1, "NCHW"),
+        ((2, 3, 4), 3, "NCL"),
+    ],
+    ids=str,
+)
+def test_prelu(shape, slopes, layout):
+    inputs = {"x": normal(shape), "w": normal(slopes, 1)}
+    check(lambda x, w: F.prelu(x, w, layout), inputs, both("prelu"))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3, 5)], ids=str)
+def test_prelu_of_one_slope_for_each_element(shape):
+    def build(x, w):
+        return paddle._C_ops.prelu(x, w, "NCHW", "element")
+
+    inputs = {"x": normal(shape), "w": normal((1, *shape[1:]), 1)}
+    check(build, inputs, both("prelu"))
+
+
+def test_prelu_of_strange_numbers():
+    inputs = {"x": EDGES, "w": np.array([0.3], "float32")}
+    check(lambda x, w: F.prelu(x, w), inputs, both("prelu"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "axis"),
+    [((2, 4, 3, 3), 2, 1), ((2, 6, 2, 3), 3, 1), ((2, 3, 2, 8), 4, -1), ((1, 2, 1, 1), 2, 1)],
+    ids=str,
+)
+def test_maxout(shape, groups, axis):
+    check(lambda x: F.maxout(x, groups, axis), {"x": normal(shape)}, both("maxout"))
+
+
+def test_maxout_of_ties_and_strange_numbers():
+    x = np.random.default_rng(0).integers(0, 2, (3, 6, 2, 3)).astype("float32")
+    check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))
+    x[0, 1], x[1, :3], x[2, 3:] = np.nan, -np.inf, np.inf
+    check(lambda x: F.maxout(x, 3), {"x": x}, both("maxout"))

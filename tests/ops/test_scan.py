@@ -1,0 +1,100 @@
+"""Running sums, products and extremes, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from tests.ops.harness import check, check_native
+
+CASES = [((), None), ((1,), 0), ((7,), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), None)]
+CASES += [((2, 3, 4), 1), ((2, 1, 4, 5), 1), ((2, 1, 4, 5), 2)]
+
+
+def normal(shape, seed=0):
+    return np.asarray(np.random.default_rng(seed).normal(size=shape), "float32")
+
+
+def both(name):
+    return [name, f"{name}_grad"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
+def test_cumsum(shape, axis):
+    check(lambda x: paddle.cumsum(x, axis), {"x": normal(shape)}, both("cumsum"))
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize("reverse", [True, False])
+@pytest.mark.parametrize("flatten", [True, False])
+def test_cumsum_with_all_attributes(flatten, reverse, exclusive):
+    def build(x):
+        return paddle._C_ops.cumsum(x, 0 if flatten else 1, flatten, exclusive, reverse)
+
+    check(build, {"x": normal((3, 4, 2))}, both("cumsum"))
+
+
+def test_cumsum_of_strange_numbers():
+    x = normal((4, 40))
+    x[0, 7], x[1, 3], x[2, 5], x[2, 9], x[3, 2] = np.nan, np.inf, np.inf, -np.inf, 3e38
+    check(lambda x: paddle.cumsum(x, 1), {"x": x}, both("cumsum"), dynamic={"x": [-1, 40]})
+    check(lambda x: paddle.cumsum(x, 0), {"x": x}, both("cumsum"), dynamic={"x": [-1, -1]})
+
+
+def test_cumsum_of_whole_numbers_stays_native():
+    x = {"x": np.array([2**31 - 1, 5], "int32")}
+    check_native(lambda x: paddle.cumsum(x, 0), x, ["cumsum"])
+
+
+def test_in_place():
+    x = {"x": normal((3, 4))}
+    check(
+        lambda x: paddle._C_ops.cumsum_(x * 1.0, 1, False, False, False),
+        x,
+        ["cumsum_"],
+        gradients=False,
+    )
+    check(
+        lambda x: paddle._C_ops.cumprod_(x * 1.0, 1, False, False), x, ["cumprod_"], gradients=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((), 0), ((1,), 0), ((7,), 0), ((3, 5), 0), ((3, 1), -1), ((2, 3, 64), -1)]
+)
+def test_cumprod(shape, axis):
+    x = {"x": normal(shape)}
+    check(lambda x: paddle.cumprod(x, axis), x, ["cumprod"], gradients=False)
+
+
+def test_cumprod_of_strange_numbers():
+    x = np.array([[1e30, 1e30, 1e-30], [1e-30, 1e-30, 1e30], [np.nan, 1, 2]], "float32")
+    check(lambda x: paddle.cumprod(x, 1), {"x": x}, ["cumprod"], gradients=False)
+    y = np.array([[np.inf, 0.0, 1.0], [-np.inf, 2.0, 0.0]], "float32")
+    check(lambda x: paddle.cumprod(x, 1), {"x": y}, ["cumprod"], gradients=False)
+
+
+def test_cumprod_of_long_and_open_axes_stays_native():
+    check_native(lambda x: paddle.cumprod(x, 0), {"x": normal(65)}, ["cumprod"])
+    x = {"x": normal((3, 4))}
+    check_native(lambda x: paddle.cumprod(x, 0), x, ["cumprod"], dynamic={"x": [-1, 4]})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_extremes(name, shape, axis, dtype):
+    def build(x):
+        return getattr(paddle, name)(x, axis, dtype)
+
+    check(build, {"x": normal(shape)}, both(name))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_extremes_of_ties_and_strange_numbers(name, axis):
+    x = np.random.default_rng(0).integers(-2, 3, (9, 33)).astype("float32")
+    x[1, 5], x[4, 9], x[4, 20], x[7, 3], x[8, :] = np.nan, np.nan, np.nan, np.inf, -np.inf
+    dynamic = {"x": [-1, -1]}
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name), dynamic=dynamic)
