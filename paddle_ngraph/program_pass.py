@@ -61,9 +61,14 @@ def _apply_to_block(block: Any) -> BlockReport:
 def _plan_block(block: Any) -> tuple[Capability, list[Interval], BlockReport]:
     capable = classify(BlockView(block))
     intervals = partition(capable)
-    while refused := dict(_refused(capable, intervals)):
+    while True:
+        refused = dict(_refused(capable, intervals))
+        cut_off = set(_cut_off(capable, intervals)) - capable.cut_off
+        if not refused and not cut_off:
+            break
         for node, reason in refused.items():
             capable.reject(node, reason)
+        capable.cut_off |= cut_off
         _reject_what_does_not_fit(capable)
         intervals = partition(capable)
     return capable, intervals, _report(capable, intervals)
@@ -128,6 +133,18 @@ def _conversion_error(graph: Graph) -> ConversionError | None:
     return None
 
 
+def _cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+    """Operators that read what another interval knows while it is built, and which variable."""
+    level = {node: interval.level for interval in intervals for node in interval.nodes}
+    for node in level:
+        for name, vid in capable.slots(node):
+            producer = capable.view.producer.get(vid)
+            if producer not in level or level[producer] == level[node]:
+                continue
+            if name not in capable.converters[node].unread and capable.integers.is_static(vid):
+                yield node, vid
+
+
 # -- step 1: what can be converted -------------------------------------------------------------
 
 
@@ -144,6 +161,7 @@ class Capability:
         constants: Operators that make a constant, copied into every interval that reads it.
         ignored_by: Readers of outputs that their operator does not make: they must be converted,
             for they ignore what a native operator would read.
+        cut_off: Operators and variables they read that only another interval knows at its build.
         integers: What is known of its whole numbers.
     """
 
@@ -154,6 +172,7 @@ class Capability:
     numbers: dict[str, int] = field(default_factory=dict)
     constants: set[OpNode] = field(default_factory=set)
     ignored_by: dict[OpNode, list[OpNode]] = field(default_factory=dict)
+    cut_off: set[tuple[OpNode, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.integers = _Integers(self)
@@ -315,6 +334,10 @@ class _Integers:
             )
         return self._static[vid]
 
+    def is_known_to(self, reader: OpNode, vid: str) -> bool:
+        """Whether ``reader`` gets to know the contents while its function is built."""
+        return (reader, vid) not in self._capable.cut_off and self.is_static(vid)
+
     def _makes_static(self, node: OpNode) -> bool:
         if node in self._capable.constants:
             return all(_can_be_folded(spec) for spec in self._outputs(node)) or self._makes_small(
@@ -333,7 +356,7 @@ class _Integers:
         computed = any(name not in entry.constant for name, _ in read)
         if computed and any(not _can_be_folded(spec) for spec in self._outputs(node)):
             return False
-        return all(self.is_static(v) for _, v in read)
+        return all(self.is_known_to(node, v) for _, v in read)
 
     def _slots(self, node: OpNode) -> list[tuple[str, str]]:
         return list(self._capable.slots(node))
@@ -391,7 +414,7 @@ class _Integers:
         if entry is None:
             return False
         names = {name for name, v in self._slots(reader) if v == vid}
-        if names and names <= entry.index:
+        if names and names <= entry.index | entry.unread:
             return True
         return entry.moves and self._outputs_are_positions(reader)
 
@@ -428,7 +451,7 @@ class _Integers:
             for name, vid in self._slots(node)
             if name not in passive
             and str(self._view.values[vid].dtype).endswith("int64")
-            and not self.is_static(vid)
+            and not self.is_known_to(node, vid)
             and not self.is_small(vid)
         ]
         makes_int64 = any(spec.dtype == "int64" for spec in self._outputs(node))
@@ -572,7 +595,7 @@ def _read_by_value(capable: Capability, node: OpNode) -> set[str]:
     return {
         vid
         for name, vid in capable.slots(node)
-        if name in entry.constant and not capable.integers.is_static(vid)
+        if name in entry.constant and not capable.integers.is_known_to(node, vid)
     }
 
 

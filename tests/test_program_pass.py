@@ -496,3 +496,30 @@ def test_an_empty_tensor_may_cross_the_border():
     program = Program(empty_middle)
     _, nothing, after = program.both(x=floats(3, 4))
     assert nothing.shape == after.shape == (3, 0)
+
+
+def test_words_whose_shape_is_asked_for_are_positions_all_the_same():
+    def build():
+        words = paddle.static.data("words", [2, 6], "int64")[:, :-1]
+        count = paddle.cast(paddle.shape(words)[1], "float32")
+        return paddle.nn.Embedding(9, 4)(words) * count
+
+    program = Program(build)
+    assert paddle_ngraph.explain(program.main).share == 1
+    program.both(words=np.arange(12).reshape(2, 6) % 9)
+
+
+def test_a_size_computed_in_one_interval_and_used_in_a_later_one():
+    def build():
+        x = paddle.static.data("x", [-1, 6])
+        size = paddle.shape(x * 2.0)[0]
+        middle = paddle.cast(paddle.cast(size, "float64") + 0.5, "float32")  # stays native
+        ones = paddle.ones([size, size], "float32") * middle
+        return paddle.matmul(ones, x)
+
+    program = Program(build)
+    assert len(paddle_ngraph.explain(program.main).intervals) == 2
+    for rows in (3, 5):
+        program.both(x=floats(rows, 6))
+    reasons = [op.reason for op in paddle_ngraph.explain(program.main).native]
+    assert not any("raised" in reason for reason in reasons), reasons

@@ -238,9 +238,9 @@ def _any(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
 
 
 def _logsumexp(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
-    top = opset15.reduce_max(x, bridge.ints(axes), True)
+    top = _extreme("max")(bridge, x, axes, True)
     shifted = opset15.subtract(x, top)
-    total = opset15.reduce_sum(keep_nan(x, opset15.exp(shifted)), bridge.ints(axes), True)
+    total = opset15.reduce_sum(keep_nan(shifted, opset15.exp(shifted)), bridge.ints(axes), True)
     out = opset15.add(opset15.log(total), top)
     if keep:
         return out

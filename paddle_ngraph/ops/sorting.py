@@ -1,64 +1,17 @@
-"""Sorting and the largest elements, forward and gradient; how many predictions are right.
-
-Paddle's kernels leave the order of equal elements to the C++ library, except where they sort in a
-stable way, or a short axis. Elsewhere these converters only serve programs that use the values.
-"""
+"""Sorting and the largest elements, forward and gradient; how many predictions are right."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from openvino import Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import Limit, converter
-
-# Up to these lengths the C++ library sorts, or finds the n-th element, by insertion: stably.
-_STABLE_SORT = 16
-_STABLE_SEARCH = 3
-# The engine's stable sort takes quadratic time.
-_LONGEST_STABLE = 64
-_LARGEST = float(np.finfo(np.float32).max)
+from paddle_ngraph.registry import converter
 
 
-def _length(op: Op) -> int:
-    """The length of the sorted axis, -1 where it is open."""
-    shape = op.input("x").shape
-    return shape[op.attr("axis")] if shape else 1
-
-
-def _sorts_like_paddle(op: Op) -> bool:
-    if not op.has_output("indices") or op.attr("stable"):
-        return True
-    return 0 < _length(op) <= _STABLE_SORT
-
-
-def _sorts_fast(op: Op) -> bool:
-    return not op.has_output("indices") or 0 < _length(op) <= _LONGEST_STABLE
-
-
-def _finds_like_paddle(op: Op) -> bool:
-    return not op.has_output("indices") or 0 < _length(op) <= _STABLE_SEARCH
-
-
-_SORT_ORDER = Limit(
-    "its indices are used, and it does not order equal elements in a stable way", _sorts_like_paddle
-)
-_SORT_LENGTH = Limit(
-    f"its indices are used, and its axis is open or longer than {_LONGEST_STABLE}, "
-    "which the engine sorts slowly",
-    _sorts_fast,
-)
-_SEARCH_ORDER = Limit(
-    "its indices are used, and Paddle's order of equal elements is that of its C++ library",
-    _finds_like_paddle,
-)
-_SORTED = Limit("attribute 'sorted' leaves their order open", lambda op: op.attr("sorted"))
-
-
-def _set_sorted(bridge: NgraphBridge, op: Op, count: int, descending: bool) -> None:
+def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None:
     """Sets ``out`` and ``indices`` to the first ``count`` elements along axis in order."""
     x = bridge.get_input_node(op, "x")
     shape = bridge.shape(x)
@@ -66,46 +19,35 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, descending: bool) -> N
         bridge.set_output_node(op, "out", x)
         bridge.set_output_node(op, "indices", bridge.full(0, "int64"))
         return
-    axis = op.attr("axis") % len(shape)
-    key = _key(bridge, x)
-    order = opset15.topk(
-        key,
-        bridge.full(count, "int64"),
-        axis,
-        "max" if descending else "min",
-        "value",
-        Type.i32,
-        stable=op.has_output("indices"),
-    )
-    indices = order.output(1)
-    bridge.set_output_node(op, "out", opset15.gather_elements(x, indices, axis))
+    axis, last = op.attr("axis") % len(shape), len(shape) - 1
+    rows = bridge.extension("Sort", [_exchanged(bridge, x, axis, last)], k=count, **order)
+    out, indices = (_exchanged(bridge, found, axis, last) for found in rows.outputs())
+    bridge.set_output_node(op, "out", out)
     bridge.set_output_node(op, "indices", opset15.convert(indices, Type.i64))
 
 
-def _key(bridge: NgraphBridge, x: Any) -> Any:
-    """Numbers in the order of ``x``, a NaN being greater than infinity.
-
-    Halving makes room for that above infinity.
-    """
-    half = opset15.multiply(x, bridge.full(0.5, "float32"))
-    infinite = opset15.equal(x, bridge.full(np.inf, "float32"))
-    half = opset15.select(infinite, bridge.full(_LARGEST, "float32"), half)
-    return opset15.select(opset15.not_equal(x, x), bridge.full(np.inf, "float32"), half)
+def _exchanged(bridge: NgraphBridge, x: Any, axis: int, other: int) -> Any:
+    if axis == other:
+        return x
+    order = list(range(len(bridge.shape(x))))
+    order[axis], order[other] = other, axis
+    return opset15.transpose(x, bridge.ints(order))
 
 
-@converter("pd_op.argsort", limits=[_SORT_ORDER, _SORT_LENGTH], small_integers=True)
+@converter("pd_op.argsort", small_integers=True)
 def argsort(bridge: NgraphBridge, op: Op) -> None:
     """``x`` sorted along axis, and where its elements came from (Paddle ``argsort``)."""
-    x = bridge.get_input_node(op, "x")
-    shape = bridge.shape(x)
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
     count = shape[op.attr("axis")] if shape else 1
-    _set_sorted(bridge, op, count, op.attr("descending"))
+    order = {"descending": op.attr("descending"), "stable": op.attr("stable")}
+    _set_sorted(bridge, op, count, search=False, **order)
 
 
-@converter("pd_op.topk", constant=("k",), limits=[_SEARCH_ORDER, _SORTED], small_integers=True)
+@converter("pd_op.topk", constant=("k",), small_integers=True)
 def topk(bridge: NgraphBridge, op: Op) -> None:
-    """The ``k`` largest or smallest elements along axis, in order (Paddle ``topk``)."""
-    _set_sorted(bridge, op, int(bridge.constant(op, "k").item()), op.attr("largest"))
+    """The ``k`` largest or smallest elements along axis (Paddle ``topk``)."""
+    order = {"descending": op.attr("largest"), "sorted": op.attr("sorted")}
+    _set_sorted(bridge, op, int(bridge.constant(op, "k").item()), search=True, **order)
 
 
 @converter("pd_op.argsort_grad", index=("indices",), unread=("x",))

@@ -326,7 +326,7 @@ def reduction(b: Builder) -> None:
 @operator(3)
 def positions(b: Builder) -> None:
     """Where the largest and the smallest are."""
-    x = b.real(low=1, where=lambda value: not value.wild)
+    x = b.real(low=1)
     axis, keepdim = b.axis(x), b.chance(50)
     kind, dtype = b.choose(["argmax", "argmin"]), b.choose(["int64", "int32"])
     b.emit(f'paddle.{kind}({{0}}, axis={axis}, keepdim={keepdim}, dtype="{dtype}")', x,

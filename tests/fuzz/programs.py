@@ -222,10 +222,16 @@ for native, engine in zip(*results):
 
 
 class Builder:
-    """Draws a program piece by piece; the operators in :mod:`tests.fuzz.operators` work on it."""
+    """Draws a program piece by piece; the operators in :mod:`tests.fuzz.operators` work on it.
 
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
+    Args:
+        draw: Draws from a hypothesis strategy.
+        parameters: How many percent of the new float inputs are parameters.
+    """
+
+    def __init__(self, draw: Callable[[Any], Any], parameters: int = 15) -> None:
         self._draw = draw
+        self._parameters = parameters
         self.program = Program()
         self.values: list[Value] = []
         self._used: set[str] = set()
@@ -382,7 +388,7 @@ class Builder:
         return value
 
     def _parameter(self, shape: Shape) -> bool:
-        return bool(shape) and self.chance(25)
+        return bool(shape) and self.chance(self._parameters)
 
     def add_input(
         self,

@@ -14,8 +14,8 @@ from tests.fuzz.programs import Builder, Program, Value
 @st.composite
 def programs(draw: Callable[[Any], Any], largest: int = 30) -> Program:
     """Programs of 2 to ``largest`` operators, some with gradients, some with an optimizer."""
-    b = Builder(draw)
-    purpose = b.choose(["forward", "gradients", "optimizer", "gradients"])
+    purpose = draw(st.sampled_from(["forward", "gradients", "optimizer", "gradients"]))
+    b = Builder(draw, parameters=60 if purpose == "optimizer" else 15)
     count = b.integer(2, b.choose([6, 12, largest]))
     arithmetic(b)
     for _ in range(4 * count):

@@ -6,7 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check
+from tests.programs import Program
 
 CASES = [((), -1), ((1,), 0), ((7,), -1), ((3, 5), 0), ((3, 5), -1), ((2, 3, 4), 1), ((4, 1), 1)]
 
@@ -31,65 +32,40 @@ def test_sort(shape, axis, descending):
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("length", [16, 65, 3000])
 @pytest.mark.parametrize("make", [strange, lambda shape: np.round(normal(shape))])
-def test_order_of_equal_and_strange_elements(make, stable, descending):
+def test_order_of_equal_and_strange_elements(make, length, stable, descending):
     def build(x):
         return paddle.sort(x, 1, descending, stable), paddle.argsort(x, 1, descending, stable)
 
-    x = make((50, 64 if stable else 16)).astype("float32")
-    check(build, {"x": x}, ["argsort", "argsort_grad"], dynamic={"x": [-1, x.shape[1]]})
-
-
-@pytest.mark.parametrize("stable", [True, False])
-def test_order_of_long_and_open_axes_stays_native(stable):
-    build = lambda x: paddle.argsort(x, 1, stable=stable)  # noqa: E731
-    check_native(build, {"x": normal((3, 65))}, ["argsort"])
-    check_native(build, {"x": normal((3, 4))}, ["argsort"], dynamic={"x": [3, -1]})
-
-
-def test_values_of_an_unstable_sort():
-    x = strange((20, 300))
-    dynamic = {"x": [-1, -1]}
-    for descending in (True, False):
-        build = lambda x, down=descending: paddle.sort(x, 1, down) * 2  # noqa: E731
-        check(build, {"x": x}, ["argsort"], gradients=False, dynamic=dynamic)
-    check_native(lambda x: paddle.argsort(x, 1), {"x": x}, ["argsort"])
-    check_native(lambda x: paddle.sort(x, 1), {"x": normal((3, 300))}, ["argsort"])
+    x = make((9, length)).astype("float32")
+    check(build, {"x": x}, ["argsort", "argsort_grad"], dynamic={"x": [-1, -1]})
 
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
-def test_values_of_topk(shape, axis, largest):
+def test_topk(shape, axis, largest):
     k = 1 if not shape or shape[axis] == 1 else 2
-    build = lambda x: paddle.topk(x, k, axis, largest)[0] * 2  # noqa: E731
-    check(build, {"x": normal(shape)}, ["topk"], gradients=False)
+    build = lambda x: paddle.topk(x, k, axis, largest)  # noqa: E731
+    check(build, {"x": normal(shape)}, ["topk", "topk_grad"])
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("k", [1, 3, 40])
-def test_values_of_topk_among_strange_numbers(k, largest):
-    build = lambda x: paddle.topk(x, k, 1, largest)[0] * 2  # noqa: E731
-    check(build, {"x": strange((30, 40))}, ["topk"], gradients=False)
-    check(build, {"x": strange((3, 400))}, ["topk"], gradients=False, dynamic={"x": [-1, 400]})
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(("length", "k"), [(3, 3), (40, 1), (40, 3), (40, 40), (400, 6), (400, 7)])
+@pytest.mark.parametrize("make", [strange, lambda shape: np.round(normal(shape))])
+def test_topk_among_equal_and_strange_elements(make, length, k, in_order, largest):
+    build = lambda x: paddle.topk(x, k, 1, largest, in_order)  # noqa: E731
+    x = make((11, length)).astype("float32")
+    check(build, {"x": x}, ["topk", "topk_grad"], dynamic={"x": [-1, -1]})
 
 
-def test_gradient_of_topk():
-    build = lambda x: paddle.topk(x, 3, 1)  # noqa: E731
-    check(build, {"x": normal((4, 9))}, ["topk_grad"], native=["topk"])
-    build = lambda x: paddle.topk(x, 2, 0, largest=False)  # noqa: E731
-    check(build, {"x": normal((7, 2, 3))}, ["topk_grad"], native=["topk"])
-
-
-def test_topk_of_a_short_axis():
-    x = np.round(normal((40, 3)))
-    check(lambda x: paddle.topk(x, 1, 1), {"x": x}, ["topk", "topk_grad"])
-    check(lambda x: paddle.topk(x, 3, 1), {"x": x}, ["topk", "topk_grad"])
-    check(lambda x: paddle.topk(x, 2, 1, largest=False), {"x": x}, ["topk", "topk_grad"])
-
-
-def test_topk_without_order_stays_native():
-    build = lambda x: paddle.topk(x, 3, 1, sorted=False)[0]  # noqa: E731
-    check_native(build, {"x": normal((4, 9))}, ["topk"], gradients=False)
+def test_topk_of_more_than_there_is_is_left_to_paddle():
+    program = Program(lambda: paddle.topk(paddle.static.data("x", [-1, -1], "float32"), 5, 1))
+    program.both(x=normal((2, 6)))
+    with pytest.raises(ValueError, match="less than or equal"):
+        program.run(x=normal((2, 4)))
+    program.both(x=normal((2, 6)))
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -98,6 +74,6 @@ def test_accuracy(k):
         return paddle.static.accuracy(paddle.nn.functional.softmax(x), label, k)
 
     label = np.random.default_rng(0).integers(0, 6, (50, 1))
-    check(build, {"x": normal((50, 6)), "label": label}, ["accuracy"], native=["topk"])
+    check(build, {"x": normal((50, 6)), "label": label}, ["accuracy", "topk"])
     build_direct = lambda x, label: paddle.metric.accuracy(x, label, k)  # noqa: E731
     check(build_direct, {"x": normal((50, 6)), "label": label}, ["accuracy"])

@@ -5,6 +5,7 @@
 #include "check_range_op.h"
 #include "embedding_grad_op.h"
 #include "pool_ops.h"
+#include "sort_op.h"
 
 namespace paddle_ngraph {
 
@@ -56,4 +57,5 @@ OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndexGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPool>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPoolGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::Sort>>(),
 }));
