@@ -29,6 +29,9 @@ test: $(VENV)/.built  ## Run the tests.
 fuzz: $(VENV)/.built  ## Check random programs against native Paddle (PROGRAMS=10000, SEED=1).
 	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --seed $(SEED)
 
+models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
+	$(RUN) -m tests.models --output docs/models.md
+
 lint: $(VENV)/.built  ## Check style and types.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 

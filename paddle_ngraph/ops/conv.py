@@ -132,7 +132,7 @@ class _Convolution:
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
             return reshape(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
-        filter_ = self._grouped(self._fold(filter_))
+        filter_ = self._grouped(self._fold(filter_), _readers(filter_))
         out = _convolution(g)(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
         return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
 
@@ -146,7 +146,7 @@ class _Convolution:
             return reshape(self._bridge, rows, [first, channels, *self._full.size])
         folded = _transposed_convolution(g)(
             self._flat(grad),
-            self._grouped(self._fold(filter_)),
+            self._grouped(self._fold(filter_), _readers(filter_)),
             g.strides,
             pads_begin=g.begin,
             pads_end=g.end,
@@ -200,8 +200,8 @@ class _Convolution:
         data = reshape(bridge, data, [batch, g.groups, channels // g.groups, *spatial]).output(0)
         data = transpose(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
         data = reshape(bridge, data, [channels // g.groups, g.groups * batch, *spatial]).output(0)
-        grad = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
-        grad = self._grouped(grad)
+        turned = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
+        grad = self._grouped(turned, _readers(grad))
         found = _convolution(g)(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
         return transpose(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
@@ -279,13 +279,23 @@ class _Convolution:
     def _shaped(self, node: Any, shape: list[int]) -> Node:
         return node if self._axis is None else reshape(self._bridge, node, shape)
 
-    def _grouped(self, filter_: Output) -> Output:
-        """[O, I, ...] as [G, O / G, I, ...]."""
+    def _grouped(self, filter_: Output, number: int) -> Output:
+        """[O, I, ...] as [G, O / G, I, ...], for the reader of this number."""
         groups = self._g.groups
         if groups == 1:
             return filter_
         first, *rest = self._bridge.shape(filter_)
-        return reshape(self._bridge, filter_, [groups, first // groups, *rest]).output(0)
+        shape = [groups, first // groups, *rest]
+        # OpenVINO moves a factor behind the convolution into this reshape, and merges equal ones
+        # before: the same shape is therefore spelled in another way for each reader.
+        place = number // 2 % (len(shape) + 1)
+        if place:
+            shape[-place] = -1
+        return opset15.reshape(filter_, self._bridge.ints(shape), number % 2 == 1).output(0)
+
+
+def _readers(node: Output) -> int:
+    return len(node.get_target_inputs())
 
 
 # -- convolution ------------------------------------------------------------------------------

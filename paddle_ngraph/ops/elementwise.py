@@ -59,6 +59,17 @@ def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
     return opset15.reshape(node, bridge.ints([]), False) if bridge.shape(node) else node
 
 
+def select(condition: Any, x: Any, y: Any) -> Node:
+    """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
+
+    The engine may select int32 in float32; bits it cannot but leave as they are.
+    """
+    if x.get_element_type() != Type.i32:
+        return opset15.select(condition, x, y)
+    ones = opset15.negative(opset15.convert(condition, Type.i32))
+    return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
+
+
 def keep_nan(x: Any, result: Any) -> Node:
     """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
     return opset15.select(opset15.not_equal(x, x), x, result)

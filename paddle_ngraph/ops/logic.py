@@ -9,7 +9,7 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to, scalar_input, set_reduced
+from paddle_ngraph.ops.elementwise import reduce_to, scalar_input, select, set_reduced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, converter
 
 Binary = Callable[[Any, Any], Node]
@@ -172,7 +172,7 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     """``x`` where ``condition`` holds, else ``y`` (Paddle ``where``)."""
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    bridge.set_output_node(op, "out", opset15.select(condition, x, y))
+    bridge.set_output_node(op, "out", select(condition, x, y))
 
 
 @converter("pd_op.where_grad", dtypes=FLOAT | BOOL, unread=("x", "y"))
@@ -190,7 +190,7 @@ def masked_fill(bridge: NgraphBridge, op: Op) -> None:
     """``value`` where ``mask`` holds, else ``x`` (Paddle ``masked_fill``)."""
     x, mask = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "mask")
     value = scalar_input(bridge, op, "value", x.get_element_type())
-    bridge.set_output_node(op, "out", opset15.select(mask, value, x))
+    bridge.set_output_node(op, "out", select(mask, value, x))
 
 
 @converter("pd_op.masked_fill_grad", dtypes=FLOAT | BOOL, unread=("x", "value"))

@@ -36,8 +36,8 @@ differ in their last bit.
 """
 UNDECIDED = """\
 *Undecided*: tensors that part by more than a tenth natively too; both columns leave them out.
-Nearly all are the biases of keys in attention: their gradient is 0 but for rounding, and Adam
-scales it up to its learning rate.
+Their gradient is 0 but for rounding: biases of keys in attention, and what a normalization further
+on takes out again.
 """
 HEADER = ["model", "compute ops", "converted", "intervals", "left native", "error", "rounding"]
 ALIGNMENT = ["---", "---:", "---:", "---:", "---", "---:", "---:"]

@@ -42,10 +42,10 @@ class Outcome:
 
     @property
     def undecided(self) -> list[str]:
-        """Tensors that are rounding and nothing else: natively they part as well.
+        """Tensors whose way is rounding and nothing else: natively they part as well.
 
-        The gradient of the key's bias in attention is one: it is 0, and Adam divides what rounding
-        leaves of it by itself.
+        The gradient of the key's bias in attention is 0, and that of a bias in front of a
+        normalization; Adam divides what rounding leaves of it by itself.
         """
         return [name for name, apart in self.rounding.items() if apart > UNDECIDED]
 

@@ -307,3 +307,17 @@ def test_float64_stays_native():
         ["conv2d"],
         gradients=False,
     )
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(count, size):
+    def build(x, w):
+        found = [paddle.nn.functional.conv2d(x + float(n), w, groups=2) for n in range(count)]
+        return [out * 0.5 if n % 2 == 0 else out for n, out in enumerate(found)]
+
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(2, 2, size, size)).astype("float32")
+    w = generator.normal(size=(2, 1, 2, 2)).astype("float32")
+    kinds = ["depthwise_conv2d", "depthwise_conv2d_grad"]
+    check(build, {"x": x, "w": w}, kinds, atol=1e-5)

@@ -209,3 +209,9 @@ def test_first_of_equal_positions(name, axis, dtype):
     x = np.random.default_rng(0).integers(0, 3, (40, 33)).astype("float32")
     check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x}, [name])
     check(lambda x: getattr(paddle, name)(x, axis, dtype=dtype), {"x": x * 0}, [name])
+
+
+def test_logsumexp_of_infinities():
+    inf = np.inf
+    x = np.array([[inf, 1], [inf, inf], [-inf, -inf], [inf, -inf], [-inf, 1]], "float32")
+    check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
