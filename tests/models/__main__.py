@@ -87,11 +87,15 @@ def rows(section: Section, wanted: Callable[[str], bool], wrong: list[str]) -> I
     for name, make in section.models.items():
         if not wanted(name):
             continue
-        outcome = agreeing(make(), thorough=True)
+        model = make()
+        outcome = agreeing(model, thorough=True)
         undecided = f" ({len(outcome.undecided)} undecided)" if outcome.undecided else ""
         error = f"{outcome.error:.1e}{undecided}"
         yield [name, *summary(outcome.report), error, f"{outcome.native_error:.1e}"]
-        wrong += [f"{name}: {tensor}: {reason}" for tensor, reason in outcome.wrong().items()]
+        wrong += [
+            f"{name}: {tensor}: {reason}"
+            for tensor, reason in outcome.wrong(model.tolerance).items()
+        ]
         if outcome.engine_runs == 0:
             wrong.append(f"{name}: the engine did not run")
 

@@ -6,13 +6,13 @@ from tests.models.comparing import Outcome, agreeing
 from tests.models.zoo import Model
 
 
-def check(model: Model, tolerance: float = 1e-5) -> Outcome:
+def check(model: Model) -> Outcome:
     """Asserts that a model runs through the engine, as expected of it, and like native Paddle."""
-    outcome = agreeing(model, tolerance)
+    outcome = agreeing(model)
     report = outcome.report
     assert {op.type for op in report.native} <= model.native, report
     assert 0 < len(report.intervals) <= model.intervals, report
     # A function that could not be built would have been Paddle's to run.
     assert outcome.engine_runs == len(report.intervals) * len(model.feeds)
-    assert not outcome.wrong(tolerance)
+    assert not outcome.wrong(model.tolerance)
     return outcome

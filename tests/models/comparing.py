@@ -92,9 +92,7 @@ def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
     )
 
 
-def agreeing(
-    model: Model, tolerance: float = 1e-5, attempts: int = 3, thorough: bool = False
-) -> Outcome:
+def agreeing(model: Model, attempts: int = 3, thorough: bool = False) -> Outcome:
     """Compares from other weights where the first ones do not agree, and again.
 
     ReLU and max pooling decide by comparing numbers. In a network of a million activations some
@@ -105,8 +103,8 @@ def agreeing(
     ``thorough``: measure what rounding does also where the results agree.
     """
     for seed in range(attempts):
-        outcome = compare(model, seed, 0.0 if thorough else tolerance)
-        if not outcome.wrong(tolerance):
+        outcome = compare(model, seed, 0.0 if thorough else model.tolerance)
+        if not outcome.wrong(model.tolerance):
             break
     return outcome
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import paddle
 import pytest
 
 from demos.ocr_demo import files, pipeline
@@ -18,6 +19,7 @@ PAGE = [
 
 @pytest.fixture(scope="module", params=files.VERSIONS)
 def reader(request) -> pipeline.Reader:
+    paddle.enable_static()
     return pipeline.Reader(request.param)
 
 

@@ -43,6 +43,11 @@ class Model:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def tolerance(self) -> float:
+        """How far results may be apart anyhow; a near tie of a maximum moves gradients by 1e-4."""
+        return 1e-3 if self.trains else 1e-5
+
 
 def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     """Normally distributed float32 numbers."""
