@@ -32,6 +32,7 @@ def install() -> None:
     if issubclass(original, _HookedStandaloneExecutor):
         return
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
+    original.run = _with_switch(original.run)  # type: ignore[method-assign]
     feed_data = _feed_both_forms(paddle_executor.Executor._feed_data)
     paddle_executor.Executor._feed_data = feed_data  # type: ignore[method-assign]
 
@@ -68,6 +69,18 @@ class _HookedStandaloneExecutor(paddle_executor._StandaloneExecutor):
         return SwitchedExecutor(self._place, self._plan, self._scope)
 
 
+def _with_switch(original: Any) -> Any:
+    """``run`` of an executor that may be older than the hook, which then gets its switch here."""
+
+    @wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._place.is_cpu_place() and not isinstance(self._new_exe, SwitchedExecutor):
+            self._new_exe = SwitchedExecutor(self._place, self._plan, self._scope, self._new_exe)
+        return original(self, *args, **kwargs)
+
+    return run
+
+
 class SwitchedExecutor:
     """Runs a plan natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
 
@@ -75,13 +88,14 @@ class SwitchedExecutor:
         place: Where the plan runs: a CPU.
         plan: Paddle's execution plan.
         scope: The variables, shared by both ways.
+        native: Paddle's executor of the plan, where there is one already.
     """
 
-    def __init__(self, place: Any, plan: Any, scope: Any) -> None:
+    def __init__(self, place: Any, plan: Any, scope: Any, native: Any = None) -> None:
         self._place = place
         self._plan = plan
         self._scope = scope
-        self._native: Any = None
+        self._native = native
         self._engine: _EngineExecutor | None = None
         self._is_planned = False
 

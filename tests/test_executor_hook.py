@@ -85,6 +85,33 @@ def script_output(tmp_path, *command, extra="", **environment):
     return found.stdout
 
 
+def test_an_executor_older_than_the_import_is_switched(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import numpy as np
+            import paddle
+            paddle.enable_static()
+            x = paddle.static.data("x", [-1, 4], "float32")
+            y = paddle.exp(x) + 1.0
+            executor = paddle.static.Executor(paddle.CPUPlace())
+            feed = {"x": np.zeros((2, 4), "float32")}
+            executor.run(feed=feed, fetch_list=[y])
+            import paddle_ngraph
+            for engine in (False, True, True, False):
+                with paddle_ngraph.use_ngraph(engine):
+                    (out,) = executor.run(feed=feed, fetch_list=[y])
+                assert (out == 2).all()
+            print("runs", paddle_ngraph.stats()["engine_runs"])
+            """
+        )
+    )
+    found = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert "runs 2" in found.stdout
+
+
 def test_the_environment_and_an_import_switch_it_on(tmp_path):
     output = script_output(tmp_path, extra="import paddle_ngraph", FLAGS_use_ngraph="1")
     assert "runs 1 first --second" in output
