@@ -15,6 +15,7 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.elementwise import select
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, reshape, set_data, transpose
 from paddle_ngraph.registry import Limit, converter
 
@@ -357,15 +358,17 @@ def _indexed(bridge: NgraphBridge, x: Any, pooling: _Pooling) -> tuple[Any, Any]
     planes = bridge.extension("MaxPoolWithIndex", [flat], **pooling.plane().attributes())
     column = reshape(bridge, planes.output(0), [batch, channels, *deep.size])
     pooled = bridge.extension("MaxPoolWithIndex", [column], **deep.attributes())
-    none, width = bridge.full(0, "int32"), bridge.full(deep.size[1], "int32")
-    best = reshape(bridge, pooled.output(1), [batch, channels, deep.out[0] * deep.out[1]])
+    none, width = bridge.full(0, "int32"), deep.size[1]
+    best = reshape(bridge, pooled.output(1), [batch, channels, deep.out[0] * width])
     chosen = opset15.maximum(best, none)
     inside = reshape(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
     inside = opset15.gather_elements(inside, chosen, 2)
-    before = opset15.multiply(
-        opset15.divide(chosen, width), bridge.full(plane[0] * plane[1], "int32")
-    )
-    mask = opset15.select(opset15.less(best, none), best, opset15.add(before, inside))
+    # The engine divides in float32: from the middle of a row its rounding reaches no other one.
+    to_middle = opset15.constant(width // 2 - np.arange(width, dtype="int32"))
+    middle = opset15.add(reshape(bridge, chosen, [batch, channels, *deep.out]), to_middle)
+    row = opset15.divide(reshape(bridge, middle, bridge.shape(chosen)), bridge.full(width, "int32"))
+    before = opset15.multiply(row, bridge.full(plane[0] * plane[1], "int32"))
+    mask = select(opset15.less(best, none), best, opset15.add(before, inside))
     shape = [batch, channels, *pooling.out]
     return reshape(bridge, pooled.output(0), shape), reshape(bridge, mask, shape)
 
@@ -420,7 +423,7 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     chosen = opset15.gather(
         opset15.constant(table.reshape(-1)), opset15.maximum(line, none), bridge.ints([0])
     )
-    mask = opset15.select(opset15.less(line, none), line, chosen)
+    mask = select(opset15.less(line, none), line, chosen)
     bridge.set_output_node(op, "mask", reshape(bridge, mask, [batch, channels, *out]))
 
 

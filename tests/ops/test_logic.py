@@ -186,10 +186,56 @@ def test_where_of_nan():
     check(build, {"x": np.resize(STRANGE, (4, 7)), "y": normal((4, 7))}, ["where", "where_grad"])
 
 
-def test_where_of_int32_is_exact():
-    x = np.array([2**24 + 1, 2**31 - 1, -(2**31), 5], "int32")
-    c = np.array([True, False, True, False])
-    check(lambda c, x, y: paddle.where(c, x, y), {"c": c, "x": x, "y": x - 1}, ["where"])
+EDGES = [2**24 + 1, -(2**24) - 1, 2**31 - 1, 2**31 - 2, 1 - 2**31, -(2**31), 2**30 + 1, 0, -1, 7]
+CONDITIONS = {
+    "given": lambda c, x, y, a: c,
+    "of floats": lambda c, x, y, a: a > 0.0,
+    "of whole numbers": lambda c, x, y, a: x <= y,
+    "equality": lambda c, x, y, a: paddle.equal(x, y),
+    "negated": lambda c, x, y, a: paddle.logical_not(c),
+    "combined": lambda c, x, y, a: paddle.logical_xor(c, a < 0.5),
+    "finite": lambda c, x, y, a: paddle.isfinite(a),
+}
+
+
+def edges(shape, seed):
+    return np.random.default_rng(seed).choice(np.array(EDGES, "int32"), shape)
+
+
+def whole_inputs(shape, y_shape=None):
+    """What CONDITIONS are made of: a mask, two of int32, a float."""
+    mask = np.asarray(small(shape, 3) > 0)
+    y = edges(shape if y_shape is None else y_shape, 2)
+    return {"c": mask, "x": edges(shape, 1), "y": y, "a": normal(shape)}
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((1,), (1,)), ((8, 16), (8, 16)), ((8, 16), (8, 1))])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_where_of_int32_is_exact(condition, shapes):
+    def build(c, x, y, a):
+        return paddle.where(CONDITIONS[condition](c, x, y, a), x, y)
+
+    check(build, whole_inputs(*shapes), ["where"], gradients=False)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_where_of_int32_among_arithmetic_is_exact(condition):
+    def build(c, x, y, a):
+        chosen = paddle.where(CONDITIONS[condition](c, x, y, a), x + y, x * y)
+        return [chosen - x, paddle.maximum(chosen, y), chosen.astype("float32")]
+
+    check(build, whole_inputs((8, 16)), ["where", "maximum"], gradients=False)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+@pytest.mark.parametrize("shapes", [((1,), (1,)), ((8, 16), (8, 16)), ((8, 16), (16,))])
+def test_choice_of_int32_behind_a_comparison_is_exact(name, shapes):
+    def build(c, x, y, a):
+        ones = (a > 0.0).astype("int32")
+        better = getattr(paddle, name)(x * ones, y)
+        return [better, paddle.clip(better - ones, -(2**24) - 1, 2**24 + 1)]
+
+    check(build, whole_inputs(*shapes), [name, "clip"], gradients=False)
 
 
 def test_where_of_int64_stays_native():
@@ -204,6 +250,15 @@ def test_masked_fill(shape):
         return paddle.masked_fill(x, x > 0.2, -3.5)
 
     check(build, {"x": normal(shape)}, ["masked_fill", "masked_fill_grad"])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (8, 16)], ids=str)
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_masked_fill_of_int32_is_exact(condition, shape):
+    def build(c, x, y, a):
+        return paddle.masked_fill(x, CONDITIONS[condition](c, x, y, a), 2**24 + 1)
+
+    check(build, whole_inputs(shape), ["masked_fill"], gradients=False)
 
 
 def test_masked_fill_with_a_tensor():

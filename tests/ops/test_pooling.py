@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from tests.ops.harness import check, check_native
 
 F = paddle.nn.functional
@@ -152,6 +153,28 @@ def test_maximum_with_index(options):
     )
 
 
+def test_windows_beyond_the_input_have_no_position():
+    data = {"x": tied(2, 2, 4, 7)}
+
+    def build(x):
+        return list(F.max_pool2d(x, 2, (4, 2), ceil_mode=True, return_mask=True))
+
+    _, mask = check(build, data, INDEXED[:1], gradients=False)
+    assert (mask[:, :, 1] == -1).all()
+    # Not compared with native Paddle, whose gradient writes out of bounds at these.
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        x = paddle.static.data("x", [2, 2, 4, 7])
+        x.stop_gradient = False
+        (x_grad,) = paddle.static.gradients(build(x)[:1], [x])
+    assert not paddle_ngraph.explain(program).native
+    with paddle_ngraph.use_ngraph():
+        (found,) = paddle.static.Executor().run(program, feed=data, fetch_list=[x_grad])
+    expected = np.zeros((2, 2, 28), "float32")
+    np.put_along_axis(expected, mask[:, :, 0].astype("int64"), 1.0, 2)
+    np.testing.assert_array_equal(found.reshape(2, 2, 28), expected)
+
+
 @pytest.mark.parametrize("out", [1, [3, 2], [9, 8]])
 def test_adaptive_maximum(out):
     check(
@@ -239,6 +262,15 @@ def test_solid_maximum_with_index(options):
 
     check(build, {"x": tied(2, 3, 5, 6, 7)}, INDEXED3D)
     check(build, {"x": with_specials(2, 3, 5, 6, 7)}, INDEXED3D[:1], gradients=False)
+
+
+def test_positions_beyond_16_million_are_exact():
+    def build(x):
+        return list(F.max_pool3d(x, (2100, 1, 1), return_mask=True))
+
+    depth = np.arange(2100, dtype="float32").reshape(1, 1, -1, 1, 1)
+    data = np.ascontiguousarray(np.broadcast_to(depth, (1, 1, 2100, 64, 128)))
+    check(build, {"x": data}, INDEXED3D[:1], gradients=False)
 
 
 @pytest.mark.parametrize("kind", ["max", "avg"])

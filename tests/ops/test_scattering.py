@@ -187,6 +187,16 @@ def test_index_put_by_a_mask(accumulate, rank):
         check(build, {**feeds, "x": whole(3, 4), "value": whole(1)}, ["index_put"])
 
 
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("shape", [(1,), (8, 16)], ids=str)
+def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
+    def build(x, value, a):
+        return paddle.index_put(x, (paddle.isfinite(a),), value, accumulate)
+
+    feeds = {"x": whole(*shape), "value": whole(1), "a": floats(*shape)}
+    check(build, feeds, ["index_put"], gradients=False)
+
+
 def test_index_put_of_many_values_by_a_mask_stays_native():
     build = lambda x, m, v: paddle.index_put(x, (m,), v)  # noqa: E731
     feeds = {"x": normal(4), "m": np.array([True, False, True, False]), "v": normal(2)}
