@@ -20,7 +20,7 @@ from paddle.base import core
 from paddle.base import executor as paddle_executor
 
 from paddle_ngraph import flags, program_pass, refusals
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program_view import DRAW, OpNode, nodes_of
 from paddle_ngraph.registry import find_converter
@@ -109,14 +109,14 @@ class SwitchedExecutor:
         try:
             return engine.run(feed_names, enable_job_schedule_profiler)
         except Exception as error:
-            failed = engine.take_conversion_errors()
+            failed = engine.take_refusals()
             if not failed:
                 raise
             if not engine.can_repeat(failed):
                 self._leave_native(failed)
                 raise NgraphError(
                     f"{error}\nOther operators may have written their variables in this run; "
-                    "from the next one on, Paddle runs the named operator itself."
+                    "from the next one on, Paddle runs what was refused itself."
                 ) from error
         # Paddle has its own word on the feed; if it can run it, the converter was to blame.
         before.restore()
@@ -128,9 +128,9 @@ class SwitchedExecutor:
         """Paddle's profiling run: always native."""
         return self._native_executor().run_profile(feed_names)
 
-    def _leave_native(self, failed: dict[str, ConversionError]) -> None:
-        for error in failed.values():
-            refusals.refuse(error)
+    def _leave_native(self, failed: dict[str, NgraphError]) -> None:
+        for graph, error in failed.items():
+            refusals.refuse(graph, error)
         self._is_planned = False
 
     def _native_executor(self) -> Any:
@@ -201,8 +201,8 @@ class _EngineExecutor:
         with _pir_in_executor(), _one_by_one() if self._in_order else nullcontext():
             return self._executor.run(list(feed_names), enable_job_schedule_profiler)
 
-    def take_conversion_errors(self) -> dict[str, ConversionError]:
-        """The conversion errors of the last run, by graph."""
+    def take_refusals(self) -> dict[str, NgraphError]:
+        """What could not be built in the last run, by graph."""
         return refusals.suspicions(self._graphs)
 
     def can_repeat(self, failed: Container[str]) -> bool:
@@ -252,8 +252,11 @@ _one_by_one = _SwitchedOn("FLAGS_new_executor_sequential_run")
 def _rewritten(plan: Any) -> dict[str, Any]:
     """Copies of the plan's programs with the program pass applied; none if it changes nothing."""
     programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
-    converted = sum(program_pass.apply(program).ops_converted for program in programs.values())
-    return programs if converted else {}
+    found = {job_type: program for job_type, program in programs.items() if program is not None}
+    if len(found) < len(programs):
+        return {}
+    converted = sum(program_pass.apply(program).ops_converted for program in found.values())
+    return found if converted else {}
 
 
 def _job_types(plan: Any) -> set[str]:
@@ -261,10 +264,13 @@ def _job_types(plan: Any) -> set[str]:
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:
-    """A program of the plan, copied; an old-style one is translated."""
+    """A program of the plan, copied; an old-style one is translated, ``None`` if Paddle cannot."""
     if job_type in plan.job_types():
         return plan.ir_program(job_type).clone()
-    program = paddle.pir.translate_to_pir(plan.program(job_type))
+    try:
+        program = paddle.pir.translate_to_pir(plan.program(job_type))
+    except Exception:  # Paddle's own errors have many types
+        return None
     _fetch_each_column_once(program.global_block())
     return program
 

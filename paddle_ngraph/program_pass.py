@@ -8,7 +8,7 @@ Three steps, one direction: :func:`classify` says of every operator whether it c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,9 +98,17 @@ def _refused(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[O
         elif drawing := list(_draws_for_nobody(capable, interval)):
             for node in drawing:
                 yield node, "nothing in its interval reads its random numbers"
-        elif error := _conversion_error(_GraphBuilder(capable, interval).build().graph):
-            failing = next(node for node in interval.nodes if node.index == error.op.index)
-            yield failing, refusals.refuse(error)
+        else:
+            yield from _refused_before(capable, interval)
+
+
+def _refused_before(capable: Capability, interval: Interval) -> Iterator[tuple[OpNode, str]]:
+    graph = _GraphBuilder(capable, interval).build().graph
+    if (reason := refusals.reason_against_interval(graph)) is not None:
+        yield from ((node, reason) for node in interval.nodes)
+    elif error := _conversion_error(graph):
+        failing = next(node for node in interval.nodes if node.index == error.op.index)
+        yield failing, refusals.refuse("", error)
 
 
 def _draws_for_nobody(capable: Capability, interval: Interval) -> Iterator[OpNode]:
@@ -251,6 +259,12 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if isinstance(described, str):
         capable.reasons[node] = described
         return
+    if node.overwrites and _resizes(capable.view, node, entry):
+        capable.reasons[node] = "it changes the size of what it overwrites"
+        return
+    if _has_blank_input(capable.view, node, entry):
+        capable.reasons[node] = "an input has a shape, but no contents"
+        return
     _leave_out_what_is_ignored(capable, node, described, entry)
     # What nobody reads is dropped, whatever it is.
     if described.outputs_used() and (reason := entry.reason_against(described)) is not None:
@@ -265,6 +279,33 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
         return
     capable.ops[node] = described
     capable.converters[node] = entry
+
+
+def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
+    """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old-style programs."""
+    inputs = zip(node.op.get_input_names(), node.op.operands_source())
+    read = {value_id(v) for name, v in inputs if v.initialized() and name not in entry.ignored}
+    sources = [view.producer[vid] for vid in read if vid in view.producer]
+    if not any(source.type == "pd_op.data" for source in sources):
+        return False
+    return any(other.type == "pd_op.feed" for other in view.nodes)
+
+
+def _resizes(view: BlockView, node: OpNode, entry: Converter) -> bool:
+    """Whether a result may not fit into the memory that it overwrites."""
+    inputs = zip(node.op.get_input_names(), node.op.operands_source())
+    unread = {value_id(value) for name, value in inputs if name in entry.unread}
+    for operand, result in node.overwrites:
+        if (
+            not (view.is_tensor(operand) and view.is_tensor(result))
+            or view.values[result].use_empty()
+        ):
+            continue
+        old, new = (tuple(view.values[vid].shape) for vid in (operand, result))
+        known = min((*old, *new), default=0) >= 0
+        if (known and math.prod(old) != math.prod(new)) or (operand in unread and old != new):
+            return True
+    return False
 
 
 def _leave_out_what_is_ignored(
@@ -663,6 +704,7 @@ class _Rewriter:
             border.graph.to_string(),
             interval.range,
         )
+        _keep_persistable([self._view.values[v] for v in border.outputs], values)
         offset = {"output": 0, "state": len(border.outputs)}
         for vid, (kind, position) in border.replaced_by.items():
             value = values[offset[kind] + position]
@@ -681,6 +723,14 @@ class _Rewriter:
                     f"{node.type} (operator {node.index}) was converted, but is still in use; "
                     "please report this program"
                 )
+
+
+def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
+    """Tell Paddle which results to put into the outermost scope, where it looks for them."""
+    persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
+    if persistable:
+        for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read
+            result.persistable = result.initialized() and value_id(result) in persistable
 
 
 class _GraphBuilder:

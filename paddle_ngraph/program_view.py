@@ -396,7 +396,10 @@ def describe(
             spec(vid) if vid and (wanted or vid in states or view.readers.get(vid)) else None
             for vid in results
         )
-    attributes = node.op.attrs()
+    try:
+        attributes = node.op.attrs()
+    except NotImplementedError:  # complex numbers, for one
+        return "its attributes cannot be read"
     for key, attribute in attributes.items():
         if key in _NOT_COMPUTED:
             continue

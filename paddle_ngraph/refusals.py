@@ -1,4 +1,6 @@
-"""Operators whose converters raised: they stay native, and the report says why.
+"""Operators whose converters raised, and intervals that nGraph could not compile.
+
+They stay native, and the report says why.
 
 A converter runs when a function is built. What it raises there is first a *suspicion*, because a
 feed that Paddle refuses as well makes converters raise too; it becomes a *refusal* when Paddle
@@ -10,16 +12,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from paddle_ngraph.errors import ConversionError
-
-if TYPE_CHECKING:
-    from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
 
 _lock = threading.Lock()
 _reasons: dict[str, dict[str, str]] = {}  # operator type -> kind of operator -> reason
-_suspicions: dict[str, ConversionError] = {}
+_intervals: dict[str, str] = {}  # what an interval computes -> reason
+_suspicions: dict[str, NgraphError] = {}
 
 
 def reason_against(op: Op) -> str | None:
@@ -30,21 +30,42 @@ def reason_against(op: Op) -> str | None:
         return _reasons.get(op.type, {}).get(_kind(op))
 
 
-def refuse(error: ConversionError) -> str:
-    """Leaves operators like ``error.op`` native from now on; returns the reason."""
-    reason = f"its converter raised: {error.reason}"
+def reason_against_interval(graph: Graph) -> str | None:
+    """Why the operators of an interval are left native, or ``None``."""
+    if not _intervals:
+        return None
     with _lock:
-        _reasons.setdefault(error.op.type, {})[_kind(error.op)] = reason
+        return _intervals.get(_interval(graph))
+
+
+def refuse(graph: str, error: NgraphError) -> str:
+    """Leaves native what ``error`` came from: like operators, or the interval of ``graph``.
+
+    Returns:
+        The reason.
+    """
+    with _lock:
+        if isinstance(error, ConversionError):
+            reason = f"its converter raised: {error.reason}"
+            _reasons.setdefault(error.op.type, {})[_kind(error.op)] = reason
+        else:
+            reason = _intervals[_interval(Graph.from_string(graph))] = str(error)
     return reason
 
 
-def suspect(graph: str, error: ConversionError) -> None:
+def suspect(graph: str, error: NgraphError) -> None:
     """Remembers that ``error`` came up while a function of ``graph`` was built."""
     with _lock:
         _suspicions[graph] = error
 
 
-def suspicions(graphs: Iterable[str]) -> dict[str, ConversionError]:
+def suspect_interval(graph: str, text: str) -> None:
+    """Called by the C++ engine: nGraph could not compile a function of ``graph``."""
+    words = " ".join(text.split())
+    suspect(graph, NgraphError(f"nGraph could not compile its interval: {words}"))
+
+
+def suspicions(graphs: Iterable[str]) -> dict[str, NgraphError]:
     """Takes what came up while functions of ``graphs`` were built, by graph."""
     with _lock:
         return {graph: _suspicions.pop(graph) for graph in graphs if graph in _suspicions}
@@ -60,6 +81,16 @@ def _kind(op: Op) -> str:
     """The same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
     return json.dumps([op.attrs, *sides], sort_keys=True)
+
+
+def _interval(graph: Graph) -> str:
+    """The same whichever results of the interval a program asks for."""
+    return json.dumps(
+        [
+            [op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}]
+            for op in graph.ops
+        ]
+    )
 
 
 def _tensors(specs: Sequence[TensorSpec | None]) -> list[tuple[str, tuple[int, ...]] | None]:

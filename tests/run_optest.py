@@ -26,12 +26,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.util import strclass
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = Path(__file__).with_name("optest_manifest.json")
 TESTS = Path("test") / "legacy_test"
 PASSED, FAILED, SKIPPED, NATIVE_TOO = "passed", "failed", "skipped", "fails natively too"
 _CRASHES = 5  # after so many a file is given up
+_REST = "the rest of the file"
 
 
 @dataclass
@@ -158,7 +160,7 @@ def _run_file(
         chosen = [
             test
             for test in _cases_of(suite)
-            if (not only or _name_of(test) in only) and _name_of(test) not in skip
+            if (not only or _is_one_of(test, only)) and _name_of(test) not in skip
         ]
         unittest.TestSuite(chosen).run(recorder)
 
@@ -167,6 +169,12 @@ def _run_file(
     sys.path[:0] = [str(path.parent), str(path.parent.parent)]
     sys.argv = [str(path)]
     runpy.run_path(str(path), run_name="__main__")
+
+
+def _is_one_of(test: unittest.TestCase, names: Sequence[str]) -> bool:
+    """Whether a test is named, or ``setUpClass`` or ``tearDownClass`` of its class."""
+    fixture = f"({strclass(type(test))})"
+    return _name_of(test) in names or any(name.endswith(fixture) for name in names)
 
 
 def _cases_of(suite: Any) -> Iterator[unittest.TestCase]:
@@ -222,9 +230,11 @@ class Runner:
         failed = [case for case in cases if case.outcome == FAILED]
         if failed:
             native = self._run(path, engine=False, only=[case.name for case in failed])
-            passes = {case.name for case in native if case.outcome in (PASSED, SKIPPED)}
+            outcomes = {case.name: case.outcome for case in native}
             for case in failed:
-                if case.name not in passes:
+                # setUpClass and tearDownClass are only heard of when they fail.
+                unheard = PASSED if native and case.name.endswith(")") else FAILED
+                if outcomes.get(case.name, unheard) not in (PASSED, SKIPPED):
                     case.outcome = NATIVE_TOO
         for case in cases:
             reason = self._manifest.reason_for_case(path.name, case.name)
@@ -243,8 +253,16 @@ class Runner:
                 break
             name = running or "the file itself"
             cases[name] = Case(name, FAILED, trouble)
+            if running is not None and time.monotonic() > end:
+                # The file is out of time, perhaps not the case that was running.
+                alone = time.monotonic() + self._timeout
+                found, _, trouble = self._attempt(path, engine, [name], (), alone)
+                cases.update(found)
+                cases[_REST] = Case(_REST, SKIPPED, f"stopped after {self._timeout:.0f} s")
             if running is None or time.monotonic() > end:
                 break
+        else:
+            cases[_REST] = Case(_REST, SKIPPED, f"given up after {_CRASHES} crashes")
         return list(cases.values())
 
     def _attempt(

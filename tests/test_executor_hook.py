@@ -341,3 +341,28 @@ def test_a_failed_step_loses_no_state():
     np.testing.assert_array_equal(program.variable("linear_0.w_0"), before)
     program.run(True, x=floats(2, 4), y=floats(2, 1))
     assert not np.array_equal(program.variable("linear_0.w_0"), before)
+
+
+def kept_in_the_scope():
+    x = paddle.static.data("x", [2, 3], "float32")
+    kept = paddle.scale(x, 2.0)
+    kept.persistable = True
+    return [kept, paddle.scale(x, 3.0)]
+
+
+def test_program_desc_that_keeps_a_variable_in_the_scope():
+    with paddle.pir_utils.OldIrGuard():
+        Program(kept_in_the_scope).both(x=floats(2, 3))
+
+
+def test_program_desc_that_paddle_cannot_translate(monkeypatch):
+    def fail(_):
+        raise ValueError("no such operator")
+
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(twice_the_same)
+        monkeypatch.setattr(paddle.pir, "translate_to_pir", fail)
+        paddle_ngraph.reset_stats()
+        x = floats(2, 4)
+        np.testing.assert_array_equal(program.run(True, x=x)[0], np.maximum(x, 0))
+        assert paddle_ngraph.stats()["engine_runs"] == 0

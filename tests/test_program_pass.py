@@ -523,3 +523,16 @@ def test_a_size_computed_in_one_interval_and_used_in_a_later_one():
         program.both(x=floats(rows, 6))
     reasons = [op.reason for op in paddle_ngraph.explain(program.main).native]
     assert not any("raised" in reason for reason in reasons), reasons
+
+
+def test_complex_attributes_stay_native():
+    def build():
+        x = paddle.static.data("x", [2, 3], "complex64")
+        y = paddle.static.data("y", [2, 3], "float32")
+        x = x * 2.0
+        x[0] = 1 + 2j
+        return [x, paddle.tanh(y)]
+
+    program = Program(build)
+    program.both(x=floats(2, 3).astype("complex64"), y=floats(2, 3))
+    assert "its attributes cannot be read" in str(paddle_ngraph.explain(program.main))

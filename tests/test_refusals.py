@@ -161,3 +161,28 @@ def test_a_feed_that_paddle_refuses_too_refuses_nothing():
     assert not refusals._suspicions
     assert program.run(**feed)[0] < before
     assert paddle_ngraph.stats()["engine_runs"] >= 2
+
+
+def one_channel():
+    """A program of which the CPU plugin of OpenVINO 2026.4 makes a graph that it refuses itself."""
+    x = paddle.static.data("x", [2, 2, 2, 5], "float32")
+    filters = paddle.static.data("filters", [1, 2, 1, 1], "float32")
+    y = paddle.static.data("y", [5, 3], "float32")
+    scale = paddle.static.data("scale", [1], "float32")
+    hidden = paddle.nn.functional.conv2d(x, filters)
+    norm = paddle.nn.functional.group_norm(hidden, 1, 1e-3, scale, scale)
+    return [paddle.matmul(hidden, y), norm, hidden * 2]
+
+
+def test_an_interval_that_cannot_be_compiled_stays_native():
+    program = Program(one_channel)
+    feed = {"x": floats(2, 2, 2, 5), "y": floats(5, 3)}
+    feed |= {"filters": floats(1, 2, 1, 1), "scale": floats(1)}
+    native = program.run(engine=False, **feed)
+    for _ in range(2):
+        for expected, found in zip(native, program.run(**feed)):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    reasons = native_operators(program)
+    assert "pd_op.conv2d" in reasons
+    assert all("nGraph could not compile its interval" in text for text in reasons.values())
+    Program(chain).both(x=floats(2, 4))

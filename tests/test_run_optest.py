@@ -54,6 +54,16 @@ class TestRuns(unittest.TestCase):
         run("float64")
 
 
+class TestWhole(unittest.TestCase):
+    @classmethod
+    def tearDownClass(cls):
+        if paddle_ngraph.is_enabled():
+            raise AssertionError("wrong with the engine")
+
+    def test_h(self):
+        pass
+
+
 if __name__ == "__main__":
     unittest.main()
 """
@@ -87,6 +97,8 @@ def cases(source: Path) -> dict[str, Case]:
         ("e", FAILED),
         ("f", PASSED),
         ("g", PASSED),
+        ("h", PASSED),
+        ("", FAILED),  # tearDownClass
     ],
 )
 def test_every_case_has_its_outcome(cases: dict[str, Case], case: str, outcome: str) -> None:
@@ -104,15 +116,31 @@ def test_the_reason_of_a_crash(cases: dict[str, Case]) -> None:
     assert "the process ended with 7" in cases["e"].message
 
 
+def test_a_case_that_runs_when_the_time_is_over_gets_time_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def attempt(
+        _: Runner, __: Path, ___: bool, only: list[str], *rest: object
+    ) -> tuple[dict[str, Case], str | None, str | None]:
+        if only:
+            return {"slow": Case("slow", PASSED)}, None, None
+        return {"first": Case("first", PASSED)}, "slow", "stopped after 0 s"
+
+    monkeypatch.setattr(Runner, "_attempt", attempt)
+    found = Runner(0.0, Manifest({})).run(Path("test_small_op.py"))
+    outcomes = {case.name: case.outcome for case in found}
+    assert outcomes == {"first": PASSED, "slow": PASSED, "the rest of the file": SKIPPED}
+
+
 def test_table_and_verdict(
     cases: dict[str, Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "report.json"
     assert run_optest._conclude({"test_small_op.py": list(cases.values())}, report) == 1
     printed = capsys.readouterr().out
-    assert "3 passed, 1 failed, 3 skipped" in printed
+    assert "4 passed, 2 failed, 3 skipped" in printed
     assert "FAILED test_small_op.py::TestRuns.test_e_crashes_with_the_engine" in printed
-    assert len(json.loads(report.read_text())["test_small_op.py"]) == 7
+    assert len(json.loads(report.read_text())["test_small_op.py"]) == 9
 
 
 def test_a_wrong_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,10 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 }
 
 FunctionCache& FunctionCache::instance() {
-  static FunctionCache cache;
-  return cache;
+  // Never destroyed: at the end of a process, to free some hundred functions one by one takes
+  // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
+  static FunctionCache* const cache = std::make_unique<FunctionCache>().release();
+  return *cache;
 }
 
 std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature) {

@@ -90,8 +90,13 @@ BuiltFunction build_function(const std::string& graph,
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
     void* model = address_of(result[0]);
-    py::gil_scoped_release release;
-    built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
+    try {
+      py::gil_scoped_release release;
+      built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
+    } catch (const std::exception& error) {
+      py::module_::import("paddle_ngraph.refusals").attr("suspect_interval")(graph, error.what());
+      throw;
+    }
     return built;
   });
 }

@@ -101,11 +101,54 @@ _register_binary("multiply", opset15.multiply, _NUMBERS)
 _register_binary("divide", opset15.divide, FLOAT)
 
 
-@converter("pd_op.floor_divide", dtypes={"int64"})
+# -- floor_divide, remainder ---------------------------------------------------------------------
+
+
+def _floored(bridge: NgraphBridge, name: str, x: Any, y: Any) -> Any:
+    """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
+    shape = np.broadcast_shapes(tuple(bridge.shape(x)), tuple(bridge.shape(y)))
+    operands = [
+        value
+        if bridge.shape(value) == list(shape)
+        else opset15.broadcast(value, bridge.ints(shape))
+        for value in (x, y)
+    ]
+    return bridge.extension(name, operands)
+
+
+@converter("pd_op.floor_divide", dtypes=_NUMBERS)
+@converter("pd_op.floor_divide_", dtypes=_NUMBERS)
 def floor_divide(bridge: NgraphBridge, op: Op) -> None:
-    """``floor(x / y)`` of whole numbers that are known when the function is built (shapes)."""
+    """``floor(x / y)`` (Paddle ``floor_divide``); int64 only where it is known beforehand."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    bridge.set_output_node(op, "out", opset15.divide(x, y))
+    is_shape = x.get_element_type() == Type.i64
+    out = opset15.divide(x, y) if is_shape else _floored(bridge, "FloorDivide", x, y)
+    bridge.set_output_node(op, "out", out)
+
+
+@converter("pd_op.remainder", dtypes=FLOAT | INT32)
+@converter("pd_op.remainder_", dtypes=FLOAT | INT32)
+def remainder(bridge: NgraphBridge, op: Op) -> None:
+    """``x - floor(x / y) y``, with the sign of y (Paddle ``remainder``)."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    bridge.set_output_node(op, "out", _floored(bridge, "Remainder", x, y))
+
+
+@converter("pd_op.remainder_grad", limits=[_TRAILING])
+def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad floor(x / y))``."""
+    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    grad = bridge.get_input_node(op, "out_grad")
+    set_reduced(bridge, op, "x", lambda: grad)
+    set_reduced(
+        bridge,
+        op,
+        "y",
+        lambda: opset15.multiply(opset15.negative(grad), _floored(bridge, "FloorDivide", x, y)),
+    )
+
+
+# -- gradients of add, subtract, multiply, divide ------------------------------------------------
 
 
 @converter("pd_op.add_grad", unread=("x", "y"), limits=[_TRAILING])

@@ -37,12 +37,14 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     rows = bridge.shape(weight)[0]
     padding = _padding(op)
     bridge.require_range(op, "x", 0, rows, ignored=padding)
-    ids: Any = bridge.get_input_node(op, "x")
+    ids = bridge.get_input_node(op, "x")
+    out = opset15.gather(weight, ids, bridge.full(0, "int64"))
     if padding is not None:
-        # Gather makes zeros for positions beyond the last row.
+        # Not by a position that Gather makes zeros for: the engine moves what follows before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
-        ids = opset15.select(is_padding, bridge.full(rows, ids.get_element_type()), ids)
-    bridge.set_output_node(op, "out", opset15.gather(weight, ids, bridge.full(0, "int64")))
+        is_padding = opset15.unsqueeze(is_padding, bridge.ints([-1]))
+        out = opset15.select(is_padding, bridge.full(0.0, "float32"), out)
+    bridge.set_output_node(op, "out", out)
 
 
 @converter("pd_op.embedding_grad", index=("x",), unread=("weight",))

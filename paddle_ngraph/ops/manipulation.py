@@ -81,9 +81,36 @@ def _reshape_like_x(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
-for _type in ("reshape", "flatten", "squeeze", "unsqueeze"):
+for _type in ("reshape", "flatten"):
     for _suffix in ("_grad", "_grad_"):
         converter(f"pd_op.{_type}{_suffix}", unread=("x", "axis"))(_reshape_like_x)
+
+
+def _not_one(shape: Sequence[int]) -> list[int]:
+    return [i for i, dim in enumerate(shape) if dim != 1]
+
+
+def _without_open_ones(op: Op) -> bool:
+    shapes = op.input("out_grad").shape, op.output("x_grad").shape
+    return len({len(_not_one(shape)) for shape in shapes}) == 1
+
+
+_CLOSED = Limit("a dimension that it adds or removes is open", _without_open_ones)
+
+
+# An old-style program hands on an ``x`` without contents and, in part, without a shape.
+@converter("pd_op.squeeze_grad", ignored=("x", "axis"), limits=[_CLOSED])
+@converter("pd_op.squeeze_grad_", ignored=("x", "axis"), limits=[_CLOSED])
+@converter("pd_op.unsqueeze_grad", ignored=("x", "axis"), limits=[_CLOSED])
+@converter("pd_op.unsqueeze_grad_", ignored=("x", "axis"), limits=[_CLOSED])
+def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad`` with dimensions 1 elsewhere (``squeeze_grad``, ``unsqueeze_grad``)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    dims = [1] * len(op.output("x_grad").shape)
+    sources = _not_one(op.input("out_grad").shape)
+    for target, source in zip(_not_one(op.output("x_grad").shape), sources):
+        dims[target] = bridge.shape(out_grad)[source]
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
 @converter("pd_op.transpose", dtypes=ANY, moves=True)

@@ -138,7 +138,7 @@ _SCALE_AND_BIAS = Limit(
 )
 
 
-@converter("pd_op.batch_norm_grad", unread=("reserve_space",), limits=[_SCALE_AND_BIAS])
+@converter("pd_op.batch_norm_grad", ignored=("reserve_space",), limits=[_SCALE_AND_BIAS])
 def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`batch_norm` (Paddle ``batch_norm_grad``).
 

@@ -195,3 +195,14 @@ def test_zeros_like_of_ids():
 
     ids = np.array([[3, 2**40, 1]])
     check(build, {"ids": ids, "table": normal((2, 4))}, ["full_like", "embedding"])
+
+
+def test_assign_value_over_a_tensor_of_another_size_stays_native():
+    values = np.arange(10, dtype="float32").reshape(2, 5)
+
+    def build(x):
+        y = paddle.zeros([1])
+        paddle.assign(values, output=y)
+        return [y, x]
+
+    check_native(build, {"x": normal((2,))}, ["assign_value_"])

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native
+from tests.programs import Program
 
 SHAPES = [
     ((), ()),
@@ -116,11 +117,9 @@ def test_in_place(name):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("floor_divide", "int32"),
-        ("remainder", "int32"),
         ("add", "int64"),
-        ("floor_divide", "float32"),
-        ("remainder", "float32"),
+        ("floor_divide", "int64"),
+        ("remainder", "int64"),
         ("add", "float64"),
     ],
 )
@@ -129,6 +128,50 @@ def test_binary_stays_native(name, dtype):
     check_native(
         lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False
     )
+
+
+SHAPES_TO_DIVIDE = [
+    ((), ()),
+    ((7, 5), (5,)),
+    ((4, 1), (1, 3)),
+    ((1,), (2, 3)),
+    ((40, 30), (40, 30)),
+]
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+@pytest.mark.parametrize(("left", "right"), SHAPES_TO_DIVIDE, ids=str)
+def test_floored_division(name, left, right):
+    def build(x, y):
+        return getattr(paddle, name)(x, y)
+
+    x, y = normal(left) * 50, positive(right, 1) * np.sign(normal(right, 2))
+    check(build, {"x": x, "y": np.asarray(y, "float32")}, [name], gradients=name == "remainder")
+    generator = np.random.default_rng(1)
+    x = generator.integers(-(2**31), 2**31, left).astype("int32")
+    y = (generator.integers(1, 2**24, right) * generator.choice([-1, 1], right)).astype("int32")
+    check(build, {"x": np.asarray(x), "y": np.asarray(y)}, [name])
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_floored_division_of_strange_numbers(name):
+    special = [0.0, -0.0, 1.0, -1.0, 0.3, -7.5, 1e-30, 3e38, np.inf, -np.inf, np.nan, 16777217.0]
+    x, y = (np.ravel(v).astype("float32") for v in np.meshgrid(special, special))
+    check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_whole_numbers_are_not_divided_by_zero(name):
+    def build():
+        x = paddle.static.data("x", [-1], "int32")
+        return getattr(paddle, name)(x, paddle.static.data("y", [-1], "int32"))
+
+    program = Program(build)
+    ones, zero = np.ones(3, "int32"), np.array([1, 0, 2], "int32")
+    for engine in (False, True):
+        with pytest.raises(Exception, match=r"(?i)zero"):
+            program.run(engine, x=ones, y=zero)
+    program.both(x=ones, y=ones)
 
 
 @pytest.mark.parametrize("after", [True, False])

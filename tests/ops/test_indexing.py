@@ -58,6 +58,14 @@ def test_embedding(dtype, padding, shape):
     check(build, feeds, EMBEDDING)
 
 
+def test_what_follows_an_embedding_is_done_to_its_padding_too():
+    def build(x, weight):
+        return paddle.tanh(functional.embedding(x, weight, padding_idx=1)) + 0.4
+
+    weight = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    check(build, {"x": np.array([[0, 1], [1, 4]]), "weight": weight}, ["embedding", "scale"])
+
+
 def test_embedding_dynamic():
     feeds = {"x": ids(9, 2, 5), "weight": floats(9, 4)}
     check(functional.embedding, feeds, EMBEDDING, dynamic={"x": [-1, -1]})

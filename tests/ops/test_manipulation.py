@@ -9,6 +9,7 @@ from paddle.nn import functional
 
 import paddle_ngraph
 from tests.ops.harness import check
+from tests.programs import Program
 
 EDGES = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
 
@@ -556,3 +557,28 @@ def test_cache_of_keys_and_values():
     feeds = {name: normal(2, 2, 1, 4) for name in "qkv"}
     feeds |= {name: normal(2, 2, 6, 4) for name in ("past_k", "past_v")}
     assert_all_converted(build, feeds, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dims", [[2, 1, 3], [-1, 1, 3], [-1, 1, -1]], ids=str)
+@pytest.mark.parametrize("change", [paddle.squeeze, paddle.unsqueeze])
+def test_gradient_of_an_old_style_squeeze(change, dims):
+    def build():
+        x = paddle.static.data("x", dims, "float32")
+        x.stop_gradient = False
+        y = change(x, [1])
+        return [y, *paddle.static.gradients([y * y], [x])]
+
+    with paddle.pir_utils.OldIrGuard():
+        Program(build).both(x=floats(2, 1, 3))
+
+
+@pytest.mark.parametrize("change", [paddle.flatten, lambda x: paddle.reshape(x, [6])])
+def test_gradient_of_an_old_style_reshape(change):
+    def build():
+        x = paddle.static.data("x", [2, 1, 3], "float32")
+        x.stop_gradient = False
+        y = change(x)
+        return [y, *paddle.static.gradients([y * y], [x])]
+
+    with paddle.pir_utils.OldIrGuard():
+        Program(build).both(x=floats(2, 1, 3))

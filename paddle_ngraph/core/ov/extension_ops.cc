@@ -3,6 +3,7 @@
 #include <openvino/core/op_extension.hpp>
 
 #include "check_range_op.h"
+#include "division_ops.h"
 #include "embedding_grad_op.h"
 #include "pool_ops.h"
 #include "sort_op.h"
@@ -58,4 +59,6 @@ OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPool>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPoolGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::Sort>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::FloorDivide>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::Remainder>>(),
 }));

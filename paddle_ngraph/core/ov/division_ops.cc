@@ -1,0 +1,104 @@
+#include "division_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "parallel.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// fmod takes about this many elementary steps.
+constexpr int64_t kStepsPerElement = 16;
+
+float remainder_of(float x, float y) {
+  const float rest = std::fmod(x, y);
+  return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+float quotient_of(float x, float y) {
+  if (y == 0) return x / y;
+  const float rest = std::fmod(x, y);
+  const float quotient = (x - rest) / y - (rest != 0 && (rest < 0) != (y < 0) ? 1.0f : 0.0f);
+  if (quotient == 0) return std::copysign(0.0f, x / y);
+  const float floored = std::floor(quotient);  // the division may have rounded it just off a number
+  return quotient - floored > 0.5f ? floored + 1.0f : floored;
+}
+
+// In 64 bits: the least number divided by -1 does not fit 32, and wraps.
+int32_t remainder_of(int32_t x, int32_t y) {
+  const int64_t rest = int64_t{x} % y;
+  return static_cast<int32_t>(rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest);
+}
+
+int32_t quotient_of(int32_t x, int32_t y) {
+  const int64_t rest = int64_t{x} % y;
+  const int64_t quotient = int64_t{x} / y;
+  return static_cast<int32_t>(rest != 0 && (rest < 0) != (y < 0) ? quotient - 1 : quotient);
+}
+
+template <typename Number, typename Function>
+void for_each(const ov::TensorVector& inputs, ov::TensorVector* outputs, const Function& function) {
+  const auto* x = inputs[0].data<const Number>();
+  const auto* y = inputs[1].data<const Number>();
+  auto* out = outputs->front().data<Number>();
+  const auto count = static_cast<int64_t>(inputs[0].get_size());
+  parallel_ranges(count, kStepsPerElement, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = function(x[i], y[i]);
+  });
+}
+
+}  // namespace
+
+bool FlooredDivision::visit_attributes(ov::AttributeVisitor&) { return true; }
+
+void FlooredDivision::infer() {
+  require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
+  const auto type = get_input_element_type(0);
+  require(type == ov::element::f32 || type == ov::element::i32, "input 0 is ", type,
+          ", not f32 or i32");
+  require(get_input_element_type(1) == type, "the inputs differ in type");
+  require(get_input_shape(0) == get_input_shape(1), "the inputs differ in shape");
+  set_output_type(0, type, get_input_shape(0));
+}
+
+template <typename Float, typename Integer>
+void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVector* outputs,
+                                   const Float& of_floats, const Integer& of_integers) const {
+  if (inputs[0].get_element_type() == ov::element::f32) {
+    return for_each<float>(inputs, outputs, of_floats);
+  }
+  const auto* y = inputs[1].data<const int32_t>();
+  if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
+    throw InvalidInput(mark_invalid_input(
+        concat(get_type_name(), ": a whole number is divided by zero; the divisor must not be 0.")));
+  }
+  for_each<int32_t>(inputs, outputs, of_integers);
+}
+
+std::shared_ptr<ov::Node> FloorDivide::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  auto copy = std::make_shared<FloorDivide>(inputs);
+  copy->constructor_validate_and_infer_types();
+  return copy;
+}
+
+void FloorDivide::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  compute_each(
+      inputs, outputs, [](float x, float y) { return quotient_of(x, y); },
+      [](int32_t x, int32_t y) { return quotient_of(x, y); });
+}
+
+std::shared_ptr<ov::Node> Remainder::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  auto copy = std::make_shared<Remainder>(inputs);
+  copy->constructor_validate_and_infer_types();
+  return copy;
+}
+
+void Remainder::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  compute_each(
+      inputs, outputs, [](float x, float y) { return remainder_of(x, y); },
+      [](int32_t x, int32_t y) { return remainder_of(x, y); });
+}
+
+}  // namespace paddle_ngraph

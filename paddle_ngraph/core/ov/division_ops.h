@@ -1,0 +1,54 @@
+// Division with the quotient rounded down, exact for float32 and int32: the CPU plugin has neither.
+#pragma once
+
+#include "extension_ops.h"
+
+namespace paddle_ngraph {
+
+// What both have in common: x, y -> out, of one shape and one type, float32 or int32. Throws
+// InvalidInput where a whole number is divided by 0.
+class FlooredDivision : public ExtensionOp {
+ public:
+  OPENVINO_OP("FlooredDivision", "paddle_ngraph", ExtensionOp);
+
+  using ExtensionOp::ExtensionOp;
+
+  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+
+ protected:
+  void infer() override;
+
+  template <typename Float, typename Integer>
+  void compute_each(const ov::TensorVector& inputs, ov::TensorVector* outputs,
+                    const Float& of_floats, const Integer& of_integers) const;
+};
+
+// floor(x / y), as Paddle's `floor_divide` and Python's `//` compute it.
+class FloorDivide : public FlooredDivision {
+ public:
+  OPENVINO_OP("FloorDivide", "paddle_ngraph", FlooredDivision);
+
+  FloorDivide() = default;
+  explicit FloorDivide(const ov::OutputVector& inputs) : FlooredDivision(inputs) {}
+
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+// What floor(x / y) leaves of x, with the sign of y: Paddle's `remainder`, Python's `%`.
+class Remainder : public FlooredDivision {
+ public:
+  OPENVINO_OP("Remainder", "paddle_ngraph", FlooredDivision);
+
+  Remainder() = default;
+  explicit Remainder(const ov::OutputVector& inputs) : FlooredDivision(inputs) {}
+
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+}  // namespace paddle_ngraph
