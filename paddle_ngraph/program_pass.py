@@ -259,7 +259,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if isinstance(described, str):
         capable.reasons[node] = described
         return
-    if node.overwrites and _resizes(capable.view, node, entry):
+    if "output" in entry.unread and _resizes(capable.view, node, entry):
         capable.reasons[node] = "it changes the size of what it overwrites"
         return
     if _has_blank_input(capable.view, node, entry):
@@ -296,10 +296,7 @@ def _resizes(view: BlockView, node: OpNode, entry: Converter) -> bool:
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
     unread = {value_id(value) for name, value in inputs if name in entry.unread}
     for operand, result in node.overwrites:
-        if (
-            not (view.is_tensor(operand) and view.is_tensor(result))
-            or view.values[result].use_empty()
-        ):
+        if not (view.is_tensor(operand) and view.is_tensor(result)):
             continue
         old, new = (tuple(view.values[vid].shape) for vid in (operand, result))
         known = min((*old, *new), default=0) >= 0
