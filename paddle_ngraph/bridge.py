@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
+from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph import refusals
@@ -257,6 +258,7 @@ class NgraphBridge:
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         _divide_exactly(model)
+        _squeeze_to_scalars(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions
 
@@ -428,3 +430,14 @@ _JOINED = (
     "NormalizeL2",
     "Interpolate",
 )
+
+
+def _squeeze_to_scalars(model: ov.Model) -> None:
+    """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
+    for node in model.get_ops():
+        if node.get_type_name() == "Reshape" and not node.get_output_shape(0):
+            source = node.input_value(0)
+            rank = len(source.get_shape())
+            if rank:
+                axes = opset15.constant(np.arange(rank), Type.i64)
+                replace_node(node, opset15.squeeze(source, axes))

@@ -123,3 +123,14 @@ def test_divisions_by_and_of_constants_are_right(make, is_divisor):
         return paddle.divide(three, total) if is_divisor else paddle.divide(total, three)
 
     Program(build).both(x=np.abs(floats(4, 4)) + 1)
+
+
+def test_gradients_that_are_scalars_of_products():
+    def build():
+        x = paddle.static.data("x", [], "float32")
+        x.stop_gradient = False
+        y = paddle.static.data("y", [1, 3], "float32")
+        out = paddle.matmul(paddle.unsqueeze(x, 0), y)
+        return [out, *paddle.static.gradients([(x - 1.0), out], [x])]
+
+    Program(build).both(x=floats(), y=floats(1, 3))

@@ -133,7 +133,7 @@ class _Convolution:
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
             return reshape(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
         filter_ = self._grouped(self._fold(filter_), _readers(filter_))
-        out = _convolution(g)(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
+        out = self._convolve(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
         return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Node:
@@ -171,6 +171,31 @@ class _Convolution:
         found = (self._pointwise if self._g.is_pointwise() else self._exchanged)(*folded)
         return self._unfold(found, channels // self._g.groups, self._full.kernel)
 
+    def _convolve(
+        self,
+        data: Output,
+        filter_: Any,
+        strides: Sequence[int],
+        begin: Sequence[int],
+        end: Sequence[int],
+        dilations: Sequence[int],
+    ) -> Node:
+        """The engine's convolution.
+
+        It moves the strides of a kernel of one element to what comes before, and forgets the
+        padding: there the elements are picked beforehand.
+        """
+        bridge = self._bridge
+        size = bridge.shape(data)[2:]
+        axes = len(size)
+        is_single = {*bridge.shape(filter_)[-axes:]} == {1}
+        if is_single and {*strides} != {1} and any([*begin, *end]):
+            frame = (bridge.ints([0, 0, *begin]), bridge.ints([0, 0, *end]))
+            data = opset15.pad(data, *frame, "constant", bridge.full(0.0, "float32")).output(0)
+            data = self._sliced(data, [0] * axes, bridge.shape(data)[2:], strides)
+            strides, begin, end = [1] * axes, [0] * axes, [0] * axes
+        return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
+
     def _rows(self, node: Output) -> Node:
         """One row of all elements for each sample or filter."""
         return reshape(self._bridge, node, [self._bridge.shape(node)[0], -1])
@@ -202,7 +227,7 @@ class _Convolution:
         data = reshape(bridge, data, [channels // g.groups, g.groups * batch, *spatial]).output(0)
         turned = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
         grad = self._grouped(turned, _readers(grad))
-        found = _convolution(g)(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
+        found = self._convolve(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
         return transpose(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
     def _cropped(self, data: Output) -> Output:

@@ -321,3 +321,22 @@ def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(count, size)
     w = generator.normal(size=(2, 1, 2, 2)).astype("float32")
     kinds = ["depthwise_conv2d", "depthwise_conv2d_grad"]
     check(build, {"x": x, "w": w}, kinds, atol=1e-5)
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(2, 1), (3, [1, 0, 2, 1])])
+def test_single_elements_with_strides_and_padding(stride, padding):
+    def build(x, w):
+        return paddle.nn.functional.conv2d(
+            paddle.nn.functional.sigmoid(x) * 0.5, w, None, stride, padding
+        )
+
+    check(build, {"x": normal(2, 1, 3, 4), "w": normal(3, 1, 1, 1)}, ["conv2d", "conv2d_grad"])
+
+
+def test_filter_gradient_of_single_results_with_dilation_and_padding():
+    def build(x, w):
+        return paddle.nn.functional.conv2d(
+            paddle.nn.functional.sigmoid(x) * 0.5, w, None, 1, 1, dilation=2
+        )
+
+    check(build, {"x": normal(2, 2, 3, 3), "w": normal(3, 2, 3, 3)}, ["conv2d", "conv2d_grad"])
