@@ -84,7 +84,10 @@ def check(program: Program, tally: Tally | None = None) -> None:
         Mismatch: It does not, or the engine did not run.
         NativeFailure: Paddle cannot run it.
     """
-    built = Built(program)
+    try:
+        built = Built(program)
+    except ValueError as error:
+        raise NativeFailure(str(error)[-500:]) from error
     try:
         native, _ = built.run(engine=False)
     except Exception as error:
