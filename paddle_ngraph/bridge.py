@@ -7,7 +7,8 @@ Shapes are concrete here: a function is built for one input signature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ class NgraphBridge:
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
-        self._op: Op | None = None
+        self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         # What a converter leaves for others of this build, by a key that no other family uses.
@@ -241,17 +242,33 @@ class NgraphBridge:
 
     # -- the build ----------------------------------------------------------------------------
 
-    def build(self) -> tuple[ov.Model, list[int]]:
+    def convert(self) -> None:
         """Converts every operator.
-
-        Returns the model, and the input position that feeds each of its parameters; positions
-        beyond the inputs count on through :attr:`draws`.
 
         Raises:
             ConversionError: Names the operator that could not be converted, and why.
         """
-        for op in self._graph.ops:
-            self._convert(op)
+        while self._pending:
+            self._convert(self._pending.popleft())
+
+    def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
+        """Converts what is not yet converted, and makes the model.
+
+        Args:
+            weights: The contents of inputs that become constants, by position: buffers in C order.
+
+        Returns:
+            The model, and the input position that feeds each of its parameters; positions beyond
+            the inputs count on through :attr:`draws`.
+
+        Raises:
+            ConversionError: As :meth:`convert`.
+        """
+        self.convert()
+        for node in self._parameters:
+            position = self._input_of_parameter[node.get_friendly_name()]
+            if position in (weights or {}):
+                replace_node(node, _filled(node, (weights or {})[position]))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
@@ -348,10 +365,40 @@ class NgraphBridge:
         return np.array(results[output.get_index()].data)
 
 
+# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
+_converted: dict[tuple[str, tuple[Any, ...]], NgraphBridge] = {}
+_MAX_CONVERTED = 4
+
+
+def try_conversion(graph: Graph, text: str) -> ConversionError | None:
+    """What a converter raises, where that can be known before a run: every shape is stated.
+
+    A conversion that succeeds is kept for the run.
+
+    Args:
+        graph: The subgraph.
+        text: Its graph string.
+    """
+    border = [*graph.inputs, *graph.states]
+    if graph.value_inputs or any(-1 in spec.shape for spec in border):
+        return None
+    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
+    bridge = NgraphBridge(graph, signature)
+    try:
+        bridge.convert()
+    except ConversionError as error:
+        return error
+    if len(_converted) >= _MAX_CONVERTED:
+        _converted.pop(next(iter(_converted)), None)
+    _converted[text, tuple(signature)] = bridge
+    return None
+
+
 def build_model(
     text: str,
-    signature: Sequence[tuple[str, Sequence[int]]],
+    signature: Sequence[tuple[str, tuple[int, ...]]],
     values: dict[int, bytes],
+    weights: dict[int, memoryview],
 ) -> tuple[Any, list[int], list[Draw]]:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
@@ -359,21 +406,23 @@ def build_model(
         text: The graph string.
         signature: nGraph element type name and shape of every input.
         values: Raw contents of the inputs that are read by value.
+        weights: Views of the inputs that become constants.
 
     Returns:
         The bare model of OpenVINO's bindings, the input of each parameter, and the random numbers
         to draw before a run.
     """
-    graph = Graph.from_string(text)
-    arrays = {
-        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-            tuple(signature[position][1])
-        )
-        for position, data in values.items()
-    }
-    bridge = NgraphBridge(graph, signature, arrays)
+    bridge = _converted.pop((text, tuple(signature)), None)
+    if bridge is None:
+        arrays = {
+            position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+                signature[position][1]
+            )
+            for position, data in values.items()
+        }
+        bridge = NgraphBridge(Graph.from_string(text), signature, arrays)
     try:
-        model, positions = bridge.build()
+        model, positions = bridge.build(weights)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
@@ -396,6 +445,13 @@ def _fits(declared: Sequence[int], actual: Sequence[int]) -> bool:
     if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
         return True
     return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
+
+
+def _filled(parameter: Node, contents: Any) -> Node:
+    """A constant in the place of a parameter; it copies what it holds."""
+    dtype = parameter.get_output_element_type(0).to_dtype()
+    array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
+    return opset15.constant(array)
 
 
 def _is_used(node: Node) -> bool:

@@ -12,18 +12,17 @@ import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_pass, refusals
+from paddle_ngraph import flags, program_pass, refusals, weights
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
-from paddle_ngraph.program_view import DRAW, OpNode, nodes_of
-from paddle_ngraph.registry import find_converter
+from paddle_ngraph.program_view import DRAW, nodes_of
+from paddle_ngraph.report import Report
 
 
 def install() -> None:
@@ -31,10 +30,23 @@ def install() -> None:
     original = paddle_executor._StandaloneExecutor
     if issubclass(original, _HookedStandaloneExecutor):
         return
+    weights.install()
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
     original.run = _with_switch(original.run)  # type: ignore[method-assign]
-    feed_data = _feed_both_forms(paddle_executor.Executor._feed_data)
-    paddle_executor.Executor._feed_data = feed_data  # type: ignore[method-assign]
+    executor: Any = paddle_executor.Executor
+    executor._feed_data = _feeding(_feed_both_forms(executor._feed_data))
+    executor._pir_feed_data = _feeding(executor._pir_feed_data)
+
+
+def _feeding(original: Any) -> Any:
+    """Feeds are no weights."""
+
+    @wraps(original)
+    def feed_data(*args: Any) -> None:
+        with weights.only_temporaries():
+            original(*args)
+
+    return feed_data
 
 
 def _feed_both_forms(original: Any) -> Any:
@@ -98,9 +110,17 @@ class SwitchedExecutor:
         self._native = native
         self._engine: _EngineExecutor | None = None
         self._is_planned = False
+        self._may_write: bool | None = None  # not yet known
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
+        try:
+            return self._run(feed_names, enable_job_schedule_profiler)
+        finally:
+            if self._may_write_variables():
+                weights.written()
+
+    def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         accelerate = flags.get("use_ngraph") and not self._has_empty_feed(feed_names)
         engine = self._engine_executor() if accelerate else None
         if engine is None:
@@ -126,7 +146,15 @@ class SwitchedExecutor:
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
-        return self._native_executor().run_profile(feed_names)
+        try:
+            return self._native_executor().run_profile(feed_names)
+        finally:
+            weights.written()
+
+    def _may_write_variables(self) -> bool:
+        if self._may_write is None:
+            self._may_write = _may_write_variables(self._plan)
+        return self._may_write
 
     def _leave_native(self, failed: dict[str, NgraphError]) -> None:
         for graph, error in failed.items():
@@ -141,11 +169,9 @@ class SwitchedExecutor:
     def _engine_executor(self) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
         if not self._is_planned:
-            programs = _rewritten(self._plan)
+            found = _rewritten(self._plan, keep_weights=not self._may_write_variables())
             self._engine = (
-                _EngineExecutor(self._place, self._plan, self._scope, programs)
-                if programs
-                else None
+                _EngineExecutor(self._place, self._plan, self._scope, found) if found else None
             )
             self._is_planned = True
         return self._engine
@@ -165,17 +191,19 @@ class _RunState:
     def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
         self._stream = core.default_cpu_generator().get_state()
         self._feeds = []
-        for name in feed_names:
-            variable = scope.find_var(name)
-            if variable is not None:
-                kept = core.DenseTensor()
-                kept._share_data_with(variable.get_tensor())
-                self._feeds.append((variable, kept))
+        with weights.only_temporaries():
+            for name in feed_names:
+                variable = scope.find_var(name)
+                if variable is not None:
+                    kept = core.DenseTensor()
+                    kept._share_data_with(variable.get_tensor())
+                    self._feeds.append((variable, kept))
 
     def restore(self) -> None:
         core.default_cpu_generator().set_state(self._stream)
-        for variable, kept in self._feeds:
-            variable.get_tensor()._share_data_with(kept)
+        with weights.only_temporaries():
+            for variable, kept in self._feeds:
+                variable.get_tensor()._share_data_with(kept)
 
 
 class _EngineExecutor:
@@ -183,17 +211,19 @@ class _EngineExecutor:
 
     Args:
         place, plan, scope: As :class:`SwitchedExecutor`.
-        programs: The rewritten programs by job type.
+        found: The rewritten programs and what the pass says of them, by job type.
     """
 
-    def __init__(self, place: Any, plan: Any, scope: Any, programs: dict[str, Any]) -> None:
-        nodes = [node for program in programs.values() for node in nodes_of(program)]
+    def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
+        nodes = [node for each in found.values() for node in nodes_of(each.program)]
         self._graphs = [node.graph for node in nodes if node.is_engine]
         self._writers = [node for node in nodes if node.writes_variables]
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
-        drawing = [node for node in nodes if _draws(node)]
-        self._in_order = len(drawing) > 1 and any(node.is_engine for node in drawing)
+        drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
+        native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
+        self._in_order = drawing > 0 and drawing + native > 1
         with _pir_in_executor():
+            programs = {job_type: each.program for job_type, each in found.items()}
             plan = core.Plan(plan.job_list(), programs)
             self._executor = core.StandaloneExecutor(place, plan, scope)
 
@@ -208,13 +238,6 @@ class _EngineExecutor:
     def can_repeat(self, failed: Container[str]) -> bool:
         """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
         return all(node.is_engine and node.graph in failed for node in self._writers)
-
-
-def _draws(node: OpNode) -> bool:
-    if not node.is_engine:
-        return DRAW in node.ordered
-    entries = [(op, find_converter(op.type)) for op in Graph.from_string(node.graph).ops]
-    return any(entry is not None and entry.draws(op) for op, entry in entries)
 
 
 class _SwitchedOn:
@@ -249,14 +272,29 @@ _pir_in_executor = _SwitchedOn("FLAGS_enable_pir_in_executor")
 _one_by_one = _SwitchedOn("FLAGS_new_executor_sequential_run")
 
 
-def _rewritten(plan: Any) -> dict[str, Any]:
+def _may_write_variables(plan: Any) -> bool:
+    programs = _pir_programs(plan)
+    return not programs or any(map(weights.may_be_written_by, programs.values()))
+
+
+class _Rewritten(NamedTuple):
+    program: Any
+    report: Report
+
+
+def _rewritten(plan: Any, keep_weights: bool) -> dict[str, _Rewritten]:
     """Copies of the plan's programs with the program pass applied; none if it changes nothing."""
+    found = {
+        job_type: _Rewritten(program, program_pass.apply(program, keep_weights))
+        for job_type, program in _pir_programs(plan).items()
+    }
+    return found if any(each.report.ops_converted for each in found.values()) else {}
+
+
+def _pir_programs(plan: Any) -> dict[str, Any]:
+    """Copies of the plan's programs by job type; none where Paddle cannot translate one to PIR."""
     programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
-    found = {job_type: program for job_type, program in programs.items() if program is not None}
-    if len(found) < len(programs):
-        return {}
-    converted = sum(program_pass.apply(program).ops_converted for program in found.values())
-    return found if converted else {}
+    return {} if any(program is None for program in programs.values()) else programs
 
 
 def _job_types(plan: Any) -> set[str]:

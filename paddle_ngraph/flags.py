@@ -34,6 +34,11 @@ FLAGS = {
         Flag("use_ngraph", False, "Run static programs on the CPU through nGraph."),
         Flag("ngraph_cache_size", 256, "How many compiled functions are kept."),
         Flag(
+            "ngraph_cache_mb",
+            1024,
+            "Megabytes of weights that the functions kept may hold as constants.",
+        ),
+        Flag(
             "ngraph_num_threads",
             0,
             "Threads of the engine; 0: every core the process may use.",

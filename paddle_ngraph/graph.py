@@ -1,8 +1,10 @@
 """The graph string: a subgraph of Paddle operators, serialized.
 
-The first line is read by the C++ engine on every run::
+The first line is read by the C++ engine::
 
-    ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs or ->
+    ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs> <weights>
+
+The last two are lists of positions, ``-`` where they are empty.
 
 The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function; it is data and is never executed.
@@ -19,7 +21,7 @@ from typing import Any
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 1
+FORMAT = 2
 
 # Known whole numbers of at most this many elements are computed while a function is built, in 64
 # bits: shape arithmetic.
@@ -115,6 +117,8 @@ class Graph:
         state_outputs: The new value of each state.
         value_inputs: Positions in ``inputs + states`` of tensors whose contents (shapes, axes) are
             read when a function is built.
+        weights: Positions in ``inputs`` of parameters that only other programs write: constants of
+            a function for as long as they stay as they are.
     """
 
     ops: list[Op]
@@ -123,13 +127,14 @@ class Graph:
     outputs: list[TensorSpec]
     state_outputs: list[TensorSpec]
     value_inputs: list[int] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
 
     def to_string(self) -> str:
         """The graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))
-        values = ",".join(map(str, self.value_inputs)) or "-"
-        border = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
-        return f"{MAGIC} {FORMAT} {_digest(body)} {border} {values}\n{body}"
+        sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
+        lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
+        return f"{MAGIC} {FORMAT} {_digest(body)} {sizes} {lists}\n{body}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -151,6 +156,7 @@ class Graph:
             "outputs": [spec.id for spec in self.outputs],
             "state_outputs": [spec.id for spec in self.state_outputs],
             "value_inputs": self.value_inputs,
+            "weights": self.weights,
             "ops": [_op_to_json(op) for op in self.ops],
         }
 
@@ -159,7 +165,7 @@ def verify(text: str) -> None:
     """Raises NgraphError when ``text`` is not an intact graph string of this release."""
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 7 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 8 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -169,6 +175,10 @@ def verify(text: str) -> None:
             "the attribute 'graph' is damaged: its digest does not fit; "
             "make the program again from the original one"
         )
+
+
+def _positions(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers)) or "-"
 
 
 def _digest(body: str) -> str:
@@ -210,4 +220,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         outputs=[tensors[i] for i in data["outputs"]],
         state_outputs=[tensors[i] for i in data["state_outputs"]],
         value_inputs=list(data["value_inputs"]),
+        weights=list(data["weights"]),
     )

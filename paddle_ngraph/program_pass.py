@@ -2,7 +2,7 @@
 
 Three steps, one direction: :func:`classify` says of every operator whether it can be converted,
 :func:`partition` groups the convertible ones into as few intervals as the dependencies allow, and
-:func:`rewrite` puts one ``ngraph_engine`` operator in the place of each.
+a rewriter puts one ``ngraph_engine`` operator in the place of each.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from paddle_ngraph import _core, flags, refusals, statistics
-from paddle_ngraph.bridge import NgraphBridge, element_type
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.bridge import try_conversion
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.program_view import (
     CONSTANTS,
@@ -23,6 +24,7 @@ from paddle_ngraph.program_view import (
     OpNode,
     blocks_outside_in,
     describe,
+    dtype_name,
     value_id,
 )
 from paddle_ngraph.registry import KNOWN, Converter, find_converter
@@ -31,53 +33,56 @@ from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
 _MAX_OUTPUTS: int = _core.max_outputs
 
 
-def apply(program: Any) -> Report:
+def apply(program: Any, keep_weights: bool = False) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
     Args:
         program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode), or its global
             block.
+        keep_weights: Let functions keep its parameters as constants. For a program that writes
+            none of its variables, where whoever does says so (``weights_written`` of the core).
 
     Returns:
         What was converted and what was not, with reasons.
     """
-    report = Report([_apply_to_block(block) for block in blocks_outside_in(program)])
+    report = Report([_apply_to_block(b, keep_weights) for b in blocks_outside_in(program)])
     statistics.count(report)
     return report
 
 
 def plan(program: Any) -> Report:
     """What :func:`apply` would do, without changing the program."""
-    return Report([_plan_block(block)[2] for block in blocks_outside_in(program)])
+    plans = [_plan_block(block, keep_weights=False) for block in blocks_outside_in(program)]
+    return Report([_report(capable, borders) for capable, borders in plans])
 
 
-def _apply_to_block(block: Any) -> BlockReport:
-    capable, intervals, report = _plan_block(block)
-    if intervals:
-        rewrite(capable, intervals)
-    return report
+def _apply_to_block(block: Any, keep_weights: bool) -> BlockReport:
+    capable, borders = _plan_block(block, keep_weights)
+    if borders:
+        _Rewriter(capable, borders).run()
+    return _report(capable, borders)
 
 
-def _plan_block(block: Any) -> tuple[Capability, list[Interval], BlockReport]:
+def _plan_block(block: Any, keep_weights: bool) -> tuple[Capability, list[Border]]:
     capable = classify(BlockView(block))
-    intervals = partition(capable)
     while True:
-        refused = dict(_refused(capable, intervals))
+        intervals = partition(capable)
+        borders = [_GraphBuilder(capable, each, keep_weights).build() for each in intervals]
+        refused = dict(_refused(capable, borders))
         cut_off = set(_cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
-            break
+            return capable, borders
         for node, reason in refused.items():
             capable.reject(node, reason)
         capable.cut_off |= cut_off
         _reject_what_does_not_fit(capable)
-        intervals = partition(capable)
-    return capable, intervals, _report(capable, intervals)
 
 
-def _refused(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+def _refused(capable: Capability, borders: list[Border]) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their intervals, and why."""
     smallest = flags.get("ngraph_min_interval_ops")
-    for interval in intervals:
+    for border in borders:
+        interval = border.interval
         if interval.num_compute_ops < smallest:
             for node in interval.nodes:
                 yield (
@@ -87,58 +92,45 @@ def _refused(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[O
                         f"FLAGS_ngraph_min_interval_ops={smallest}"
                     ),
                 )
-        elif sum(len(capable.ops[node].outputs_used()) for node in interval.nodes) > _MAX_OUTPUTS:
+        elif len(border.outputs) > _MAX_OUTPUTS:
             makers = {
                 spec.id: node
                 for node in interval.nodes
                 for spec in capable.ops[node].outputs_used()
             }
-            for spec in _GraphBuilder(capable, interval).build().graph.outputs[_MAX_OUTPUTS:]:
+            for spec in border.graph.outputs[_MAX_OUTPUTS:]:
                 yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
-        elif drawing := list(_draws_for_nobody(capable, interval)):
+        elif drawing := list(_draws_for_nobody(capable, border)):
             for node in drawing:
                 yield node, "nothing in its interval reads its random numbers"
         else:
-            yield from _refused_before(capable, interval)
+            yield from _refused_before(border)
 
 
-def _refused_before(capable: Capability, interval: Interval) -> Iterator[tuple[OpNode, str]]:
-    graph = _GraphBuilder(capable, interval).build().graph
-    if (reason := refusals.reason_against_interval(graph)) is not None:
-        yield from ((node, reason) for node in interval.nodes)
-    elif error := _conversion_error(graph):
-        failing = next(node for node in interval.nodes if node.index == error.op.index)
-        yield failing, refusals.refuse("", error)
+def _refused_before(border: Border) -> Iterator[tuple[OpNode, str]]:
+    if (reason := refusals.reason_against_interval(border.graph)) is not None:
+        yield from ((node, reason) for node in border.interval.nodes)
+    elif error := try_conversion(border.graph, border.text):
+        failing = next(n for n in border.interval.nodes if n.index == error.op.index)
+        yield failing, refusals.refuse_operator(error)
 
 
-def _draws_for_nobody(capable: Capability, interval: Interval) -> Iterator[OpNode]:
+def _drawing(capable: Capability, interval: Interval) -> list[OpNode]:
+    return [n for n in interval.nodes if capable.converters[n].draws(capable.ops[n])]
+
+
+def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
     """Operators that would draw random numbers only to hand them out, or to be dropped."""
-    drawing = [n for n in interval.nodes if capable.converters[n].draws(capable.ops[n])]
-    if not drawing:
-        return
-    border = _GraphBuilder(capable, interval).build()
-    if not border.outputs and not border.states:
+    drawing = _drawing(capable, border.interval)
+    if drawing and not border.outputs and not border.states:
         yield from drawing
-    inside = set(interval.nodes)
+    inside = set(border.interval.nodes)
     for node in drawing:
         constant = capable.converters[node].constant
         computes = any(name not in constant for name, _ in capable.slots(node))
         readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
         if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
             yield node
-
-
-def _conversion_error(graph: Graph) -> ConversionError | None:
-    """What a converter raises, where that can be known before a run: every shape is stated."""
-    border = [*graph.inputs, *graph.states]
-    if graph.value_inputs or any(-1 in spec.shape for spec in border):
-        return None
-    signature = [(element_type(s.dtype).get_type_name(), s.shape) for s in border]
-    try:
-        NgraphBridge(graph, signature).build()
-    except ConversionError as error:
-        return error
-    return None
 
 
 def _cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
@@ -640,41 +632,39 @@ def _read_by_value(capable: Capability, node: OpNode) -> set[str]:
 # -- step 3: one operator for each interval ----------------------------------------------------
 
 
-def rewrite(capable: Capability, intervals: list[Interval]) -> None:
-    """Replaces each interval by one ``ngraph_engine`` operator and drops what is dead."""
-    _Rewriter(capable, intervals).run()
-
-
 @dataclass
-class _Border:
+class Border:
     """The graph of an interval and the variables that cross its border."""
 
+    interval: Interval
     graph: Graph
     inputs: list[str]
     states: list[str]
     outputs: list[str]
     replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
 
+    @cached_property
+    def text(self) -> str:
+        """The graph string."""
+        return self.graph.to_string()
+
 
 class _Rewriter:
-    def __init__(self, capable: Capability, intervals: list[Interval]) -> None:
+    """Replaces each interval by one ``ngraph_engine`` operator and drops what is dead."""
+
+    def __init__(self, capable: Capability, borders: list[Border]) -> None:
         self._capable = capable
         self._view = capable.view
-        self._intervals = {interval.level: interval for interval in intervals}
+        self._borders = {border.interval.level: border for border in borders}
         self._levels = _levels(capable)
         self._current = dict(capable.view.values)  # variable -> the value that holds it now
 
     def run(self) -> None:
-        block = self._view.block
-        inside = {node for interval in self._intervals.values() for node in interval.nodes}
+        borders = self._borders
+        inside = {node for border in borders.values() for node in border.interval.nodes}
         kept = [node for node in self._view.nodes if node not in inside]
         first = [n for n in kept if n.is_source or n in self._capable.constants]
         last = [n for n in kept if n.type == "cf.yield"]
-        # Everything that may fail comes before the first change.
-        borders = {
-            level: _GraphBuilder(self._capable, interval).build()
-            for level, interval in self._intervals.items()
-        }
         self._to_end(first)
         rest = [n for n in kept if n not in set(first) and n not in set(last)]
         by_level: dict[int, list[OpNode]] = {}
@@ -682,7 +672,7 @@ class _Rewriter:
             by_level.setdefault(self._levels[node], []).append(node)
         for level in sorted({*by_level, *borders}):
             if level in borders and (borders[level].outputs or borders[level].states):
-                self._insert(block, self._intervals[level], borders[level])
+                self._insert(borders[level])
             self._to_end(by_level.get(level, []))
         self._to_end(last)
         self._drop_dead(inside)
@@ -691,15 +681,15 @@ class _Rewriter:
         for node in nodes:
             self._view.block.move_op_to_block_end(node.op)
 
-    def _insert(self, block: Any, interval: Interval, border: _Border) -> None:
+    def _insert(self, border: Border) -> None:
         values = _core.insert_ngraph_engine(
-            block,
+            self._view.block,
             None,
             [self._current[v] for v in border.inputs],
             [self._current[v] for v in border.states],
             [self._view.values[v] for v in border.outputs],
-            border.graph.to_string(),
-            interval.range,
+            border.text,
+            border.interval.range,
         )
         _keep_persistable([self._view.values[v] for v in border.outputs], values)
         offset = {"output": 0, "state": len(border.outputs)}
@@ -737,10 +727,11 @@ class _GraphBuilder:
     afterwards, under whatever name, reads the new ones.
     """
 
-    def __init__(self, capable: Capability, interval: Interval) -> None:
+    def __init__(self, capable: Capability, interval: Interval, keep_weights: bool) -> None:
         self._capable = capable
         self._view = capable.view
         self._interval = interval
+        self._keep_weights = keep_weights
         self._nodes = set(interval.nodes)
         self._names = {number: vid for vid, number in capable.numbers.items()}
         self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
@@ -751,7 +742,7 @@ class _GraphBuilder:
         self._ops: list[Op] = []
         self._constants: set[OpNode] = set()
 
-    def build(self) -> _Border:
+    def build(self) -> Border:
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._by_value |= {self._view.root(v) for v in _read_by_value(self._capable, node)}
@@ -766,14 +757,22 @@ class _GraphBuilder:
             outputs=[self._spec(self._content[root]) for root in outputs],
             state_outputs=[self._spec(self._content[root]) for root in states],
             value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
+            weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
         )
-        return _Border(
+        return Border(
+            interval=self._interval,
             graph=graph,
             inputs=[self._external_names[root] for root in inputs],
             states=[self._external_names[root] for root in states],
             outputs=[self._content[root] for root in outputs],
             replaced_by=replaced,
         )
+
+    def _is_weight(self, root: str) -> bool:
+        value = self._view.values[root]
+        maker = value.get_defining_op()
+        is_parameter = maker is not None and maker.name() == "builtin.parameter"
+        return self._keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
 
     def _add(self, node: OpNode) -> None:
         op = self._capable.ops[node]
@@ -840,13 +839,15 @@ class _GraphBuilder:
 # -- the report --------------------------------------------------------------------------------
 
 
-def _report(capable: Capability, intervals: list[Interval]) -> BlockReport:
+def _report(capable: Capability, borders: list[Border]) -> BlockReport:
+    intervals = [border.interval for border in borders]
     return BlockReport(
         intervals=[
             IntervalReport(
                 first=interval.range[0],
                 last=interval.range[1],
                 types=[node.type for node in interval.nodes],
+                draws=bool(_drawing(capable, interval)),
             )
             for interval in intervals
         ],

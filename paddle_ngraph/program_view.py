@@ -66,6 +66,10 @@ _RANDOM = frozenset(
 )
 # Operators that act on the world.
 _ACTING = frozenset({"pd_op.print", "pd_op.assert"})
+# They name a variable for the scope, which may be one that is there already.
+_NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
+# They write variables that they know by themselves.
+_WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
 # What operators do that must stay in order.
 DRAW, ACT = "draw", "act"
 
@@ -112,6 +116,14 @@ class OpNode:
     def is_engine(self) -> bool:
         """Whether it is an interval already."""
         return self.type.startswith(ENGINE_PREFIX)
+
+    @property
+    def may_write_variables(self) -> bool:
+        """Whether a run of it may change what outlives the run, as far as can be told."""
+        if self.writes_variables or self.touches or self.type in _NAMING:
+            return True
+        is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
+        return not (is_paddles or self.is_engine) or self.type in _WRITING
 
     @property
     def graph(self) -> str:

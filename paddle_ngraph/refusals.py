@@ -38,18 +38,21 @@ def reason_against_interval(graph: Graph) -> str | None:
         return _intervals.get(_interval(graph))
 
 
-def refuse(graph: str, error: NgraphError) -> str:
-    """Leaves native what ``error`` came from: like operators, or the interval of ``graph``.
-
-    Returns:
-        The reason.
-    """
+def refuse(graph: str, error: NgraphError) -> None:
+    """Leaves native what ``error`` came from: like operators, or the interval of ``graph``."""
+    if isinstance(error, ConversionError):
+        refuse_operator(error)
+        return
+    interval = _interval(Graph.from_string(graph))
     with _lock:
-        if isinstance(error, ConversionError):
-            reason = f"its converter raised: {error.reason}"
-            _reasons.setdefault(error.op.type, {})[_kind(error.op)] = reason
-        else:
-            reason = _intervals[_interval(Graph.from_string(graph))] = str(error)
+        _intervals[interval] = str(error)
+
+
+def refuse_operator(error: ConversionError) -> str:
+    """Leaves native every operator like the one whose converter raised. Returns the reason."""
+    reason = f"its converter raised: {error.reason}"
+    with _lock:
+        _reasons.setdefault(error.op.type, {})[_kind(error.op)] = reason
     return reason
 
 

@@ -17,11 +17,18 @@ class NativeOp:
 
 @dataclass(frozen=True)
 class IntervalReport:
-    """An interval: positions of its first and last operator, and the types of all."""
+    """An interval.
+
+    Attributes:
+        first, last: Positions of its first and last operator.
+        types: The types of all.
+        draws: Whether it takes random numbers.
+    """
 
     first: int
     last: int
     types: list[str]
+    draws: bool
 
 
 @dataclass(frozen=True)

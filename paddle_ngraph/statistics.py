@@ -37,7 +37,8 @@ def stats() -> dict[str, Any]:
 
     Returns:
         ``engine_runs``: executions of an ``ngraph_engine`` operator; ``functions_built`` and
-        ``functions_reused``: cache misses and hits; ``ops_converted`` and ``ops_native``: compute
+        ``functions_reused``: cache misses and hits; ``functions_with_weights``: how many of those
+        built keep weights as constants; ``ops_converted`` and ``ops_native``: compute
         operators of the programs rewritten; ``native_by_type``: the latter by operator type.
     """
     with _lock:

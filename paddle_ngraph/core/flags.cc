@@ -2,6 +2,8 @@
 
 PHI_DEFINE_EXPORTED_bool(use_ngraph, false, "Run static programs on the CPU through nGraph.");
 PHI_DEFINE_EXPORTED_int32(ngraph_cache_size, 256, "How many compiled functions are kept.");
+PHI_DEFINE_EXPORTED_int32(ngraph_cache_mb, 1024,
+                          "Megabytes of weights that the functions kept may hold as constants.");
 PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
                           "Threads of the engine; 0: every core the process may use.");
 PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_ops, 1,

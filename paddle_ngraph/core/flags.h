@@ -6,5 +6,6 @@
 
 COMMON_DECLARE_bool(use_ngraph);
 COMMON_DECLARE_int32(ngraph_cache_size);
+COMMON_DECLARE_int32(ngraph_cache_mb);
 COMMON_DECLARE_int32(ngraph_num_threads);
 COMMON_DECLARE_int32(ngraph_min_interval_ops);

@@ -1,4 +1,5 @@
-// Compiled functions, bounded and least recently used first out, shared by every engine of the process.
+// Compiled functions, shared by every engine of the process: bounded in number and in the weights they
+// keep, least recently used first out.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace paddle_ngraph {
@@ -16,13 +17,15 @@ class NgraphFunction;
 
 // What a compiled function is good for: one graph, and the dtype, rank and dimensions of every
 // input, written one after the other with the rank before the dimensions, so that no two
-// signatures read the same. Inputs read by value (shapes, axes) add their contents.
+// signatures read the same. Inputs read by value (shapes, axes) add their contents, and weights kept
+// as constants their fingerprint.
 struct Signature {
   uint64_t graph = 0;
+  std::optional<uint64_t> weights;
   std::vector<int64_t> words;
 
   bool operator==(const Signature& other) const {
-    return graph == other.graph && words == other.words;
+    return graph == other.graph && weights == other.weights && words == other.words;
   }
 };
 
@@ -45,21 +48,33 @@ class FunctionCache {
   // The function of this signature, made the most recently used; nullptr when there is none.
   std::shared_ptr<NgraphFunction> find(const Signature& signature);
 
-  // Keeps `function`, and drops the least recently used ones beyond the capacity. When another
-  // thread was first, its function is kept and returned.
+  // Keeps `function`, and drops the least recently used ones beyond the capacity, in number and in
+  // bytes of weights. When another thread was first, its function is kept and returned.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
-                                         std::shared_ptr<NgraphFunction> function);
+                                         std::shared_ptr<NgraphFunction> function,
+                                         size_t weight_bytes = 0);
+
+  // Drops the functions of a graph that keep weights of this fingerprint.
+  void drop(uint64_t graph, uint64_t weights);
 
   void clear();
   CacheInfo info() const;
   void reset_counters();
 
  private:
-  using Entry = std::pair<Signature, std::shared_ptr<NgraphFunction>>;
+  struct Entry {
+    Signature signature;
+    std::shared_ptr<NgraphFunction> function;
+    size_t weight_bytes;  // of weights that it keeps as constants
+  };
+  using Entries = std::list<Entry>;
+
+  void move_out(Entries::iterator entry, Entries* dropped);
 
   mutable std::mutex mutex_;
-  std::list<Entry> entries_;  // most recently used in front
-  std::unordered_map<Signature, std::list<Entry>::iterator, SignatureHash> index_;
+  Entries entries_;  // most recently used in front
+  std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
+  size_t weight_bytes_ = 0;
   int64_t hits_ = 0;
   int64_t misses_ = 0;
   int64_t evictions_ = 0;

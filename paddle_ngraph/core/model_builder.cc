@@ -48,6 +48,18 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   return values;
 }
 
+// Views of the weights, good for as long as they are neither written nor freed.
+py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
+                      const std::vector<size_t>& weights) {
+  py::dict views;
+  for (size_t input : weights) {
+    const auto& tensor = *inputs[input];
+    views[py::int_(input)] = py::memoryview::from_memory(
+        tensor.data(), static_cast<py::ssize_t>(num_bytes(tensor)));
+  }
+  return views;
+}
+
 Draw to_draw(const py::handle& draw) {
   const auto [distribution, a, b, seed, shape] =
       draw.cast<std::tuple<int, double, double, int64_t, std::vector<size_t>>>();
@@ -78,14 +90,16 @@ void verify_graph(const std::string& graph) {
 
 BuiltFunction build_function(const std::string& graph,
                              const std::vector<phi::DenseTensor*>& inputs,
-                             const std::vector<size_t>& value_inputs) {
+                             const std::vector<size_t>& value_inputs,
+                             const std::vector<size_t>& weights) {
   return with_python([&] {
     py::list signature;
     for (const auto* tensor : inputs) {
       signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
     }
     py::tuple result = py::module_::import("paddle_ngraph.bridge")
-                           .attr("build_model")(graph, signature, read_values(inputs, value_inputs));
+                           .attr("build_model")(graph, signature, read_values(inputs, value_inputs),
+                                                view_weights(inputs, weights));
     BuiltFunction built;
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));

@@ -19,10 +19,12 @@ struct BuiltFunction {
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.
 void verify_graph(const std::string& graph);
 
-// Lets the bridge describe the graph for these inputs, and compiles it. Takes the GIL for the
-// former; Python's exceptions come back as NgraphError, a ValueError as InvalidInput.
+// Lets the bridge describe the graph for these inputs, with `weights` among them as constants, and
+// compiles it. Takes the GIL for the former; Python's exceptions come back as NgraphError, a
+// ValueError as InvalidInput.
 BuiltFunction build_function(const std::string& graph,
                              const std::vector<phi::DenseTensor*>& inputs,
-                             const std::vector<size_t>& value_inputs);
+                             const std::vector<size_t>& value_inputs,
+                             const std::vector<size_t>& weights);
 
 }  // namespace paddle_ngraph

@@ -14,7 +14,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
@@ -28,6 +28,17 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
     throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
                               " is out of range: the engine has 32 bits"));
   }
+}
+
+std::vector<size_t> read_positions(const std::string& text, size_t end) {
+  std::vector<size_t> positions;
+  if (text == "-") return positions;
+  std::istringstream list(text);
+  for (std::string item; std::getline(list, item, ',');) {
+    positions.push_back(std::stoul(item));
+    if (positions.back() >= end) throw NgraphError("the attribute 'graph' names an input too many");
+  }
+  return positions;
 }
 
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
@@ -139,6 +150,7 @@ void EngineStats::reset() {
   engine_runs = 0;
   functions_built = 0;
   functions_reused = 0;
+  functions_with_weights = 0;
 }
 
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
@@ -163,20 +175,17 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   static std::atomic<uint64_t> count{0};
   id_ = ++count;
   std::istringstream header(graph_.substr(0, graph_.find('\n')));
-  std::string magic, digest, values;
+  std::string magic, digest, values, weights;
   int format = 0;
-  header >> magic >> format >> digest >> num_inputs_ >> num_states_ >> num_outputs_ >> values;
+  header >> magic >> format >> digest >> num_inputs_ >> num_states_ >> num_outputs_ >> values >>
+      weights;
   if (!header || magic != kMagic || format != kFormat || num_states_ > num_inputs_) {
     throw NgraphError(
         "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
         "program again from the original one");
   }
-  if (values == "-") return;
-  std::istringstream list(values);
-  for (std::string item; std::getline(list, item, ',');) {
-    value_inputs_.push_back(std::stoul(item));
-    if (value_inputs_.back() >= num_inputs_) throw NgraphError("value input out of range");
-  }
+  value_inputs_ = read_positions(values, num_inputs_);
+  weights_.emplace(read_positions(weights, num_inputs_ - num_states_));
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
@@ -221,25 +230,35 @@ Signature NgraphEngine::signature(const NgraphIO& io) const {
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
   for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
+  signature.weights = weights_->fingerprint(io.inputs);
   return signature;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
   const Signature key = signature(io);
   auto& cache = FunctionCache::instance();
+  if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
   if (auto function = cache.find(key)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  return cache.insert(key, build_ng_function(io));
+  const bool keeps_weights = key.weights.has_value();
+  return cache.insert(key, build(io, keeps_weights), keeps_weights ? weights_->num_bytes(io.inputs) : 0);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  BuiltFunction built = build_function(graph_, io.inputs, value_inputs_);
+  return build(io, weights_->fingerprint(io.inputs).has_value());
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
+  static const std::vector<size_t> none;
+  BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
+                                       keeps_weights ? weights_->inputs() : none);
   auto function = std::make_shared<NgraphFunction>(
       std::move(built.function), std::move(built.parameter_inputs), std::move(built.draws),
       spare_tensors());
   ++EngineStats::instance().functions_built;
+  if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return function;
 }
 

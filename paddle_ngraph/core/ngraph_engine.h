@@ -14,6 +14,7 @@
 #include "paddle/extension.h"
 #include "paddle/phi/core/dense_tensor.h"
 #include "random.h"
+#include "weights.h"
 
 namespace paddle_ngraph {
 
@@ -66,6 +67,7 @@ struct EngineStats {
   std::atomic<int64_t> engine_runs{0};
   std::atomic<int64_t> functions_built{0};
   std::atomic<int64_t> functions_reused{0};
+  std::atomic<int64_t> functions_with_weights{0};
 
   static EngineStats& instance();
   void reset();
@@ -97,6 +99,7 @@ class NgraphEngine {
 
  private:
   Signature signature(const NgraphIO& io) const;
+  std::shared_ptr<NgraphFunction> build(const NgraphIO& io, bool keeps_weights) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
   std::string graph_;
@@ -105,6 +108,7 @@ class NgraphEngine {
   size_t num_states_ = 0;
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
+  mutable std::optional<WeightWatch> weights_;
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;

@@ -97,6 +97,7 @@ py::dict engine_stats() {
   result["engine_runs"] = stats.engine_runs.load();
   result["functions_built"] = stats.functions_built.load();
   result["functions_reused"] = stats.functions_reused.load();
+  result["functions_with_weights"] = stats.functions_with_weights.load();
   return result;
 }
 
@@ -141,6 +142,7 @@ PYBIND11_MODULE(_core, module) {
     FunctionCache::instance().reset_counters();
   });
   module.def("cache_info", &cache_info);
+  module.def("weights_written", &weights_written);
   module.def("clear_cache", [] { FunctionCache::instance().clear(); });
 
   const auto release = py::call_guard<py::gil_scoped_release>();

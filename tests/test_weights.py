@@ -1,0 +1,208 @@
+"""Weights as constants of a function: kept while they stay as they are, never stale."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import _core
+from tests.programs import Program, floats
+
+X = floats(3, 8)
+WEIGHT = "linear_0.w_0"
+shift = 0.0
+
+
+@pytest.fixture(autouse=True)
+def graph_of_its_own(request: pytest.FixtureRequest) -> None:
+    """What is known of weights is kept by graph: each test has another."""
+    global shift
+    shift = float(zlib.crc32(request.node.name.encode()) % 1000)
+
+
+def predict() -> Any:
+    return paddle.nn.Linear(8, 4)(paddle.static.data("x", [-1, 8], "float32")) + shift
+
+
+def train() -> Any:
+    prediction = paddle.nn.Linear(8, 4)(paddle.static.data("x", [-1, 8], "float32"))
+    loss = paddle.mean(prediction * prediction)
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def predictor() -> Program:
+    """A program whose function keeps its weights, which has run."""
+    program = Program(predict)
+    check(program)
+    assert paddle_ngraph.stats()["functions_with_weights"] == 1
+    return program
+
+
+def check(program: Program) -> None:
+    """What the engine computes follows from the weights that the scope holds."""
+    before = paddle_ngraph.stats()["engine_runs"]
+    (result,) = program.run(x=X)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
+    expected = X @ program.variable(WEIGHT) + program.variable("linear_0.b_0")
+    np.testing.assert_allclose(result, expected + shift, rtol=1e-6, atol=1e-5)
+
+
+def other_weights() -> np.ndarray:
+    return floats(8, 4, seed=7)
+
+
+# -- every way to write ------------------------------------------------------------------------
+
+
+def by_tensor_set(program: Program, _: Any) -> None:
+    program.scope.find_var(WEIGHT).get_tensor().set(other_weights(), paddle.CPUPlace())
+
+
+def by_set_program_state(program: Program, _: Any) -> None:
+    paddle.static.set_program_state(program.main, {WEIGHT: other_weights()})
+
+
+def by_set_value(program: Program, _: Any) -> None:
+    makers = [op for op in program.main.global_block().ops if op.name() == "builtin.parameter"]
+    maker = next(op for op in makers if op.attrs()["parameter_name"] == WEIGHT)
+    maker.result(0).set_value(other_weights(), program.scope)
+
+
+def by_load(program: Program, folder: Any) -> None:
+    path = str(folder / "model")
+    before = program.variable(WEIGHT)
+    by_tensor_set(program, None)
+    paddle.static.save(program.main, path)
+    program.scope.find_var(WEIGHT).get_tensor().set(before, paddle.CPUPlace())
+    check(program)
+    paddle.static.load(program.main, path, program.executor)
+
+
+def by_startup_program(program: Program, _: Any) -> None:
+    paddle.seed(11)
+    program.executor.run(program.startup)
+
+
+def by_sharing_memory(program: Program, _: Any) -> None:
+    other = program.scope.var("other").get_tensor()
+    other.set(other_weights(), paddle.CPUPlace())
+    program.scope.find_var(WEIGHT).get_tensor()._share_data_with(other)
+
+
+WRITERS = [
+    by_tensor_set,
+    by_set_program_state,
+    by_set_value,
+    by_load,
+    by_startup_program,
+    by_sharing_memory,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda writer: writer.__name__)
+def test_the_next_run_sees_what_was_written(write, tmp_path):
+    program = predictor()
+    old = program.variable(WEIGHT)
+    with paddle.static.scope_guard(program.scope):
+        write(program, tmp_path)
+    assert not np.array_equal(program.variable(WEIGHT), old)
+    check(program)
+
+
+@pytest.mark.parametrize("engine", [False, True], ids=["native", "engine"])
+def test_the_next_run_sees_a_step_of_an_optimizer(engine):
+    program = predictor()
+    training = Program(train)
+    training.scope = program.scope
+    with paddle.static.scope_guard(program.scope):
+        training.executor.run(training.startup)
+    for _ in range(3):
+        old = program.variable(WEIGHT)
+        training.run(engine=engine, x=X)
+        assert not np.array_equal(program.variable(WEIGHT), old)
+        check(program)
+
+
+def test_what_bypasses_paddle_is_seen_soon():
+    program = predictor()
+    tensor = program.scope.find_var(WEIGHT).get_tensor()
+    address, count = tensor._ptr(), tensor._numel()
+    view = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+    view[:] = other_weights().reshape(-1)
+    check(program)  # small weights are read in each run
+
+
+# -- when they are kept ------------------------------------------------------------------------
+
+
+def test_weights_that_come_back_are_kept_after_some_runs():
+    program = predictor()
+    by_tensor_set(program, None)
+    for _ in range(40):
+        check(program)
+    assert paddle_ngraph.stats()["functions_with_weights"] == 2
+    assert paddle_ngraph.stats()["functions_built"] == 3
+
+
+def test_weights_that_keep_changing_cost_few_functions():
+    program = predictor()
+    for number in range(60):
+        weights = floats(8, 4, seed=number)
+        program.scope.find_var(WEIGHT).get_tensor().set(weights, paddle.CPUPlace())
+        for _ in range(3):
+            check(program)
+    assert paddle_ngraph.stats()["functions_built"] == 2
+
+
+def test_an_announcement_without_a_change_builds_nothing():
+    program = predictor()
+    for _ in range(5):
+        _core.weights_written()
+        check(program)
+    assert paddle_ngraph.stats()["functions_built"] == 1
+
+
+def test_a_program_that_trains_takes_its_weights_as_inputs():
+    program = Program(train)
+    for _ in range(3):
+        program.run(x=X)
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+    assert paddle_ngraph.stats()["functions_with_weights"] == 0
+
+
+def test_two_models_of_one_architecture_keep_their_own_weights():
+    first, second = Program(predict), Program(predict)
+    by_tensor_set(second, None)
+    for _ in range(3):
+        check(first)
+        check(second)
+    assert paddle_ngraph.stats()["functions_built"] == 2
+    assert paddle_ngraph.stats()["functions_with_weights"] == 2
+
+
+def test_the_cache_bounds_the_weights_that_it_keeps():
+    paddle_ngraph.clear_cache()
+    paddle.set_flags({"FLAGS_ngraph_cache_mb": 0})
+    try:
+        program = predictor()
+        program.run(x=X[:2])
+        check(program)
+    finally:
+        paddle.set_flags({"FLAGS_ngraph_cache_mb": 1024})
+    assert paddle_ngraph.cache_info().currsize == 1
+    assert paddle_ngraph.cache_info().evictions == 2
+
+
+def test_feeds_do_not_count_as_writes():
+    program = predictor()
+    by_tensor_set(program, None)
+    for number in range(40):
+        program.run(x=floats(3, 8, seed=number))
+    assert paddle_ngraph.stats()["functions_with_weights"] == 2
