@@ -11,6 +11,7 @@ from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.registry import Limit, converter
 
 # -- attention -----------------------------------------------------------------------------------
@@ -62,11 +63,11 @@ def fc(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("padding_weights"):
         ends = [size - _PADDING for size in bridge.shape(w)]
         w = opset15.slice(w, bridge.ints([0, 0]), bridge.ints(ends), bridge.ints([1, 1]))
-    x = opset15.reshape(x, bridge.ints([-1, math.prod(shape[rows:])]), False)
+    x = reshaped(bridge, x, [-1, math.prod(shape[rows:])])
     bias = bridge.get_input_node(op, "bias") if op.has_input("bias") else None
     out = _layer(x, w, bias, op.attr("activation_type") == "relu")
     sizes = [*shape[:rows], bridge.shape(w)[1]]
-    bridge.set_output_node(op, "out", opset15.reshape(out, bridge.ints(sizes), False))
+    bridge.set_output_node(op, "out", reshaped(bridge, out, sizes))
 
 
 @converter("pd_op.fusion_repeated_fc_relu", unwritten=("relu_out",))
@@ -75,7 +76,7 @@ def fusion_repeated_fc_relu(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     weights, biases = bridge.get_input_nodes(op, "w"), bridge.get_input_nodes(op, "bias")
     for w, bias in zip(weights, biases):
-        x = _layer(x, w, opset15.reshape(bias, bridge.ints([-1]), False), True)
+        x = _layer(x, w, reshaped(bridge, bias, [-1]), True)
     bridge.set_output_node(op, "out", x)
 
 
@@ -170,9 +171,9 @@ def _affine(bridge: NgraphBridge, op: Op, rows: Any) -> Any:
 def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = math.prod(shape[op.attr("begin_norm_axis") :])
-    return opset15.reshape(bridge.get_input_node(op, name), bridge.ints([-1, length]), False)
+    return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
 def _set_rows(bridge: NgraphBridge, op: Op, name: str, rows: Any) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    bridge.set_output_node(op, name, opset15.reshape(rows, bridge.ints(shape), False))
+    bridge.set_output_node(op, name, reshaped(bridge, rows, shape))

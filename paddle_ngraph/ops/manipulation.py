@@ -15,6 +15,16 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import (
+    axis_first,
+    axis_of,
+    broadcast_to,
+    known_int,
+    known_ints,
+    reduce_to,
+    reshaped,
+    transposed,
+)
 from paddle_ngraph.ops.spatial import AxisMap
 from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, KNOWN, Limit, converter
 
@@ -29,7 +39,7 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     """``x`` in ``shape``; 0 keeps a dimension, -1 is what remains (Paddle ``reshape``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    shape = [int(dim) for dim in bridge.constant(op, "shape")]
+    shape = known_ints(bridge, op, "shape")
     shape = [dims[i] if dim == 0 else dim for i, dim in enumerate(shape)]
     if -1 in shape:
         rest = int(np.prod([dim for dim in shape if dim != -1], dtype=np.int64))
@@ -57,7 +67,7 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
     """Without those dimensions of ``axis`` that are 1, or without any that is 1 (``squeeze``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axes = {axis_of(axis, len(dims)) for axis in np.atleast_1d(bridge.constant(op, "axis"))}
+    axes = {axis_of(axis, len(dims)) for axis in known_ints(bridge, op, "axis")}
     axes = axes or set(range(len(dims)))
     kept = [dim for i, dim in enumerate(dims) if i not in axes or dim != 1]
     bridge.set_output_node(op, "out", reshaped(bridge, x, kept))
@@ -69,7 +79,7 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     """With a dimension 1 put in at every ``axis``, one after the other (Paddle ``unsqueeze``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    for axis in np.atleast_1d(bridge.constant(op, "axis")):
+    for axis in known_ints(bridge, op, "axis"):
         dims.insert(axis_of(axis, len(dims) + 1), 1)
     bridge.set_output_node(op, "out", reshaped(bridge, x, dims))
 
@@ -118,22 +128,19 @@ def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
 def transpose(bridge: NgraphBridge, op: Op) -> None:
     """Axis ``i`` of ``out`` is axis ``perm[i]`` of ``x`` (Paddle ``transpose``)."""
     x = bridge.get_input_node(op, "x")
-    bridge.set_output_node(op, "out", _transposed(bridge, x, op.attr("perm")))
+    bridge.set_output_node(op, "out", transposed(bridge, x, _order(op)))
 
 
 @converter("pd_op.transpose_grad")
 def transpose_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` with the axes put back (Paddle ``transpose_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    rank = len(op.attr("perm"))
-    perm = [axis_of(axis, rank) for axis in op.attr("perm")]
-    back = [perm.index(axis) for axis in range(rank)]
-    bridge.set_output_node(op, "x_grad", _transposed(bridge, out_grad, back))
+    bridge.set_output_node(op, "x_grad", transposed(bridge, out_grad, _order(op), back=True))
 
 
-def _transposed(bridge: NgraphBridge, x: Output, perm: Sequence[int]) -> Node | Output:
-    rank = len(perm)
-    return opset15.transpose(x, bridge.ints([axis_of(p, rank) for p in perm])) if rank > 1 else x
+def _order(op: Op) -> list[int]:
+    perm = op.attr("perm")
+    return [axis_of(axis, len(perm)) for axis in perm]
 
 
 # -- many tensors and one --------------------------------------------------------------------------
@@ -143,7 +150,7 @@ def _transposed(bridge: NgraphBridge, x: Output, perm: Sequence[int]) -> Node | 
 def concat(bridge: NgraphBridge, op: Op) -> None:
     """The tensors of ``x`` one after the other along ``axis`` (Paddle ``concat``)."""
     nodes = bridge.get_input_nodes(op, "x")
-    axis = axis_of(_scalar(bridge, op, "axis"), len(bridge.shape(nodes[0])))
+    axis = axis_of(known_int(bridge, op, "axis"), len(bridge.shape(nodes[0])))
     bridge.set_output_node(op, "out", opset15.concat(nodes, axis))
 
 
@@ -151,7 +158,7 @@ def concat(bridge: NgraphBridge, op: Op) -> None:
 def concat_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient is the part of ``out_grad`` that its tensor became (``concat_grad``)."""
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
-    axis = axis_of(_scalar(bridge, op, "axis"), len(shapes[0]))
+    axis = axis_of(known_int(bridge, op, "axis"), len(shapes[0]))
     out_grad = bridge.get_input_node(op, "out_grad")
     _set_parts(bridge, op, "x_grad", out_grad, axis, [shape[axis] for shape in shapes])
 
@@ -208,8 +215,8 @@ def split(bridge: NgraphBridge, op: Op) -> None:
     """Parts of the lengths ``sections`` along ``axis``; -1 is what remains (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axis = axis_of(_scalar(bridge, op, "axis"), len(dims))
-    lengths = [int(length) for length in np.atleast_1d(bridge.constant(op, "sections"))]
+    axis = axis_of(known_int(bridge, op, "axis"), len(dims))
+    lengths = known_ints(bridge, op, "sections")
     if -1 in lengths:
         rest = dims[axis] - sum(length for length in lengths if length != -1)
         lengths[lengths.index(-1)] = rest
@@ -221,7 +228,7 @@ def split_with_num(bridge: NgraphBridge, op: Op) -> None:
     """``num`` equal parts along ``axis`` (Paddle ``split_with_num``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    axis = axis_of(_scalar(bridge, op, "axis"), len(dims))
+    axis = axis_of(known_int(bridge, op, "axis"), len(dims))
     num = op.attr("num")
     _set_parts(bridge, op, "out", x, axis, [dims[axis] // num] * num)
 
@@ -298,12 +305,12 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[range]:
     """The positions taken along every axis."""
     ranges = [range(dim) for dim in dims]
-    starts, ends = (np.atleast_1d(bridge.constant(op, name)) for name in ("starts", "ends"))
+    starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
-    strides = np.atleast_1d(bridge.constant(op, name)) if name else np.ones_like(starts)
+    strides = known_ints(bridge, op, name) if name else [1] * len(starts)
     for axis, start, end, stride in zip(op.attr("axes"), starts, ends, strides):
         axis = axis_of(axis, len(dims))
-        ranges[axis] = range(dims[axis])[int(start) : int(end) : int(stride)]
+        ranges[axis] = range(dims[axis])[start:end:stride]
     return ranges
 
 
@@ -367,8 +374,8 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all that follow (``crop``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    counts = np.atleast_1d(bridge.constant(op, "shape")).tolist()
-    offsets = np.atleast_1d(bridge.constant(op, "offsets")).tolist()
+    counts = known_ints(bridge, op, "shape")
+    offsets = known_ints(bridge, op, "offsets")
     ends = [dim if n == -1 else first + n for dim, n, first in zip(dims, counts, offsets)]
     bridge.set_output_node(
         op, "out", sliced(bridge, x, [range(first, end) for first, end in zip(offsets, ends)])
@@ -381,7 +388,7 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     counts = bridge.shape(out_grad)
-    offsets = np.atleast_1d(bridge.constant(op, "offsets")).tolist()
+    offsets = known_ints(bridge, op, "offsets")
     ranges = [range(first, first + count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
 
@@ -393,7 +400,7 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
 def expand(bridge: NgraphBridge, op: Op) -> None:
     """``x`` broadcast to ``shape``; -1 keeps a dimension (Paddle ``expand``)."""
     x = bridge.get_input_node(op, "x")
-    shape = [int(dim) for dim in np.atleast_1d(bridge.constant(op, "shape"))]
+    shape = known_ints(bridge, op, "shape")
     dims = bridge.shape(x)
     dims = [1] * (len(shape) - len(dims)) + dims
     target = [own if dim == -1 else dim for own, dim in zip(dims, shape)]
@@ -415,7 +422,7 @@ def _expand_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` is ``out_grad`` summed over what was repeated."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
-    bridge.set_output_node(op, "x_grad", _summed(bridge, out_grad, dims))
+    bridge.set_output_node(op, "x_grad", reduce_to(bridge, out_grad, dims))
 
 
 converter("pd_op.expand_grad", unread=("x", "shape"))(_expand_grad)
@@ -436,7 +443,7 @@ def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient summed over what was repeated (Paddle ``broadcast_tensors_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
     for position, node in enumerate(bridge.get_input_nodes(op, "input")):
-        summed = _summed(bridge, gradients[position], bridge.shape(node))
+        summed = reduce_to(bridge, gradients[position], bridge.shape(node))
         bridge.set_output_node(op, "input_grad", summed, position)
 
 
@@ -456,7 +463,7 @@ def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
     gradients = bridge.get_input_nodes(op, "outputs_grad")
     target = bridge.shape(gradients[0])
     for position, node in enumerate(bridge.get_input_nodes(op, "inputs")):
-        summed = _summed(bridge, gradients[position], _line_shape(target, position))
+        summed = reduce_to(bridge, gradients[position], _line_shape(target, position))
         line = reshaped(bridge, summed, bridge.shape(node))
         bridge.set_output_node(op, "inputs_grad", line, position)
 
@@ -492,7 +499,7 @@ def tile_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _tile_factors(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> tuple[list[int], list[int]]:
     """The shape of ``x`` and the repeats, both of the rank of ``out``."""
-    repeats = [int(repeat) for repeat in np.atleast_1d(bridge.constant(op, "repeat_times"))]
+    repeats = known_ints(bridge, op, "repeat_times")
     rank = max(len(dims), len(repeats))
     return [1] * (rank - len(dims)) + list(dims), [1] * (rank - len(repeats)) + repeats
 
@@ -537,19 +544,18 @@ def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> No
     """The sum over the copies of each element (``repeat_interleave_with_tensor_index_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axis = axis_of(op.attr("axis"), len(dims))
-    order = [axis, *(i for i in range(len(dims)) if i != axis)]
-    copies = _transposed(bridge, bridge.get_input_node(op, "out_grad"), order)
+    order = axis_first(axis, len(dims))
+    copies = transposed(bridge, bridge.get_input_node(op, "out_grad"), order)
     rows = bridge.ints(_repeated(bridge, op, dims[axis]))
     zeros = bridge.full(0.0, "float32", [dims[i] for i in order])
-    places = opset15.reshape(rows, bridge.ints([-1, 1]), False)
-    total = opset15.scatter_nd_update(zeros, places, copies, "sum").output(0)
-    back = [order.index(i) for i in range(len(dims))]
-    bridge.set_output_node(op, "x_grad", _transposed(bridge, total, back))
+    places = reshaped(bridge, rows, [-1, 1])
+    total = opset15.scatter_nd_update(zeros, places, copies, "sum")
+    bridge.set_output_node(op, "x_grad", transposed(bridge, total, order, back=True))
 
 
 def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
     """Which element every copy is of."""
-    repeats = np.atleast_1d(bridge.constant(op, "repeats"))
+    repeats = known_ints(bridge, op, "repeats")
     return [int(i) for i in np.repeat(np.arange(count), repeats)]
 
 
@@ -559,14 +565,14 @@ def _repeated(bridge: NgraphBridge, op: Op, count: int) -> list[int]:
 @converter("pd_op.roll", dtypes=ANY, constant=("shifts",), moves=True)
 def roll(bridge: NgraphBridge, op: Op) -> None:
     """``x`` shifted round along ``axis``, or as one line without one (Paddle ``roll``)."""
-    shifts = [int(shift) for shift in np.atleast_1d(bridge.constant(op, "shifts"))]
+    shifts = known_ints(bridge, op, "shifts")
     bridge.set_output_node(op, "out", _rolled(bridge, op, bridge.get_input_node(op, "x"), shifts))
 
 
 @converter("pd_op.roll_grad", constant=("shifts",), unread=("x",))
 def roll_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` shifted back (Paddle ``roll_grad``)."""
-    shifts = [-int(shift) for shift in np.atleast_1d(bridge.constant(op, "shifts"))]
+    shifts = [-shift for shift in known_ints(bridge, op, "shifts")]
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _rolled(bridge, op, out_grad, shifts))
 
@@ -584,7 +590,7 @@ def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> N
 def pad(bridge: NgraphBridge, op: Op) -> None:
     """``x`` framed by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
     paddings = op.attr("paddings")
-    value = bridge.constant(op, "pad_value").reshape(()).item()
+    value = bridge.constant(op, "pad_value").item()
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", _padded(bridge, x, paddings[::2], paddings[1::2], value))
 
@@ -653,7 +659,7 @@ def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
 
 def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
     """What is put before and after each of the five axes."""
-    paddings = [int(number) for number in bridge.constant(op, "paddings")]
+    paddings = known_ints(bridge, op, "paddings")
     sides = list(zip(paddings[::2], paddings[1::2]))[::-1]
     channels_last = op.attr("data_format") == "NDHWC"
     frame = [(0, 0), *sides, (0, 0)] if channels_last else [(0, 0), (0, 0), *sides]
@@ -740,41 +746,3 @@ def numel(bridge: NgraphBridge, op: Op) -> None:
 
 
 # -- helpers ---------------------------------------------------------------------------------------
-
-
-def axis_of(axis: Any, rank: int) -> int:
-    """``axis`` counted from the front."""
-    axis = int(axis)
-    return axis + rank if axis < 0 else axis
-
-
-def _scalar(bridge: NgraphBridge, op: Op, name: str) -> int:
-    return int(bridge.constant(op, name).reshape(()))
-
-
-def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
-    if bridge.shape(x) == list(shape):
-        return x
-    return opset15.reshape(x, bridge.ints(shape), False)
-
-
-def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Node | Output:
-    """``x`` repeated to ``shape``."""
-    dims = bridge.shape(x)
-    by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
-    target = [*shape[:-1], 1] if by_gather else list(shape)
-    if dims != target:
-        x = opset15.broadcast(x, bridge.ints(target))
-    if by_gather:  # Broadcast goes through single elements one by one
-        x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
-    return x
-
-
-def _summed(bridge: NgraphBridge, node: Output, shape: Sequence[int]) -> Node | Output:
-    """``node`` summed over the axes along which a tensor of ``shape`` was broadcast."""
-    now = bridge.shape(node)
-    padded = [1] * (len(now) - len(shape)) + list(shape)
-    axes = [axis for axis, dim in enumerate(padded) if dim != now[axis]]
-    if not axes:
-        return reshaped(bridge, node, shape)
-    return reshaped(bridge, opset15.reduce_sum(node, bridge.ints(axes), True), shape)

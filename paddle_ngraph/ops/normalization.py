@@ -11,7 +11,7 @@ from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to
+from paddle_ngraph.ops.nodes import reduce_to
 from paddle_ngraph.ops.reduction import reduced_axes, spread
 from paddle_ngraph.registry import Limit, converter
 

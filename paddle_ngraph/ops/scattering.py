@@ -15,13 +15,15 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to, select
-from paddle_ngraph.ops.manipulation import (
+from paddle_ngraph.ops.manipulation import slice_ranges, sliced
+from paddle_ngraph.ops.nodes import (
+    axis_first,
     axis_of,
     broadcast_to,
+    reduce_to,
     reshaped,
-    slice_ranges,
-    sliced,
+    select,
+    transposed,
 )
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
@@ -94,9 +96,10 @@ def index_add(bridge: NgraphBridge, op: Op) -> None:
     rank = len(bridge.shape(x))
     axis = axis_of(op.attr("axis"), rank)
     places = _rows(bridge, op, "index", bridge.shape(x)[axis])
-    rows = _to_front(bridge, bridge.get_input_node(op, "add_value"), axis)
-    node = opset15.scatter_nd_update(_to_front(bridge, x, axis), places, rows, "sum")
-    bridge.set_output_node(op, "out", _from_front(bridge, node, axis))
+    order = axis_first(axis, rank)
+    rows = transposed(bridge, bridge.get_input_node(op, "add_value"), order)
+    node = opset15.scatter_nd_update(transposed(bridge, x, order), places, rows, "sum")
+    bridge.set_output_node(op, "out", transposed(bridge, node, order, back=True))
 
 
 @converter("pd_op.index_add_grad", index=("index",), unread=("add_value",))
@@ -117,20 +120,6 @@ def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
     """The positions ``name`` along an axis of ``size``, one in a row."""
     bridge.require_range(op, name, -size, size)
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
-
-
-def _to_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
-    if not axis:
-        return x
-    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
-    return opset15.transpose(x, bridge.ints(order))
-
-
-def _from_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
-    if not axis:
-        return x
-    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
-    return opset15.transpose(x, bridge.ints(np.argsort(order).tolist()))
 
 
 def _updates(bridge: NgraphBridge, places: Any, values: Any, shape: Sequence[int]) -> Any:
