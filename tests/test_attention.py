@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,9 @@ import paddle_ngraph
 from tests.ops.harness import check
 from tests.programs import Program, floats
 
+pytestmark = pytest.mark.usefixtures("native_in_order")
+
 BATCH, LENGTH, WIDTH, HEADS, WORDS = 3, 6, 16, 2, 30
-
-
-@pytest.fixture(autouse=True)
-def native_in_order() -> Iterator[None]:
-    """Paddle's own random operators race for the stream unless they run one by one."""
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
-    yield
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
 
 
 def heads(length: int = LENGTH, seed: int = 0) -> np.ndarray:
