@@ -1,4 +1,4 @@
-"""Diagonals: taken, filled, made into matrices.
+"""Diagonals and triangles: taken, filled, made into matrices.
 
 Where they lie follows from the shapes, so every operator is a look-up or a choice by constants.
 """
@@ -218,6 +218,36 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int, l
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
     batch = [dim for i, dim in enumerate(dims) if i not in (axis1, axis2)]
     return axis1, axis2, offset, [*batch, len(_places(dims[axis1], dims[axis2], offset))]
+
+
+# -- triangles -------------------------------------------------------------------------------------
+
+
+def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
+    """Keeps one side of diagonal number ``diagonal`` of the last two axes, 0 on the other."""
+    x = bridge.get_input_node(op, name_in)
+    mask = np.ones(bridge.shape(x)[-2:], dtype=bool)
+    keep = np.tril if "tril" in op.type else np.triu
+    kept = opset15.constant(keep(mask, op.attr("diagonal")))
+    bridge.set_output_node(
+        op, name_out, opset15.select(kept, x, bridge.full(0, x.get_element_type()))
+    )
+
+
+def _triangle_of_x(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
+    _triangle(bridge, op, "x", "out")
+
+
+def _triangle_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``x`` was kept, 0 elsewhere."""
+    _triangle(bridge, op, "out_grad", "x_grad")
+
+
+for _type in ("tril", "triu"):
+    converter(f"pd_op.{_type}", dtypes=_MOVED)(_triangle_of_x)
+    converter(f"pd_op.{_type}_", dtypes=_MOVED)(_triangle_of_x)
+    converter(f"pd_op.{_type}_grad")(_triangle_grad)
 
 
 # -- helpers ---------------------------------------------------------------------------------------

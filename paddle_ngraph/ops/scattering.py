@@ -15,7 +15,6 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.manipulation import slice_ranges, sliced
 from paddle_ngraph.ops.nodes import (
     axis_first,
     axis_of,
@@ -25,6 +24,7 @@ from paddle_ngraph.ops.nodes import (
     select,
     transposed,
 )
+from paddle_ngraph.ops.slicing import slice_ranges, sliced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
 _MOVED = FLOAT | INT32 | BOOL

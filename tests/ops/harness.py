@@ -83,6 +83,13 @@ def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Seq
         executor.run(program, feed=inputs, fetch_list=[out])
 
 
+def check_kinds(build: Build, shape: Sequence[int], types: Sequence[str], **options: Any) -> None:
+    """Checks a float, an int32 and a bool tensor, with the gradient for the float one."""
+    forward = [kind for kind in types if not kind.endswith("_grad")]
+    for maker in MAKERS:
+        check(build, {"x": maker(*shape)}, types if maker is strange else forward, **options)
+
+
 def both(name: str) -> list[str]:
     """An operator and its gradient."""
     return [name, f"{name}_grad"]
@@ -114,6 +121,14 @@ def whole(*shape: int) -> np.ndarray:
     """int32 numbers that float32 cannot hold, and a few that it can."""
     edges = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
     return np.resize(np.array(edges, "int32"), shape)
+
+
+def truths(*shape: int) -> np.ndarray:
+    """Bools of either kind."""
+    return np.resize(np.array([True, False, False, True, True]), shape)
+
+
+MAKERS = [strange, whole, truths]
 
 
 def ids(high: int, *shape: int, dtype: str = "int64", low: int = 0) -> np.ndarray:

@@ -7,7 +7,7 @@ import paddle
 import pytest
 from paddle import _C_ops
 
-from tests.ops.harness import check, check_native, strange, whole
+from tests.ops.harness import check, check_kinds, check_native, strange, whole
 
 OFFSETS = [0, 1, -1, 2]
 
@@ -89,3 +89,9 @@ def test_triangle_indices(make, offset):
         return paddle.gather_nd(x, paddle.transpose(places, [1, 0])), places
 
     check(build, {"x": strange(4, 5)}, [make.__name__, "gather_nd"])
+
+
+@pytest.mark.parametrize("diagonal", [0, -1, 2, 100])
+@pytest.mark.parametrize("kind", ["tril", "triu"])
+def test_triangle(kind, diagonal):
+    check_kinds(lambda x: getattr(paddle, kind)(x, diagonal), [2, 3, 4], [kind, f"{kind}_grad"])
