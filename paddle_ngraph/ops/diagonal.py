@@ -151,8 +151,7 @@ def _axes(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int]:
 # -- filled ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.fill_diagonal", dtypes=_MOVED)
-@converter("pd_op.fill_diagonal_", dtypes=_MOVED)
+@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED)
 def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
     """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
 
@@ -192,8 +191,12 @@ def _rank(op: Op) -> int:
     return len(next(iter(op.input_specs())).shape)
 
 
-@converter("pd_op.fill_diagonal_tensor", dtypes=_MOVED, limits=[_ORDERED_AXES])
-@converter("pd_op.fill_diagonal_tensor_", dtypes=_MOVED, limits=[_ORDERED_AXES])
+@converter(
+    "pd_op.fill_diagonal_tensor",
+    "pd_op.fill_diagonal_tensor_",
+    dtypes=_MOVED,
+    limits=[_ORDERED_AXES],
+)
 def fill_diagonal_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x``, but ``y`` on a diagonal of ``dim1`` and ``dim2`` (Paddle ``fill_diagonal_tensor``)."""
     x = bridge.get_input_node(op, "x")
@@ -234,20 +237,16 @@ def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None
     )
 
 
-def _triangle_of_x(bridge: NgraphBridge, op: Op) -> None:
+@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED)
+def triangle(bridge: NgraphBridge, op: Op) -> None:
     """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
     _triangle(bridge, op, "x", "out")
 
 
-def _triangle_grad(bridge: NgraphBridge, op: Op) -> None:
+@converter("pd_op.tril_grad", "pd_op.triu_grad")
+def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where ``x`` was kept, 0 elsewhere."""
     _triangle(bridge, op, "out_grad", "x_grad")
-
-
-for _type in ("tril", "triu"):
-    converter(f"pd_op.{_type}", dtypes=_MOVED)(_triangle_of_x)
-    converter(f"pd_op.{_type}_", dtypes=_MOVED)(_triangle_of_x)
-    converter(f"pd_op.{_type}_grad")(_triangle_grad)
 
 
 # -- helpers ---------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ _LOWEST_LOGARITHM = -100.0
 # -- binary cross entropy ------------------------------------------------------------------------
 
 
-@converter("pd_op.bce_loss")
-@converter("pd_op.bce_loss_")
+@converter("pd_op.bce_loss", "pd_op.bce_loss_")
 def bce_loss(bridge: NgraphBridge, op: Op) -> None:
     """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
 

@@ -107,8 +107,7 @@ def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
     return _Product(bridge, x, y, False, False), [*x_shape[:x_rows], *y_shape[y_rows:]]
 
 
-@converter("pd_op.addmm")
-@converter("pd_op.addmm_")
+@converter("pd_op.addmm", "pd_op.addmm_")
 def addmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
     product = _product_of(bridge, op, "x", "y").value()
@@ -132,8 +131,7 @@ def addmm_grad(bridge: NgraphBridge, op: Op) -> None:
     _set_gradients(bridge, op, product, ("x", "y"), op.attr("alpha"))
 
 
-@converter("pd_op.baddbmm")
-@converter("pd_op.baddbmm_")
+@converter("pd_op.baddbmm", "pd_op.baddbmm_")
 def baddbmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of batches of matrices (Paddle ``baddbmm``)."""
     addmm(bridge, op)

@@ -22,8 +22,7 @@ _LARGE = 1e20
 # -- softmax -------------------------------------------------------------------------------------
 
 
-@converter("pd_op.softmax")
-@converter("pd_op.softmax_")
+@converter("pd_op.softmax", "pd_op.softmax_")
 def softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
 
@@ -110,8 +109,12 @@ _SOFT_OR_HARD = Limit(
 )
 
 
-@converter("pd_op.cross_entropy_with_softmax", index=("label",), limits=[_SOFT_OR_HARD])
-@converter("pd_op.cross_entropy_with_softmax_", index=("label",), limits=[_SOFT_OR_HARD])
+@converter(
+    "pd_op.cross_entropy_with_softmax",
+    "pd_op.cross_entropy_with_softmax_",
+    index=("label",),
+    limits=[_SOFT_OR_HARD],
+)
 def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
     """The softmax of the input along axis, and its loss (Paddle ``cross_entropy_with_softmax``).
 
@@ -142,8 +145,12 @@ def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> A
     return opset15.select(ignored, constant(0.0), opset15.negative(logarithm))
 
 
-@converter("pd_op.cross_entropy_with_softmax_grad", index=("label",), limits=[_SOFT_OR_HARD])
-@converter("pd_op.cross_entropy_with_softmax_grad_", index=("label",), limits=[_SOFT_OR_HARD])
+@converter(
+    "pd_op.cross_entropy_with_softmax_grad",
+    "pd_op.cross_entropy_with_softmax_grad_",
+    index=("label",),
+    limits=[_SOFT_OR_HARD],
+)
 def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`cross_entropy_with_softmax` (Paddle ``cross_entropy_with_softmax_grad``).
 
@@ -286,8 +293,11 @@ _PLAIN_LOGITS = [
 ]
 
 
-@converter("pd_op.sigmoid_cross_entropy_with_logits", limits=_PLAIN_LOGITS)
-@converter("pd_op.sigmoid_cross_entropy_with_logits_", limits=_PLAIN_LOGITS)
+@converter(
+    "pd_op.sigmoid_cross_entropy_with_logits",
+    "pd_op.sigmoid_cross_entropy_with_logits_",
+    limits=_PLAIN_LOGITS,
+)
 def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
     """``max(x, 0) - x * label + log(1 + exp(-|x|))``, 0 where the label is ``ignore_index``.
 
@@ -306,8 +316,11 @@ def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _unless_ignored(op, label, loss))
 
 
-@converter("pd_op.sigmoid_cross_entropy_with_logits_grad", limits=_PLAIN_LOGITS)
-@converter("pd_op.sigmoid_cross_entropy_with_logits_grad_", limits=_PLAIN_LOGITS)
+@converter(
+    "pd_op.sigmoid_cross_entropy_with_logits_grad",
+    "pd_op.sigmoid_cross_entropy_with_logits_grad_",
+    limits=_PLAIN_LOGITS,
+)
 def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad * (sigmoid(x) - label)``, 0 where the label is ``ignore_index``.
 

@@ -19,8 +19,7 @@ from paddle_ngraph.registry import ANY, KNOWN, Limit, converter
 # -- the same elements in another shape ------------------------------------------------------------
 
 
-@converter("pd_op.reshape", dtypes=ANY, constant=("shape",), moves=True)
-@converter("pd_op.reshape_", dtypes=ANY, constant=("shape",), moves=True)
+@converter("pd_op.reshape", "pd_op.reshape_", dtypes=ANY, constant=("shape",), moves=True)
 def reshape(bridge: NgraphBridge, op: Op) -> None:
     """``x`` in ``shape``; 0 keeps a dimension, -1 is what remains (Paddle ``reshape``)."""
     x = bridge.get_input_node(op, "x")
@@ -33,8 +32,7 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, x, shape))
 
 
-@converter("pd_op.flatten", dtypes=ANY, moves=True)
-@converter("pd_op.flatten_", dtypes=ANY, moves=True)
+@converter("pd_op.flatten", "pd_op.flatten_", dtypes=ANY, moves=True)
 def flatten(bridge: NgraphBridge, op: Op) -> None:
     """Axes ``start_axis`` to ``stop_axis`` joined into one (Paddle ``flatten``)."""
     x = bridge.get_input_node(op, "x")
@@ -47,8 +45,7 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-@converter("pd_op.squeeze", dtypes=ANY, constant=("axis",), moves=True)
-@converter("pd_op.squeeze_", dtypes=ANY, constant=("axis",), moves=True)
+@converter("pd_op.squeeze", "pd_op.squeeze_", dtypes=ANY, constant=("axis",), moves=True)
 def squeeze(bridge: NgraphBridge, op: Op) -> None:
     """Without those dimensions of ``axis`` that are 1, or without any that is 1 (``squeeze``)."""
     x = bridge.get_input_node(op, "x")
@@ -59,8 +56,7 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, x, kept))
 
 
-@converter("pd_op.unsqueeze", dtypes=ANY, constant=("axis",), moves=True)
-@converter("pd_op.unsqueeze_", dtypes=ANY, constant=("axis",), moves=True)
+@converter("pd_op.unsqueeze", "pd_op.unsqueeze_", dtypes=ANY, constant=("axis",), moves=True)
 def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     """With a dimension 1 put in at every ``axis``, one after the other (Paddle ``unsqueeze``)."""
     x = bridge.get_input_node(op, "x")
@@ -70,16 +66,13 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, x, dims))
 
 
-def _reshape_like_x(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad = out_grad`` in the shape of ``x``."""
+@converter("pd_op.reshape_grad", "pd_op.reshape_grad_", unread=("x", "axis"))
+@converter("pd_op.flatten_grad", "pd_op.flatten_grad_", unread=("x", "axis"))
+def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad = out_grad`` in the shape of ``x`` (Paddle ``reshape_grad``, ``flatten_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
-
-
-for _type in ("reshape", "flatten"):
-    for _suffix in ("_grad", "_grad_"):
-        converter(f"pd_op.{_type}{_suffix}", unread=("x", "axis"))(_reshape_like_x)
 
 
 def _not_one(shape: Sequence[int]) -> list[int]:
@@ -95,10 +88,14 @@ _CLOSED = Limit("a dimension that it adds or removes is open", _without_open_one
 
 
 # An old-style program hands on an ``x`` without contents and, in part, without a shape.
-@converter("pd_op.squeeze_grad", ignored=("x", "axis"), limits=[_CLOSED])
-@converter("pd_op.squeeze_grad_", ignored=("x", "axis"), limits=[_CLOSED])
-@converter("pd_op.unsqueeze_grad", ignored=("x", "axis"), limits=[_CLOSED])
-@converter("pd_op.unsqueeze_grad_", ignored=("x", "axis"), limits=[_CLOSED])
+@converter(
+    "pd_op.squeeze_grad",
+    "pd_op.squeeze_grad_",
+    "pd_op.unsqueeze_grad",
+    "pd_op.unsqueeze_grad_",
+    ignored=("x", "axis"),
+    limits=[_CLOSED],
+)
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` with dimensions 1 elsewhere (``squeeze_grad``, ``unsqueeze_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -109,8 +106,7 @@ def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, out_grad, dims))
 
 
-@converter("pd_op.transpose", dtypes=ANY, moves=True)
-@converter("pd_op.transpose_", dtypes=ANY, moves=True)
+@converter("pd_op.transpose", "pd_op.transpose_", dtypes=ANY, moves=True)
 def transpose(bridge: NgraphBridge, op: Op) -> None:
     """Axis ``i`` of ``out`` is axis ``perm[i]`` of ``x`` (Paddle ``transpose``)."""
     x = bridge.get_input_node(op, "x")
@@ -241,8 +237,9 @@ def _set_parts(
 _HAS_AXES = Limit("the shape of a 0-D tensor is empty", lambda op: bool(op.input("input").shape))
 
 
-@converter("pd_op.shape", unread=("input",), limits=[_HAS_AXES], small_integers=True)
-@converter("pd_op.shape64", unread=("input",), limits=[_HAS_AXES], small_integers=True)
+@converter(
+    "pd_op.shape", "pd_op.shape64", unread=("input",), limits=[_HAS_AXES], small_integers=True
+)
 def shape(bridge: NgraphBridge, op: Op) -> None:
     """The dimensions of ``input``, 1-D (Paddle ``shape``, ``shape64``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))

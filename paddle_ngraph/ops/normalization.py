@@ -323,8 +323,7 @@ def group_norm(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "variance", _reshaped(bridge, variance, groups.flat))
 
 
-@converter("pd_op.group_norm_grad", unread=("x", "mean"))
-@converter("pd_op.group_norm_grad_", unread=("x", "mean"))
+@converter("pd_op.group_norm_grad", "pd_op.group_norm_grad_", unread=("x", "mean"))
 def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`group_norm`, as :func:`layer_norm_grad` (Paddle ``group_norm_grad``).
 
@@ -506,8 +505,7 @@ def _difference(bridge: NgraphBridge, op: Op) -> Any:
     return opset15.subtract(bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y"))
 
 
-@converter("pd_op.l1_norm")
-@converter("pd_op.l1_norm_")
+@converter("pd_op.l1_norm", "pd_op.l1_norm_")
 def l1_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = sum(|x|)`` (Paddle ``l1_norm``)."""
     x = bridge.get_input_node(op, "x")
@@ -515,8 +513,7 @@ def l1_norm(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.reduce_sum(opset15.abs(x), axes))
 
 
-@converter("pd_op.l1_norm_grad")
-@converter("pd_op.l1_norm_grad_")
+@converter("pd_op.l1_norm_grad", "pd_op.l1_norm_grad_")
 def l1_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sign(x) * out_grad`` (Paddle ``l1_norm_grad``)."""
     sign = opset15.sign(bridge.get_input_node(op, "x"))
@@ -588,8 +585,7 @@ def clip_by_norm(bridge: NgraphBridge, op: Op) -> None:
 _FINITE_ORDER = Limit("its p is not a positive number", lambda op: 0 < op.attr("p") < np.inf)
 
 
-@converter("pd_op.renorm", limits=[_FINITE_ORDER])
-@converter("pd_op.renorm_", limits=[_FINITE_ORDER])
+@converter("pd_op.renorm", "pd_op.renorm_", limits=[_FINITE_ORDER])
 def renorm(bridge: NgraphBridge, op: Op) -> None:
     """Every slice of x along axis, shortened to ``max_norm`` if its p-norm is larger.
 

@@ -48,15 +48,13 @@ def expand_as(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", broadcast_to(bridge, x, target))
 
 
-def _expand_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` is ``out_grad`` summed over what was repeated."""
+@converter("pd_op.expand_grad", unread=("x", "shape"))
+@converter("pd_op.expand_as_grad", unread=("x",))
+def expand_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` summed over what was repeated (Paddle ``expand_grad``, ``expand_as_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", reduce_to(bridge, out_grad, dims))
-
-
-converter("pd_op.expand_grad", unread=("x", "shape"))(_expand_grad)
-converter("pd_op.expand_as_grad", unread=("x",))(_expand_grad)
 
 
 @converter("pd_op.broadcast_tensors", dtypes=ANY, moves=True)

@@ -32,8 +32,7 @@ _MOVED = FLOAT | INT32 | BOOL
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@converter("pd_op.scatter", dtypes=FLOAT | INT32, index=("index",))
-@converter("pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.scatter", "pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
 def scatter(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` with rows ``index`` replaced by ``updates`` (Paddle ``scatter``).
 
@@ -88,8 +87,7 @@ def _nd_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
     return bridge.get_input_node(op, "index")
 
 
-@converter("pd_op.index_add", dtypes=FLOAT | INT32, index=("index",))
-@converter("pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
 def index_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``add_value`` at ``index`` along ``axis`` (Paddle ``index_add``)."""
     x = bridge.get_input_node(op, "x")
@@ -165,10 +163,11 @@ _KNOWN_GRADIENT = Limit(
 
 
 @converter(
-    "pd_op.put_along_axis", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
-)
-@converter(
-    "pd_op.put_along_axis_", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
+    "pd_op.put_along_axis",
+    "pd_op.put_along_axis_",
+    dtypes=FLOAT | INT32,
+    index=("indices",),
+    limits=[_KNOWN_REDUCTION],
 )
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
@@ -258,8 +257,9 @@ _ONE_MASK = Limit(
 )
 
 
-@converter("pd_op.index_put", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
-@converter("pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
+@converter(
+    "pd_op.index_put", "pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK]
+)
 def index_put(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
 
@@ -346,8 +346,9 @@ def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
     bridge.set_output_node(op, "out", _with_slice(bridge, x, ranges, value))
 
 
-@converter("pd_op.set_value", dtypes=_MOVED, constant=("starts", "ends", "steps"))
-@converter("pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter(
+    "pd_op.set_value", "pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps")
+)
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
     kind = bridge.get_input_node(op, "x").get_element_type()
@@ -355,8 +356,12 @@ def set_value(bridge: NgraphBridge, op: Op) -> None:
     _set_value(bridge, op, opset15.constant(values, kind))
 
 
-@converter("pd_op.set_value_with_tensor", dtypes=_MOVED, constant=("starts", "ends", "steps"))
-@converter("pd_op.set_value_with_tensor_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter(
+    "pd_op.set_value_with_tensor",
+    "pd_op.set_value_with_tensor_",
+    dtypes=_MOVED,
+    constant=("starts", "ends", "steps"),
+)
 def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""
     _set_value(bridge, op, bridge.get_input_node(op, "values"))
