@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
@@ -21,14 +22,7 @@ def matmul(bridge: NgraphBridge, op: Op) -> None:
 
     Batch dimensions broadcast; a vector is a row on the left and a column on the right.
     """
-    product = _Product(
-        bridge,
-        bridge.get_input_node(op, "x"),
-        bridge.get_input_node(op, "y"),
-        op.attr("transpose_x"),
-        op.attr("transpose_y"),
-    )
-    bridge.set_output_node(op, "out", product.value())
+    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "y").value())
 
 
 @converter("pd_op.matmul_grad")
@@ -38,14 +32,7 @@ def matmul_grad(bridge: NgraphBridge, op: Op) -> None:
     ``x_grad = out_grad y^T`` and ``y_grad = x^T out_grad``, transposed where x or y was, and summed
     over the batch dimensions that were broadcast.
     """
-    product = _Product(
-        bridge,
-        bridge.get_input_node(op, "x"),
-        bridge.get_input_node(op, "y"),
-        op.attr("transpose_x"),
-        op.attr("transpose_y"),
-    )
-    _set_gradients(bridge, op, product, ("x", "y"))
+    _set_gradients(bridge, op, _product_of(bridge, op, "x", "y"), ("x", "y"))
 
 
 @converter("pd_op.bmm")
@@ -89,12 +76,10 @@ def matmul_with_flatten_grad(bridge: NgraphBridge, op: Op) -> None:
     product, _ = _flat_product(bridge, op)
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     out_grad = bridge.get_input_node(op, "out_grad")
-    if op.has_output("x_grad"):
-        found = product.x_gradient(out_grad)
-        bridge.set_output_node(op, "x_grad", reshaped(bridge, found, bridge.shape(x)))
-    if op.has_output("y_grad"):
-        found = product.y_gradient(out_grad)
-        bridge.set_output_node(op, "y_grad", reshaped(bridge, found, bridge.shape(y)))
+    for name, node, gradient in (("x", x, product.x_gradient), ("y", y, product.y_gradient)):
+        if op.has_output(f"{name}_grad"):
+            found = reshaped(bridge, gradient(out_grad), bridge.shape(node))
+            bridge.set_output_node(op, f"{name}_grad", found)
 
 
 def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
@@ -313,7 +298,7 @@ class _Product:
         y_matrix = self._y_shape if len(self._y_shape) > 1 else [*self._y_shape, 1]
         self._rows = x_matrix[-1] if self._transpose_x else x_matrix[-2]
         self._columns = y_matrix[-2] if self._transpose_y else y_matrix[-1]
-        self._batch = _broadcast(x_matrix[:-2], y_matrix[:-2])
+        self._batch = np.broadcast_shapes(tuple(x_matrix[:-2]), tuple(y_matrix[:-2]))
         self._is_flat = math.prod(y_matrix[:-2]) == 1 and not self._transpose_x
         if self._is_flat:
             # One large product in place of many small ones that share y.
@@ -362,26 +347,17 @@ class _Product:
 
 def _product_of(bridge: NgraphBridge, op: Op, left: str, right: str) -> _Product:
     x, y = bridge.get_input_node(op, left), bridge.get_input_node(op, right)
-    return _Product(bridge, x, y, False, False)
+    return _Product(bridge, x, y, op.attr("transpose_x", False), op.attr("transpose_y", False))
 
 
 def _set_gradients(
     bridge: NgraphBridge, op: Op, product: _Product, names: tuple[str, str], scale: float = 1.0
 ) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
-    left, right = names
-    if op.has_output(f"{left}_grad"):
-        gradient = _scaled(bridge, product.x_gradient(out_grad), scale)
-        bridge.set_output_node(op, f"{left}_grad", gradient)
-    if op.has_output(f"{right}_grad"):
-        gradient = _scaled(bridge, product.y_gradient(out_grad), scale)
-        bridge.set_output_node(op, f"{right}_grad", gradient)
-
-
-def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    rank = max(len(left), len(right))
-    pairs = zip([1] * (rank - len(left)) + [*left], [1] * (rank - len(right)) + [*right])
-    return [b if a == 1 else a for a, b in pairs]
+    for name, gradient in zip(names, (product.x_gradient, product.y_gradient)):
+        if op.has_output(f"{name}_grad"):
+            found = _scaled(bridge, gradient(out_grad), scale)
+            bridge.set_output_node(op, f"{name}_grad", found)
 
 
 def _scaled(bridge: NgraphBridge, node: Any, factor: float) -> Any:
