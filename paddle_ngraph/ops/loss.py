@@ -10,7 +10,7 @@ from openvino import Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, constant, reshaped
+from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 from paddle_ngraph.registry import INTEGER, Limit, converter
 
 # Paddle's softmax lets no exponent fall below this.
@@ -36,10 +36,14 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.softmax_grad")
 def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (Paddle ``softmax_grad``)."""
+    bridge.set_output_node(op, "x_grad", softmax_gradient(bridge, op, op.attr("axis")))
+
+
+def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
+    """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
-    total = _sum_along(bridge, opset15.multiply(out, out_grad), op.attr("axis"))
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
-    bridge.set_output_node(op, "x_grad", gradient)
+    total = _sum_along(bridge, opset15.multiply(out, out_grad), axis)
+    return opset15.multiply(opset15.subtract(out_grad, total), out)
 
 
 @converter("pd_op.log_softmax")
@@ -76,7 +80,7 @@ class Softmax:
         # In this order a NaN comes out as a NaN.
         self.shifted = opset15.maximum(constant(_LOWEST_EXPONENT), opset15.subtract(x, largest))
         self.powers = opset15.exp(self.shifted)
-        self.total = opset15.reduce_sum(self.powers, bridge.ints([axis]), keep_dims=True)
+        self.total = sum_over(bridge, self.powers, [axis])
         length = bridge.shape(x)[axis]
         inside = opset15.multiply(
             opset15.subtract(self.total, constant(0.5)),
@@ -389,16 +393,5 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "input_grad", opset15.negative(gradient))
 
 
-@converter("pd_op.squared_l2_norm")
-def squared_l2_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = [sum(x * x)]`` (Paddle ``squared_l2_norm``)."""
-    x = bridge.get_input_node(op, "x")
-    flat = reshaped(bridge, x, [-1])
-    total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]), keep_dims=True)
-    bridge.set_output_node(op, "out", total)
-
-
 def _sum_along(bridge: NgraphBridge, node: Any, axis: int) -> Any:
-    if not bridge.shape(node):
-        return node
-    return opset15.reduce_sum(node, bridge.ints([axis]), keep_dims=True)
+    return sum_over(bridge, node, [axis]) if bridge.shape(node) else node

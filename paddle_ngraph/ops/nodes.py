@@ -98,7 +98,7 @@ def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = 
     return opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
 
 
-# -- broadcasting ----------------------------------------------------------------------------------
+# -- broadcasting and sums -------------------------------------------------------------------------
 
 
 def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
@@ -122,6 +122,11 @@ def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
     return reshaped(
         bridge, opset15.reduce_sum(node, bridge.ints(axes), False) if axes else node, shape
     )
+
+
+def sum_over(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Node:
+    """The sum over ``axes``, which stay as 1."""
+    return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
 
 
 def set_reduced(bridge: NgraphBridge, op: Op, source: str, make: Callable[[], Any]) -> None:
