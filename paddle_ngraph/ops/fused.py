@@ -10,7 +10,7 @@ from openvino import opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.registry import Limit, converter
 
@@ -34,12 +34,7 @@ def fused_softmax_mask(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.fused_softmax_mask_grad")
 def fused_softmax_mask_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` (Paddle ``fused_softmax_mask_grad``)."""
-    out = bridge.get_input_node(op, "out")
-    out_grad = bridge.get_input_node(op, "out_grad")
-    product = opset15.multiply(out, out_grad)
-    total = opset15.reduce_sum(product, bridge.ints([-1]), keep_dims=True)
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
-    bridge.set_output_node(op, "x_grad", gradient)
+    bridge.set_output_node(op, "x_grad", softmax_gradient(bridge, op, -1))
 
 
 # -- fully connected layers ------------------------------------------------------------------------

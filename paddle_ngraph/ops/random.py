@@ -6,7 +6,7 @@ from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.registry import ANY, Limit, converter
 
@@ -73,11 +73,8 @@ def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.gumbel_softmax_grad")
 def gumbel_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (``gumbel_softmax_grad``)."""
-    out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
-    if not bridge.shape(out):
-        bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32"))
-        return
-    axis = bridge.ints([op.attr("axis")])
-    total = opset15.reduce_sum(opset15.multiply(out, out_grad), axis, keep_dims=True)
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
+    if bridge.shape(bridge.get_input_node(op, "out")):
+        gradient = softmax_gradient(bridge, op, op.attr("axis"))
+    else:
+        gradient = bridge.full(0.0, "float32")
     bridge.set_output_node(op, "x_grad", gradient)
