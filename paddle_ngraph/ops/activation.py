@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from openvino import Node, opset15
@@ -34,6 +35,7 @@ def register(
 ) -> None:
     """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
 
+    @wraps(forward)  # so that the operator counts to the family that has its formula
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -44,6 +46,7 @@ def register(
     if backward is None:
         return
 
+    @wraps(backward)
     def convert_gradient(bridge: NgraphBridge, op: Op) -> None:
         source = bridge.get_input_node(op, reads)
         grad = bridge.get_input_node(op, "out_grad")
