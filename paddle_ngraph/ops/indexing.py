@@ -147,7 +147,7 @@ _POSITIONS = Limit(
 def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
     x = bridge.get_input_node(op, "x")
-    index = _nd_positions(bridge, op, bridge.shape(x))
+    index = nd_positions(bridge, op, bridge.shape(x))
     bridge.set_output_node(op, "out", opset15.gather_nd(x, index))
 
 
@@ -155,13 +155,14 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of what was taken there (Paddle ``gather_nd_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    index = _nd_positions(bridge, op, shape)
+    index = nd_positions(bridge, op, shape)
     zeros = bridge.full(0, Type.f32, shape)
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", opset15.scatter_nd_update(zeros, index, out_grad, "sum"))
 
 
-def _nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+    """Input ``index``, checked: its last axis counts along the first axes of ``shape``."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
     bridge.require_range(op, "index", [-size for size in sizes], sizes)

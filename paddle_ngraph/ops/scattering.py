@@ -15,6 +15,7 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.indexing import nd_positions
 from paddle_ngraph.ops.nodes import (
     axis_first,
     axis_of,
@@ -66,7 +67,7 @@ def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
 def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``updates`` at the positions ``index`` (Paddle ``scatter_nd_add``)."""
     x = bridge.get_input_node(op, "x")
-    places = _nd_places(bridge, op, bridge.shape(x))
+    places = nd_positions(bridge, op, bridge.shape(x))
     updates = bridge.get_input_node(op, "updates")
     bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, places, updates, "sum"))
 
@@ -75,16 +76,9 @@ def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
 def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad``, ``updates_grad`` is taken from it (``scatter_nd_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    places = _nd_places(bridge, op, bridge.shape(out_grad))
+    places = nd_positions(bridge, op, bridge.shape(out_grad))
     bridge.set_output_node(op, "x_grad", out_grad)
     bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, places))
-
-
-def _nd_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
-    depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
-    sizes = list(shape[:depth])
-    bridge.require_range(op, "index", [-size for size in sizes], sizes)
-    return bridge.get_input_node(op, "index")
 
 
 @converter("pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
