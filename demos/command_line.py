@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import paddle
 
@@ -36,11 +37,11 @@ def positive(text: str) -> int:
     return number
 
 
-def exit_status(command: Callable[[], None]) -> int:
+def exit_status(command: Callable[..., None], *arguments: Any) -> int:
     """Runs ``command``; 0, or 1 where it fails with a message for the user, which is printed."""
     paddle.enable_static()
     try:
-        command()
+        command(*arguments)
     except (DatasetError, DemoError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

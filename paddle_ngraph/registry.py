@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from paddle_ngraph import refusals
@@ -84,8 +84,7 @@ _converters: dict[str, Converter] = {}
 
 
 def converter(
-    type: str,
-    *,
+    *types: str,
     dtypes: Iterable[str] = FLOAT,
     index: Iterable[str] = (),
     constant: Iterable[str] = (),
@@ -98,10 +97,10 @@ def converter(
     moves: bool = False,
     small_integers: bool = False,
 ) -> Callable[[F], F]:
-    """Registers the decorated function as the converter of the Paddle operator ``type``.
+    """Registers the decorated function as the converter of the Paddle operators ``types``.
 
     Args:
-        type: The operator's name, e.g. ``"pd_op.matmul"``.
+        types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest holds for each.
         dtypes: The dtypes its inputs may have; its outputs may have them too.
         index: Inputs that hold positions or class labels: int32 or int64, beside ``dtypes``.
         constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
@@ -120,15 +119,12 @@ def converter(
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
 
     Raises:
-        NgraphError: There is a converter for ``type`` already.
+        NgraphError: There is a converter for one of them already.
     """
 
     def register(function: F) -> F:
-        if type in _converters:
-            raise NgraphError(f"there is a converter for {type} already: unregister it first")
-        refusals.forget(type)
-        _converters[type] = Converter(
-            type=type,
+        entry = Converter(
+            type=types[0],
             function=function,
             dtypes=frozenset(dtypes),
             index=frozenset(index),
@@ -142,6 +138,11 @@ def converter(
             moves=moves,
             small_integers=small_integers,
         )
+        for type in types:
+            if type in _converters:
+                raise NgraphError(f"there is a converter for {type} already: unregister it first")
+            refusals.forget(type)
+            _converters[type] = replace(entry, type=type)
         return function
 
     return register

@@ -17,3 +17,11 @@ def static_mode() -> Iterator[None]:
     paddle_ngraph.reset_stats()
     yield
     paddle_ngraph.disable()
+
+
+@pytest.fixture
+def native_in_order() -> Iterator[None]:
+    """Paddle's own random operators race for the stream unless they run one by one."""
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    yield
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})

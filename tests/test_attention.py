@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,9 @@ import paddle_ngraph
 from tests.ops.harness import check
 from tests.programs import Program, floats
 
+pytestmark = pytest.mark.usefixtures("native_in_order")
+
 BATCH, LENGTH, WIDTH, HEADS, WORDS = 3, 6, 16, 2, 30
-
-
-@pytest.fixture(autouse=True)
-def native_in_order() -> Iterator[None]:
-    """Paddle's own random operators race for the stream unless they run one by one."""
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
-    yield
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
 
 
 def heads(length: int = LENGTH, seed: int = 0) -> np.ndarray:
@@ -135,3 +129,90 @@ def test_training_with_dropout(network: Callable[[], Any]):
         losses.append([program.run(engine, **feed(program, step))[0] for step in range(5)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
     assert np.abs(np.diff(losses[0])).max() > 1e-3
+
+
+# -- patterns of Transformers ----------------------------------------------------------------------
+
+
+def assert_all_converted(build, inputs, **options):
+    """Checks values and gradients, and that no operator stays native."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
+        feeds = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}
+        for name, value in feeds.items():
+            value.stop_gradient = inputs[name].dtype.kind != "f"
+        out = build(**feeds)
+        if options.get("gradients", True):
+            sources = [v for n, v in feeds.items() if inputs[n].dtype.kind == "f"]
+            paddle.static.gradients([out], sources)
+    report = paddle_ngraph.explain(program)
+    assert not report.native, report
+    check(build, inputs, **options)
+
+
+def tables(length, width):
+    angles = np.outer(np.arange(length), 10000.0 ** (-np.arange(0, width, 2) / width))
+    return np.cos(angles).astype("float32"), np.sin(angles).astype("float32")
+
+
+def test_rotary_embedding_of_halves():
+    cos, sin = (np.concatenate([t, t], -1) for t in tables(6, 8))
+
+    def build(x, cos, sin):
+        first, second = paddle.split(x, 2, axis=-1)
+        return x * cos + paddle.concat([-second, first], axis=-1) * sin
+
+    assert_all_converted(build, {"x": floats(2, 3, 6, 8), "cos": cos, "sin": sin})
+
+
+def test_rotary_embedding_of_neighbours():
+    cos, sin = tables(6, 8)
+
+    def build(x, cos, sin):
+        even, odd = x[..., ::2], x[..., 1::2]
+        pairs = [even * cos - odd * sin, odd * cos + even * sin]
+        return paddle.flatten(paddle.stack(pairs, axis=-1), -2)
+
+    assert_all_converted(build, {"x": floats(2, 3, 6, 8), "cos": cos, "sin": sin})
+
+
+def test_rotary_tables_by_position():
+    cos, sin = tables(16, 8)
+
+    def build(x, ids, cos, sin):
+        cos = paddle.unsqueeze(F.embedding(ids, cos), 1)
+        sin = paddle.unsqueeze(F.embedding(ids, sin), 1)
+        first, second = paddle.chunk(x, 2, axis=-1)
+        return paddle.concat([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    ids = np.array([[3, 4, 5, 6], [0, 1, 2, 3]])
+    assert_all_converted(build, {"x": floats(2, 3, 4, 8), "ids": ids, "cos": cos, "sin": sin})
+
+
+@pytest.mark.parametrize("way", ["triu", "where", "masked_fill"])
+def test_causal_attention(way):
+    def build(q, k, v):
+        scores = paddle.matmul(q, k, transpose_y=True) * 0.35
+        if way == "triu":
+            scores = scores + paddle.triu(paddle.full([5, 5], float("-inf")), 1)
+        elif way == "where":
+            allowed = paddle.tril(paddle.ones([5, 5])) > 0.5
+            scores = paddle.where(allowed, scores, paddle.full([], -1e9))
+        else:
+            masked = paddle.cast(paddle.triu(paddle.ones([5, 5]), 1), "bool")
+            scores = paddle.masked_fill(scores, masked, -1e9)
+        return paddle.matmul(F.softmax(scores), v)
+
+    feeds = {name: floats(2, 2, 5, 8) + i for i, name in enumerate("qkv")}
+    assert_all_converted(build, feeds, rtol=1e-4, atol=1e-5)
+
+
+def test_cache_of_keys_and_values():
+    def build(q, k, v, past_k, past_v):
+        k, v = paddle.concat([past_k, k], axis=2), paddle.concat([past_v, v], axis=2)
+        weights = F.softmax(paddle.matmul(q, k, transpose_y=True))
+        return paddle.matmul(weights, v) + k[:, :, -1:] * v[:, :, -1:]
+
+    feeds = {name: floats(2, 2, 1, 4) for name in "qkv"}
+    feeds |= {name: floats(2, 2, 6, 4) for name in ("past_k", "past_v")}
+    assert_all_converted(build, feeds, rtol=1e-4)

@@ -24,6 +24,6 @@ def test_the_readme_names_the_paddle_release_that_is_pinned():
 
 def test_every_converter_module_has_its_tests():
     modules = {path.stem for path in (ROOT / "paddle_ngraph" / "ops").glob("[a-z]*.py")}
-    shared = {"spatial"}  # helpers of conv and pooling
+    shared = {"nodes", "spatial"}  # helpers of several families
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "ops").glob("test_*.py")}
     assert modules - shared == tests

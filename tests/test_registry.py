@@ -64,6 +64,19 @@ def test_two_converters_for_one_operator_are_refused(registered):
         converter(NAME)(lambda bridge, op: None)
 
 
+def test_one_converter_for_two_operators():
+    names = [NAME, f"{NAME}_"]
+    converter(*names, dtypes=("int32",))(lambda bridge, op: None)
+    try:
+        first, second = (find_converter(name) for name in names)
+        assert (first.type, second.type) == (NAME, f"{NAME}_")
+        assert first.function is second.function
+        assert first.dtypes == second.dtypes == {"int32"}
+    finally:
+        for name in names:
+            unregister(name)
+
+
 def test_an_unknown_operator_has_no_converter():
     assert find_converter("pd_op.there_is_no_such_operator") is None
 

@@ -91,9 +91,9 @@ def main() -> int:
     parser.add_argument("--build-dir", type=Path, help="where to compile (default: a temporary)")
     options = parser.parse_args()
     if options.build_dir:
-        return exit_status(lambda: run(options.build_dir))
+        return exit_status(run, options.build_dir)
     with tempfile.TemporaryDirectory() as folder:
-        return exit_status(lambda: run(Path(folder)))
+        return exit_status(run, Path(folder))
 
 
 if __name__ == "__main__":

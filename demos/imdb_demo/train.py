@@ -95,6 +95,8 @@ def accuracy(trainer: running.Trainer, data: reviews.Bucketed, batch_size: int) 
 
 def run(options: argparse.Namespace) -> None:
     """Trains the network with the engines asked for, prints the results and checks them."""
+    if options.plot:
+        command_line.require_matplotlib()
     train_data, test_data, words = prepare(options)
     network = networks.build_network(
         NETWORKS[options.net](words, options.embedding),
@@ -167,14 +169,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-
-    def command() -> None:
-        if options.plot:
-            command_line.require_matplotlib()
-        run(options)
-
-    return command_line.exit_status(command)
+    return command_line.exit_status(run, parse(arguments))
 
 
 if __name__ == "__main__":

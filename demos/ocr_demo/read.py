@@ -148,8 +148,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    return command_line.exit_status(lambda: run(options))
+    return command_line.exit_status(run, parse(arguments))
 
 
 if __name__ == "__main__":

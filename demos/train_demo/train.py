@@ -145,6 +145,14 @@ def run_task(task: Task, options: argparse.Namespace) -> None:
         running.report_agreement(native, ngraph, weights, running.STEADY)
 
 
+def run(options: argparse.Namespace) -> None:
+    """Trains the tasks asked for."""
+    if options.plot:
+        command_line.require_matplotlib()
+    for name in TASKS if options.task == "all" else (options.task,):
+        run_task(TASKS[name](options.seed), options)
+
+
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=str(__doc__).partition("\n\n    ")[0],
@@ -196,15 +204,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-
-    def command() -> None:
-        if options.plot:
-            command_line.require_matplotlib()
-        for name in TASKS if options.task == "all" else (options.task,):
-            run_task(TASKS[name](options.seed), options)
-
-    return command_line.exit_status(command)
+    return command_line.exit_status(run, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from openvino import Node, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.ops.nodes import chosen, constant, keep_nan
 from paddle_ngraph.registry import converter
 
 # out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
@@ -23,11 +24,6 @@ Backward = Callable[[Op, Any, Any], Node]
 
 # From here on softplus(x) is x, and its slope 1, in float32.
 _SOFTPLUS_IS_LINEAR = 17.0
-
-
-def constant(value: float) -> Node:
-    """A float32 scalar."""
-    return opset15.constant(value, dtype="float32")
 
 
 def register(
@@ -39,6 +35,7 @@ def register(
 ) -> None:
     """Registers ``name``, its in-place form and its gradient, which reads input ``reads``."""
 
+    @wraps(forward)  # so that the operator counts to the family that has its formula
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x = bridge.get_input_node(op, "x")
         bridge.set_output_node(op, "out", forward(op, x))
@@ -49,17 +46,13 @@ def register(
     if backward is None:
         return
 
+    @wraps(backward)
     def convert_gradient(bridge: NgraphBridge, op: Op) -> None:
         source = bridge.get_input_node(op, reads)
         grad = bridge.get_input_node(op, "out_grad")
         bridge.set_output_node(op, "x_grad", backward(op, source, grad))
 
     converter(f"pd_op.{name}_grad")(convert_gradient)
-
-
-def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
-    """One of two numbers."""
-    return opset15.select(condition, constant(yes), constant(no))
 
 
 def between(x: Any, low: float, high: float) -> Node:

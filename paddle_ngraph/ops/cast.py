@@ -26,8 +26,7 @@ _EXACT = Limit(
 )
 
 
-@converter("pd_op.cast", dtypes=ANY, limits=[_EXACT], moves=True)
-@converter("pd_op.cast_", dtypes=ANY, limits=[_EXACT], moves=True)
+@converter("pd_op.cast", "pd_op.cast_", dtypes=ANY, limits=[_EXACT], moves=True)
 def cast(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` as attribute ``dtype``; whatever is not 0 is true (Paddle ``cast``)."""
     x = bridge.get_input_node(op, "x")

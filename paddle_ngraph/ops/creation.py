@@ -8,7 +8,7 @@ from openvino import Node, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import scalar_input
+from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
 from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
 
 _SMALL = Limit(
@@ -66,9 +66,7 @@ def full_like(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.full_with_tensor", dtypes=ANY, constant=("shape",))
 def full_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape in input ``shape`` (Paddle ``full_with_tensor``)."""
-    bridge.set_output_node(
-        op, "out", _filled(bridge, op, bridge.constant(op, "shape").reshape(-1).tolist())
-    )
+    bridge.set_output_node(op, "out", _filled(bridge, op, known_ints(bridge, op, "shape")))
 
 
 @converter("pd_op.full_batch_size_like", dtypes=ANY, unread=("input",))
@@ -146,9 +144,7 @@ def fill_grad(bridge: NgraphBridge, op: Op) -> None:
 )
 def linspace(bridge: NgraphBridge, op: Op) -> None:
     """``number`` values from ``start`` to ``stop``, counted from the nearer end (``linspace``)."""
-    start, stop, number = (
-        bridge.constant(op, name).reshape(()).item() for name in ("start", "stop", "number")
-    )
+    start, stop, number = (bridge.constant(op, name).item() for name in ("start", "stop", "number"))
     first, last = np.float32(start), np.float32(stop)
     numbers = np.arange(number, dtype=np.float32)
     step = (last - first) / np.float32(max(number - 1, 1))
@@ -175,7 +171,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
     """Row ``i`` begins with ``x[i]`` ones, of ``max_len`` numbers (Paddle ``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
-    length = int(bridge.constant(op, "max_len").reshape(()))
+    length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")
     places = opset15.constant(np.arange(length, dtype=np.float32))
     mask = opset15.less(places, lengths)

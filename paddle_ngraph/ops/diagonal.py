@@ -1,4 +1,4 @@
-"""Diagonals: taken, filled, made into matrices.
+"""Diagonals and triangles: taken, filled, made into matrices.
 
 Where they lie follows from the shapes, so every operator is a look-up or a choice by constants.
 """
@@ -14,7 +14,7 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.manipulation import axis_of, broadcast_to, reshaped
+from paddle_ngraph.ops.nodes import axis_of, broadcast_to, known_int, reshaped, transposed
 from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
 
 _MOVED = FLOAT | INT32 | BOOL
@@ -23,9 +23,7 @@ _MOVED = FLOAT | INT32 | BOOL
 @converter("pd_op.eye", dtypes=ANY, constant=("num_rows", "num_columns"))
 def eye(bridge: NgraphBridge, op: Op) -> None:
     """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
-    rows, columns = (
-        int(bridge.constant(op, name).reshape(())) for name in ("num_rows", "num_columns")
-    )
+    rows, columns = (known_int(bridge, op, name) for name in ("num_rows", "num_columns"))
     kind = element_type(op.output("out").dtype)
     columns = rows if columns == -1 else columns
     bridge.set_output_node(
@@ -100,7 +98,7 @@ def _embedded(
     rank = len(batch) + 2
     node = _on_diagonal(bridge, matrices, x, rank - 2, rank - 1, offset)
     order = [i for i in range(rank) if i not in (axis1, axis2)]
-    return _moved(bridge, node, [*order, axis1, axis2], back=True)
+    return transposed(bridge, node, [*order, axis1, axis2], back=True)
 
 
 # -- diagonals of two axes of a tensor -------------------------------------------------------------
@@ -153,8 +151,7 @@ def _axes(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int]:
 # -- filled ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.fill_diagonal", dtypes=_MOVED)
-@converter("pd_op.fill_diagonal_", dtypes=_MOVED)
+@converter("pd_op.fill_diagonal", "pd_op.fill_diagonal_", dtypes=_MOVED)
 def fill_diagonal(bridge: NgraphBridge, op: Op) -> None:
     """``x``, but ``value`` where all positions are equal (Paddle ``fill_diagonal``).
 
@@ -194,8 +191,12 @@ def _rank(op: Op) -> int:
     return len(next(iter(op.input_specs())).shape)
 
 
-@converter("pd_op.fill_diagonal_tensor", dtypes=_MOVED, limits=[_ORDERED_AXES])
-@converter("pd_op.fill_diagonal_tensor_", dtypes=_MOVED, limits=[_ORDERED_AXES])
+@converter(
+    "pd_op.fill_diagonal_tensor",
+    "pd_op.fill_diagonal_tensor_",
+    dtypes=_MOVED,
+    limits=[_ORDERED_AXES],
+)
 def fill_diagonal_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x``, but ``y`` on a diagonal of ``dim1`` and ``dim2`` (Paddle ``fill_diagonal_tensor``)."""
     x = bridge.get_input_node(op, "x")
@@ -222,6 +223,32 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int, l
     return axis1, axis2, offset, [*batch, len(_places(dims[axis1], dims[axis2], offset))]
 
 
+# -- triangles -------------------------------------------------------------------------------------
+
+
+def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
+    """Keeps one side of diagonal number ``diagonal`` of the last two axes, 0 on the other."""
+    x = bridge.get_input_node(op, name_in)
+    mask = np.ones(bridge.shape(x)[-2:], dtype=bool)
+    keep = np.tril if "tril" in op.type else np.triu
+    kept = opset15.constant(keep(mask, op.attr("diagonal")))
+    bridge.set_output_node(
+        op, name_out, opset15.select(kept, x, bridge.full(0, x.get_element_type()))
+    )
+
+
+@converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED)
+def triangle(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` on and below (``tril``) or above (``triu``) a diagonal, 0 elsewhere."""
+    _triangle(bridge, op, "x", "out")
+
+
+@converter("pd_op.tril_grad", "pd_op.triu_grad")
+def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``x`` was kept, 0 elsewhere."""
+    _triangle(bridge, op, "out_grad", "x_grad")
+
+
 # -- helpers ---------------------------------------------------------------------------------------
 
 
@@ -232,21 +259,13 @@ def _places(rows: int, columns: int, offset: int) -> np.ndarray:
     return (steps + max(0, -offset)) * columns + steps + max(0, offset)
 
 
-def _moved(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Any:
-    """``x`` with its axes in ``order``, or from this order ``back``."""
-    if list(order) == sorted(order):
-        return x
-    perm = np.argsort(order).tolist() if back else order
-    return opset15.transpose(x, bridge.ints(perm))
-
-
 def _order(rank: int, axis1: int, axis2: int) -> list[int]:
     return [*(i for i in range(rank) if i not in (axis1, axis2)), axis1, axis2]
 
 
 def _taken(bridge: NgraphBridge, x: Any, axis1: int, axis2: int, offset: int) -> Node:
     """A diagonal of two axes, as the last axis."""
-    node = _moved(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
+    node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
     lines = reshaped(bridge, node, [*batch, rows * columns])
     places = bridge.ints(_places(rows, columns, offset).tolist())
@@ -258,7 +277,7 @@ def _on_diagonal(
 ) -> Any:
     """``x``, but ``values`` on a diagonal of two axes; their last axis runs along it."""
     order = _order(len(bridge.shape(x)), axis1, axis2)
-    node = _moved(bridge, x, order)
+    node = transposed(bridge, x, order)
     *_, rows, columns = bridge.shape(node)
     places = _places(rows, columns, offset)
     if not len(places):
@@ -270,5 +289,5 @@ def _on_diagonal(
     spread = opset15.gather(
         values, opset15.constant(number.reshape(rows, columns), Type.i32), bridge.full(-1, "int64")
     )
-    chosen = opset15.select(opset15.constant(mask.reshape(rows, columns)), spread, node)
-    return _moved(bridge, chosen, order, back=True)
+    filled = opset15.select(opset15.constant(mask.reshape(rows, columns)), spread, node)
+    return transposed(bridge, filled, order, back=True)

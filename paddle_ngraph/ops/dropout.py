@@ -24,12 +24,6 @@ def _draws(op: Op) -> bool:
 
 @converter(
     "pd_op.dropout",
-    dtypes=FLOAT | _MASK,
-    constant=("p", "seed_tensor"),
-    limits=[_LITERAL],
-    draws=_draws,
-)
-@converter(
     "pd_op.dropout_",
     dtypes=FLOAT | _MASK,
     constant=("p", "seed_tensor"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import is_constant, keep_nan, reduce_to, scalar_input, set_reduced
 from paddle_ngraph.registry import FLOAT, INT32, INTEGER, Limit, converter
 
 Binary = Callable[[Any, Any], Node]
@@ -25,60 +26,6 @@ _EVEN_PIECES = Limit(
     "its inputs differ in shape",
     lambda op: len({spec.shape for spec in op.inputs["inputs"]}) == 1,
 )
-
-
-def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
-    """Sums ``node`` down to ``shape``, from which it was broadcast."""
-    current = bridge.shape(node)
-    if current == list(shape):
-        return node
-    extra = len(current) - len(shape)
-    axes = list(range(extra))
-    axes += [extra + i for i, dim in enumerate(shape) if dim == 1 and current[extra + i] != 1]
-    reduced = opset15.reduce_sum(node, bridge.ints(axes), False) if axes else node
-    if bridge.shape(reduced) == list(shape):
-        return reduced
-    return opset15.reshape(reduced, bridge.ints(shape), False)
-
-
-def set_reduced(bridge: NgraphBridge, op: Op, source: str, make: Callable[[], Any]) -> None:
-    """Sets the gradient of input ``source``, if it is used, to ``make()`` summed to its shape."""
-    if op.has_output(f"{source}_grad"):
-        shape = bridge.shape(bridge.get_input_node(op, source))
-        bridge.set_output_node(op, f"{source}_grad", reduce_to(bridge, make(), shape))
-
-
-def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
-    """The single element of input ``name`` as a scalar of type ``kind``."""
-    node = bridge.get_input_node(op, name)
-    producer = node.get_node()
-    if producer.get_type_name() == "Constant":
-        return opset15.constant(producer.get_data().reshape(()).astype(kind.to_dtype()), kind)
-    if node.get_element_type() != kind:
-        node = opset15.convert(node, kind)
-    return opset15.reshape(node, bridge.ints([]), False) if bridge.shape(node) else node
-
-
-def select(condition: Any, x: Any, y: Any) -> Node:
-    """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
-
-    The engine may select int32 in float32; bits it cannot but leave as they are.
-    """
-    if x.get_element_type() != Type.i32:
-        return opset15.select(condition, x, y)
-    ones = opset15.negative(opset15.convert(condition, Type.i32))
-    return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
-
-
-def keep_nan(x: Any, result: Any) -> Node:
-    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
-    return opset15.select(opset15.not_equal(x, x), x, result)
-
-
-def is_constant(node: Any, value: float) -> bool:
-    """Whether ``node`` is a constant scalar of this value."""
-    producer = node.get_node() if isinstance(node, Output) else node
-    return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
 
 
 # -- add, subtract, multiply, divide -------------------------------------------------------------

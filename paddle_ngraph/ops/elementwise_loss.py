@@ -10,8 +10,7 @@ from openvino import Node, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.activation import chosen, constant
-from paddle_ngraph.ops.elementwise import keep_nan
+from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
 from paddle_ngraph.registry import converter
 
 # Paddle's binary cross entropy lets no logarithm fall below this.
@@ -21,8 +20,7 @@ _LOWEST_LOGARITHM = -100.0
 # -- binary cross entropy ------------------------------------------------------------------------
 
 
-@converter("pd_op.bce_loss")
-@converter("pd_op.bce_loss_")
+@converter("pd_op.bce_loss", "pd_op.bce_loss_")
 def bce_loss(bridge: NgraphBridge, op: Op) -> None:
     """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
 
@@ -196,7 +194,7 @@ def label_smooth(bridge: NgraphBridge, op: Op) -> None:
     if op.has_input("prior_dist"):
         prior = opset15.multiply(bridge.get_input_node(op, "prior_dist"), constant(epsilon))
         if len(bridge.shape(label)) < 2:
-            prior = opset15.reshape(prior, bridge.ints(bridge.shape(label)), False)
+            prior = reshaped(bridge, prior, bridge.shape(label))
     else:
         prior = constant(epsilon / np.float32(bridge.shape(label)[-1]))
     kept = opset15.multiply(label, constant(np.float32(1.0) - epsilon))

@@ -10,7 +10,8 @@ from openvino import opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.ops.loss import Softmax, softmax_gradient
+from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.registry import Limit, converter
 
 # -- attention -----------------------------------------------------------------------------------
@@ -33,12 +34,7 @@ def fused_softmax_mask(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.fused_softmax_mask_grad")
 def fused_softmax_mask_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` (Paddle ``fused_softmax_mask_grad``)."""
-    out = bridge.get_input_node(op, "out")
-    out_grad = bridge.get_input_node(op, "out_grad")
-    product = opset15.multiply(out, out_grad)
-    total = opset15.reduce_sum(product, bridge.ints([-1]), keep_dims=True)
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
-    bridge.set_output_node(op, "x_grad", gradient)
+    bridge.set_output_node(op, "x_grad", softmax_gradient(bridge, op, -1))
 
 
 # -- fully connected layers ------------------------------------------------------------------------
@@ -62,11 +58,11 @@ def fc(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("padding_weights"):
         ends = [size - _PADDING for size in bridge.shape(w)]
         w = opset15.slice(w, bridge.ints([0, 0]), bridge.ints(ends), bridge.ints([1, 1]))
-    x = opset15.reshape(x, bridge.ints([-1, math.prod(shape[rows:])]), False)
+    x = reshaped(bridge, x, [-1, math.prod(shape[rows:])])
     bias = bridge.get_input_node(op, "bias") if op.has_input("bias") else None
     out = _layer(x, w, bias, op.attr("activation_type") == "relu")
     sizes = [*shape[:rows], bridge.shape(w)[1]]
-    bridge.set_output_node(op, "out", opset15.reshape(out, bridge.ints(sizes), False))
+    bridge.set_output_node(op, "out", reshaped(bridge, out, sizes))
 
 
 @converter("pd_op.fusion_repeated_fc_relu", unwritten=("relu_out",))
@@ -75,7 +71,7 @@ def fusion_repeated_fc_relu(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     weights, biases = bridge.get_input_nodes(op, "w"), bridge.get_input_nodes(op, "bias")
     for w, bias in zip(weights, biases):
-        x = _layer(x, w, opset15.reshape(bias, bridge.ints([-1]), False), True)
+        x = _layer(x, w, reshaped(bridge, bias, [-1]), True)
     bridge.set_output_node(op, "out", x)
 
 
@@ -170,9 +166,9 @@ def _affine(bridge: NgraphBridge, op: Op, rows: Any) -> Any:
 def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = math.prod(shape[op.attr("begin_norm_axis") :])
-    return opset15.reshape(bridge.get_input_node(op, name), bridge.ints([-1, length]), False)
+    return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
 def _set_rows(bridge: NgraphBridge, op: Op, name: str, rows: Any) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    bridge.set_output_node(op, name, opset15.reshape(rows, bridge.ints(shape), False))
+    bridge.set_output_node(op, name, reshaped(bridge, rows, shape))

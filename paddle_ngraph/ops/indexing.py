@@ -15,6 +15,7 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
 
 _NO_PADDING = -1
@@ -52,9 +53,9 @@ def embedding_grad(bridge: NgraphBridge, op: Op) -> None:
     """``weight_grad[x[...]] += out_grad[...]``; row ``padding_idx`` is 0 (``embedding_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "weight"))
     bridge.require_range(op, "x", 0, shape[0], ignored=_padding(op))
-    ids = opset15.reshape(bridge.get_input_node(op, "x"), bridge.ints([-1]), False)
+    ids = reshaped(bridge, bridge.get_input_node(op, "x"), [-1])
     out_grad = bridge.get_input_node(op, "out_grad")
-    rows = opset15.reshape(out_grad, bridge.ints([-1, shape[1]]), False)
+    rows = reshaped(bridge, out_grad, [-1, shape[1]])
     node = bridge.extension(
         "EmbeddingGrad", [ids, rows], rows=shape[0], padding_idx=op.attr("padding_idx")
     )
@@ -72,7 +73,7 @@ def _padding(op: Op) -> int | None:
 @converter("pd_op.gather", dtypes=ANY, index=("index",), constant=("axis",), moves=True)
 def gather(bridge: NgraphBridge, op: Op) -> None:
     """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``gather``)."""
-    _take(bridge, op, int(bridge.constant(op, "axis").reshape(())))
+    _take(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select", dtypes=ANY, index=("index",), moves=True)
@@ -98,7 +99,7 @@ _LINE = Limit(
 @converter("pd_op.gather_grad", index=("index",), constant=("axis",), unread=("x",), limits=[_LINE])
 def gather_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
-    _put(bridge, op, int(bridge.constant(op, "axis").reshape(())))
+    _put(bridge, op, known_int(bridge, op, "axis"))
 
 
 @converter("pd_op.index_select_grad", index=("index",), unread=("x",))
@@ -109,30 +110,27 @@ def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _put(bridge: NgraphBridge, op: Op, axis: int) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    axis = axis + len(shape) if axis < 0 else axis
+    axis = axis_of(axis, len(shape))
     bridge.require_range(op, "index", -shape[axis], shape[axis])
     index = _line(bridge, bridge.get_input_node(op, "index"))
-    out_grad: Any = bridge.get_input_node(op, "out_grad")
-    order = [axis, *(i for i in range(len(shape)) if i != axis)]
-    if bridge.shape(index) and axis:
-        out_grad = opset15.transpose(out_grad, bridge.ints(order))
-    node: Any = _added_rows(bridge, [shape[i] for i in order], index, out_grad)
-    if axis:
-        node = opset15.transpose(node, bridge.ints([order.index(i) for i in range(len(shape))]))
-    bridge.set_output_node(op, "x_grad", node)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    order = axis_first(axis, len(shape))
+    if bridge.shape(index):
+        out_grad = transposed(bridge, out_grad, order)
+    rows = _added_rows(bridge, [shape[i] for i in order], index, out_grad)
+    bridge.set_output_node(op, "x_grad", transposed(bridge, rows, order, back=True))
 
 
 def _line(bridge: NgraphBridge, index: Output) -> Node | Output:
     """``index`` of shape [n, 1] as [n]."""
-    dims = bridge.shape(index)
-    return index if len(dims) < 2 else opset15.reshape(index, bridge.ints([-1]), False)
+    return index if len(bridge.shape(index)) < 2 else reshaped(bridge, index, [-1])
 
 
 def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Any) -> Node:
     """Zeros of ``shape`` with ``rows`` added at the positions ``ids`` of axis 0."""
-    positions = opset15.reshape(ids, bridge.ints([-1, 1]), False)
+    positions = reshaped(bridge, ids, [-1, 1])
     count = bridge.shape(positions)[0]
-    rows = opset15.reshape(rows, bridge.ints([count, *shape[1:]]), False)
+    rows = reshaped(bridge, rows, [count, *shape[1:]])
     zeros = bridge.full(0, Type.f32, shape)
     return opset15.scatter_nd_update(zeros, positions, rows, "sum")
 
@@ -149,7 +147,7 @@ _POSITIONS = Limit(
 def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
     x = bridge.get_input_node(op, "x")
-    index = _nd_positions(bridge, op, bridge.shape(x))
+    index = nd_positions(bridge, op, bridge.shape(x))
     bridge.set_output_node(op, "out", opset15.gather_nd(x, index))
 
 
@@ -157,13 +155,14 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of what was taken there (Paddle ``gather_nd_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    index = _nd_positions(bridge, op, shape)
+    index = nd_positions(bridge, op, shape)
     zeros = bridge.full(0, Type.f32, shape)
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", opset15.scatter_nd_update(zeros, index, out_grad, "sum"))
 
 
-def _nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
+    """Input ``index``, checked: its last axis counts along the first axes of ``shape``."""
     depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
     sizes = list(shape[:depth])
     bridge.require_range(op, "index", [-size for size in sizes], sizes)
@@ -237,7 +236,7 @@ def multiplex(bridge: NgraphBridge, op: Op) -> None:
     nodes = bridge.get_input_nodes(op, "inputs")
     rows = bridge.shape(nodes[0])[0]
     bridge.require_range(op, "index", 0, len(nodes))
-    index = opset15.reshape(bridge.get_input_node(op, "index"), bridge.ints([rows, 1]), False)
+    index = reshaped(bridge, bridge.get_input_node(op, "index"), [rows, 1])
     numbers = opset15.constant(np.arange(rows).reshape(rows, 1), index.get_element_type())
     places = opset15.concat([index, numbers], 1)
     tables = [opset15.unsqueeze(node, bridge.ints([0])) for node in nodes]
@@ -252,7 +251,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
     count = len(op.inputs["inputs"])
     bridge.require_range(op, "index", 0, count)
     column = bridge.ints([dims[0], *[1] * (len(dims) - 1)])
-    index = opset15.reshape(bridge.get_input_node(op, "index"), column, False)
+    index = reshaped(bridge, bridge.get_input_node(op, "index"), column)
     zero = bridge.full(0.0, Type.f32)
     for position in range(count):
         is_taken = opset15.equal(index, bridge.full(position, index.get_element_type()))
@@ -266,7 +265,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.one_hot", dtypes=INTEGER, index=("x",), constant=("num_classes",))
 def one_hot(bridge: NgraphBridge, op: Op) -> None:
     """1 at position ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
-    classes = int(bridge.constant(op, "num_classes").reshape(()))
+    classes = known_int(bridge, op, "num_classes")
     bridge.require_range(op, "x", 0, classes)
     ids = bridge.get_input_node(op, "x")
     one, zero = bridge.full(1.0, Type.f32), bridge.full(0.0, Type.f32)

@@ -13,6 +13,7 @@ import numpy as np
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 from paddle_ngraph.registry import converter
 
@@ -33,7 +34,7 @@ def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
 def _sizes(bridge: NgraphBridge, op: Op, dims: Sequence[int], scales: Sequence[float]) -> list[int]:
     for name in ("size_tensor", "out_size"):
         if op.has_input(name):
-            return [int(size) for size in bridge.constant(op, name).reshape(-1)]
+            return known_ints(bridge, op, name)
     if scales[0] > 0:
         return [int(np.float32(dim) * np.float32(s)) for dim, s in zip(dims, scales)]
     return [int(op.attr(name)) for name in ("out_d", "out_h", "out_w")[-len(dims) :]]

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import reduce_to, reshaped
 from paddle_ngraph.registry import FLOAT, INT32, Limit, converter
 
 
@@ -20,14 +22,7 @@ def matmul(bridge: NgraphBridge, op: Op) -> None:
 
     Batch dimensions broadcast; a vector is a row on the left and a column on the right.
     """
-    product = _Product(
-        bridge,
-        bridge.get_input_node(op, "x"),
-        bridge.get_input_node(op, "y"),
-        op.attr("transpose_x"),
-        op.attr("transpose_y"),
-    )
-    bridge.set_output_node(op, "out", product.value())
+    bridge.set_output_node(op, "out", _product_of(bridge, op, "x", "y").value())
 
 
 @converter("pd_op.matmul_grad")
@@ -37,14 +32,7 @@ def matmul_grad(bridge: NgraphBridge, op: Op) -> None:
     ``x_grad = out_grad y^T`` and ``y_grad = x^T out_grad``, transposed where x or y was, and summed
     over the batch dimensions that were broadcast.
     """
-    product = _Product(
-        bridge,
-        bridge.get_input_node(op, "x"),
-        bridge.get_input_node(op, "y"),
-        op.attr("transpose_x"),
-        op.attr("transpose_y"),
-    )
-    _set_gradients(bridge, op, product, ("x", "y"))
+    _set_gradients(bridge, op, _product_of(bridge, op, "x", "y"), ("x", "y"))
 
 
 @converter("pd_op.bmm")
@@ -79,7 +67,7 @@ def matmul_with_flatten(bridge: NgraphBridge, op: Op) -> None:
     its rows; the rest are the columns.
     """
     product, shape = _flat_product(bridge, op)
-    bridge.set_output_node(op, "out", _reshaped(bridge, product.value(), shape))
+    bridge.set_output_node(op, "out", reshaped(bridge, product.value(), shape))
 
 
 @converter("pd_op.matmul_with_flatten_grad")
@@ -88,12 +76,10 @@ def matmul_with_flatten_grad(bridge: NgraphBridge, op: Op) -> None:
     product, _ = _flat_product(bridge, op)
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     out_grad = bridge.get_input_node(op, "out_grad")
-    if op.has_output("x_grad"):
-        found = product.x_gradient(out_grad)
-        bridge.set_output_node(op, "x_grad", _reshaped(bridge, found, bridge.shape(x)))
-    if op.has_output("y_grad"):
-        found = product.y_gradient(out_grad)
-        bridge.set_output_node(op, "y_grad", _reshaped(bridge, found, bridge.shape(y)))
+    for name, node, gradient in (("x", x, product.x_gradient), ("y", y, product.y_gradient)):
+        if op.has_output(f"{name}_grad"):
+            found = reshaped(bridge, gradient(out_grad), bridge.shape(node))
+            bridge.set_output_node(op, f"{name}_grad", found)
 
 
 def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
@@ -102,12 +88,11 @@ def _flat_product(bridge: NgraphBridge, op: Op) -> tuple[_Product, list[int]]:
     x_rows, y_rows = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
     x_matrix = [math.prod(x_shape[:x_rows]), math.prod(x_shape[x_rows:])]
     y_matrix = [math.prod(y_shape[:y_rows]), math.prod(y_shape[y_rows:])]
-    x, y = _reshaped(bridge, x, x_matrix), _reshaped(bridge, y, y_matrix)
+    x, y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
     return _Product(bridge, x, y, False, False), [*x_shape[:x_rows], *y_shape[y_rows:]]
 
 
-@converter("pd_op.addmm")
-@converter("pd_op.addmm_")
+@converter("pd_op.addmm", "pd_op.addmm_")
 def addmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of matrices; input broadcasts (Paddle ``addmm``)."""
     product = _product_of(bridge, op, "x", "y").value()
@@ -126,13 +111,12 @@ def addmm_grad(bridge: NgraphBridge, op: Op) -> None:
     product = _product_of(bridge, op, "x", "y")
     if op.has_output("input_grad"):
         shape = bridge.shape(bridge.get_input_node(op, "input"))
-        gradient = _sum_to(bridge, _scaled(bridge, out_grad, op.attr("beta")), shape)
+        gradient = reduce_to(bridge, _scaled(bridge, out_grad, op.attr("beta")), shape)
         bridge.set_output_node(op, "input_grad", gradient)
     _set_gradients(bridge, op, product, ("x", "y"), op.attr("alpha"))
 
 
-@converter("pd_op.baddbmm")
-@converter("pd_op.baddbmm_")
+@converter("pd_op.baddbmm", "pd_op.baddbmm_")
 def baddbmm(bridge: NgraphBridge, op: Op) -> None:
     """``out = beta * input + alpha * x y`` of batches of matrices (Paddle ``baddbmm``)."""
     addmm(bridge, op)
@@ -156,17 +140,17 @@ def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient is ``left^T out_grad right^T`` of what is beside it (``multi_dot_grad``)."""
     nodes: list[Any] = bridge.get_input_nodes(op, "x")
     shapes = [bridge.shape(node) for node in nodes]
-    nodes[0] = _reshaped(bridge, nodes[0], [1] * (2 - len(shapes[0])) + shapes[0])
-    nodes[-1] = _reshaped(bridge, nodes[-1], shapes[-1] + [1] * (2 - len(shapes[-1])))
+    nodes[0] = reshaped(bridge, nodes[0], [1] * (2 - len(shapes[0])) + shapes[0])
+    nodes[-1] = reshaped(bridge, nodes[-1], shapes[-1] + [1] * (2 - len(shapes[-1])))
     rows, columns = bridge.shape(nodes[0])[0], bridge.shape(nodes[-1])[1]
-    gradient = _reshaped(bridge, bridge.get_input_node(op, "out_grad"), [rows, columns])
+    gradient = reshaped(bridge, bridge.get_input_node(op, "out_grad"), [rows, columns])
     for position, shape in enumerate(shapes):
         found: Any = gradient
         if position:
             found = opset15.matmul(_chain(bridge, nodes[:position]), found, True, False)
         if position + 1 < len(nodes):
             found = opset15.matmul(found, _chain(bridge, nodes[position + 1 :]), False, True)
-        bridge.set_output_node(op, "x_grad", _reshaped(bridge, found, shape), position)
+        bridge.set_output_node(op, "x_grad", reshaped(bridge, found, shape), position)
 
 
 def _chain(bridge: NgraphBridge, nodes: Sequence[Any]) -> Any:
@@ -203,7 +187,7 @@ def kron(bridge: NgraphBridge, op: Op) -> None:
     """Every element of ``x`` times all of ``y``, block by block (Paddle ``kron``)."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
     x_cells, y_cells, shape = _kron_cells(bridge, x, y)
-    bridge.set_output_node(op, "out", _reshaped(bridge, opset15.multiply(x_cells, y_cells), shape))
+    bridge.set_output_node(op, "out", reshaped(bridge, opset15.multiply(x_cells, y_cells), shape))
 
 
 @converter("pd_op.kron_grad")
@@ -213,11 +197,11 @@ def kron_grad(bridge: NgraphBridge, op: Op) -> None:
     x_cells, y_cells, _ = _kron_cells(bridge, x, y)
     pairs = zip(bridge.shape(x_cells), bridge.shape(y_cells))
     cells = [max(pair) for pair in pairs]
-    out_grad = _reshaped(bridge, bridge.get_input_node(op, "out_grad"), cells)
+    out_grad = reshaped(bridge, bridge.get_input_node(op, "out_grad"), cells)
     for name, own, own_cells, other in (("x", x, x_cells, y_cells), ("y", y, y_cells, x_cells)):
         if op.has_output(f"{name}_grad"):
-            summed = _sum_to(bridge, opset15.multiply(out_grad, other), bridge.shape(own_cells))
-            bridge.set_output_node(op, f"{name}_grad", _reshaped(bridge, summed, bridge.shape(own)))
+            summed = reduce_to(bridge, opset15.multiply(out_grad, other), bridge.shape(own_cells))
+            bridge.set_output_node(op, f"{name}_grad", reshaped(bridge, summed, bridge.shape(own)))
 
 
 def _kron_cells(bridge: NgraphBridge, x: Any, y: Any) -> tuple[Any, Any, list[int]]:
@@ -226,8 +210,8 @@ def _kron_cells(bridge: NgraphBridge, x: Any, y: Any) -> tuple[Any, Any, list[in
     rank = max(len(x_shape), len(y_shape))
     x_shape = [1] * (rank - len(x_shape)) + x_shape
     y_shape = [1] * (rank - len(y_shape)) + y_shape
-    x_cells = _reshaped(bridge, x, [size for dim in x_shape for size in (dim, 1)])
-    y_cells = _reshaped(bridge, y, [size for dim in y_shape for size in (1, dim)])
+    x_cells = reshaped(bridge, x, [size for dim in x_shape for size in (dim, 1)])
+    y_cells = reshaped(bridge, y, [size for dim in y_shape for size in (1, dim)])
     return x_cells, y_cells, [a * b for a, b in zip(x_shape, y_shape)]
 
 
@@ -314,13 +298,13 @@ class _Product:
         y_matrix = self._y_shape if len(self._y_shape) > 1 else [*self._y_shape, 1]
         self._rows = x_matrix[-1] if self._transpose_x else x_matrix[-2]
         self._columns = y_matrix[-2] if self._transpose_y else y_matrix[-1]
-        self._batch = _broadcast(x_matrix[:-2], y_matrix[:-2])
+        self._batch = np.broadcast_shapes(tuple(x_matrix[:-2]), tuple(y_matrix[:-2]))
         self._is_flat = math.prod(y_matrix[:-2]) == 1 and not self._transpose_x
         if self._is_flat:
             # One large product in place of many small ones that share y.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]
             y_matrix = y_matrix[-2:]
-        self._x, self._y = _reshaped(bridge, x, x_matrix), _reshaped(bridge, y, y_matrix)
+        self._x, self._y = reshaped(bridge, x, x_matrix), reshaped(bridge, y, y_matrix)
 
     def value(self) -> Any:
         """The product, in the shape that Paddle gives it."""
@@ -330,7 +314,7 @@ class _Product:
             shape.append(self._rows)
         if len(self._y_shape) > 1:
             shape.append(self._columns)
-        return _reshaped(self._bridge, product, shape)
+        return reshaped(self._bridge, product, shape)
 
     def x_gradient(self, out_grad: Any) -> Any:
         """The gradient of x, for that of the product."""
@@ -354,56 +338,27 @@ class _Product:
         rows = (
             [math.prod(self._batch) * self._rows] if self._is_flat else [*self._batch, self._rows]
         )
-        return _reshaped(self._bridge, out_grad, [*rows, self._columns])
+        return reshaped(self._bridge, out_grad, [*rows, self._columns])
 
     def _summed(self, gradient: Any, operand: Any, shape: list[int]) -> Any:
-        summed = _sum_to(self._bridge, gradient, self._bridge.shape(operand))
-        return _reshaped(self._bridge, summed, shape)
+        summed = reduce_to(self._bridge, gradient, self._bridge.shape(operand))
+        return reshaped(self._bridge, summed, shape)
 
 
 def _product_of(bridge: NgraphBridge, op: Op, left: str, right: str) -> _Product:
     x, y = bridge.get_input_node(op, left), bridge.get_input_node(op, right)
-    return _Product(bridge, x, y, False, False)
+    return _Product(bridge, x, y, op.attr("transpose_x", False), op.attr("transpose_y", False))
 
 
 def _set_gradients(
     bridge: NgraphBridge, op: Op, product: _Product, names: tuple[str, str], scale: float = 1.0
 ) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
-    left, right = names
-    if op.has_output(f"{left}_grad"):
-        gradient = _scaled(bridge, product.x_gradient(out_grad), scale)
-        bridge.set_output_node(op, f"{left}_grad", gradient)
-    if op.has_output(f"{right}_grad"):
-        gradient = _scaled(bridge, product.y_gradient(out_grad), scale)
-        bridge.set_output_node(op, f"{right}_grad", gradient)
-
-
-def _broadcast(left: Sequence[int], right: Sequence[int]) -> list[int]:
-    rank = max(len(left), len(right))
-    pairs = zip([1] * (rank - len(left)) + [*left], [1] * (rank - len(right)) + [*right])
-    return [b if a == 1 else a for a, b in pairs]
-
-
-def _reshaped(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
-    found = bridge.shape(node)
-    if found == list(shape):
-        return node
-    if not shape:  # the engine crashes on a Reshape to no dimensions behind a MatMul
-        return opset15.squeeze(node, bridge.ints(range(len(found))))
-    return opset15.reshape(node, bridge.ints(shape), False)
+    for name, gradient in zip(names, (product.x_gradient, product.y_gradient)):
+        if op.has_output(f"{name}_grad"):
+            found = _scaled(bridge, gradient(out_grad), scale)
+            bridge.set_output_node(op, f"{name}_grad", found)
 
 
 def _scaled(bridge: NgraphBridge, node: Any, factor: float) -> Any:
     return node if factor == 1.0 else opset15.multiply(node, bridge.full(factor, "float32"))
-
-
-def _sum_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
-    """``node`` summed over the dimensions that broadcasting from ``shape`` made."""
-    found = bridge.shape(node)
-    missing = len(found) - len(shape)
-    padded = [1] * missing + list(shape)
-    axes = [i for i, (size, kept) in enumerate(zip(found, padded)) if size != kept]
-    if axes:
-        node = opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
-    return _reshaped(bridge, node, shape)

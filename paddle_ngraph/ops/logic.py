@@ -9,7 +9,7 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to, scalar_input, select, set_reduced
+from paddle_ngraph.ops.nodes import reduce_to, reshaped, scalar_input, select, set_reduced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, converter
 
 Binary = Callable[[Any, Any], Node]
@@ -202,4 +202,4 @@ def masked_fill_grad(bridge: NgraphBridge, op: Op) -> None:
     if op.has_output("value_grad"):
         shape = bridge.shape(bridge.get_input_node(op, "value"))
         total = reduce_to(bridge, opset15.select(mask, grad, zero), [])
-        bridge.set_output_node(op, "value_grad", opset15.reshape(total, bridge.ints(shape), False))
+        bridge.set_output_node(op, "value_grad", reshaped(bridge, total, shape))

@@ -10,6 +10,7 @@ from openvino import Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 from paddle_ngraph.registry import INTEGER, Limit, converter
 
 # Paddle's softmax lets no exponent fall below this.
@@ -21,8 +22,7 @@ _LARGE = 1e20
 # -- softmax -------------------------------------------------------------------------------------
 
 
-@converter("pd_op.softmax")
-@converter("pd_op.softmax_")
+@converter("pd_op.softmax", "pd_op.softmax_")
 def softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
 
@@ -36,10 +36,14 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.softmax_grad")
 def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (Paddle ``softmax_grad``)."""
+    bridge.set_output_node(op, "x_grad", softmax_gradient(bridge, op, op.attr("axis")))
+
+
+def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
+    """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
-    total = _sum_along(bridge, opset15.multiply(out, out_grad), op.attr("axis"))
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
-    bridge.set_output_node(op, "x_grad", gradient)
+    total = _sum_along(bridge, opset15.multiply(out, out_grad), axis)
+    return opset15.multiply(opset15.subtract(out_grad, total), out)
 
 
 @converter("pd_op.log_softmax")
@@ -55,7 +59,7 @@ def log_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     total = _sum_along(bridge, out_grad, op.attr("axis"))
     # The engine's exp(NaN) is infinity; this keeps the NaN.
-    kept = opset15.multiply(out, _number(0.0))
+    kept = opset15.multiply(out, constant(0.0))
     gradient = opset15.subtract(out_grad, opset15.multiply(opset15.exp(out), total))
     bridge.set_output_node(op, "x_grad", opset15.add(gradient, kept))
 
@@ -74,19 +78,19 @@ class Softmax:
         self._bridge = bridge
         largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
         # In this order a NaN comes out as a NaN.
-        self.shifted = opset15.maximum(_number(_LOWEST_EXPONENT), opset15.subtract(x, largest))
+        self.shifted = opset15.maximum(constant(_LOWEST_EXPONENT), opset15.subtract(x, largest))
         self.powers = opset15.exp(self.shifted)
-        self.total = opset15.reduce_sum(self.powers, bridge.ints([axis]), keep_dims=True)
+        self.total = sum_over(bridge, self.powers, [axis])
         length = bridge.shape(x)[axis]
         inside = opset15.multiply(
-            opset15.subtract(self.total, _number(0.5)),
-            opset15.subtract(_number(2.0 * length), self.total),
+            opset15.subtract(self.total, constant(0.5)),
+            opset15.subtract(constant(2.0 * length), self.total),
         )
-        self._is_sound = opset15.greater(inside, _number(0.0))
+        self._is_sound = opset15.greater(inside, constant(0.0))
 
     def probabilities(self) -> Any:
         """The softmax."""
-        inverse = opset15.divide(_number(1.0), self.total)
+        inverse = opset15.divide(constant(1.0), self.total)
         return self._result(opset15.multiply(self.powers, self._checked(inverse)))
 
     def logarithms(self) -> Any:
@@ -94,7 +98,7 @@ class Softmax:
         return self._result(opset15.subtract(self.shifted, self._checked(opset15.log(self.total))))
 
     def _checked(self, row: Any) -> Any:
-        return opset15.select(self._is_sound, row, _number(math.nan))
+        return opset15.select(self._is_sound, row, constant(math.nan))
 
     def _result(self, node: Any) -> Any:
         return node if self._shape else opset15.squeeze(node, self._bridge.ints([0]))
@@ -109,8 +113,12 @@ _SOFT_OR_HARD = Limit(
 )
 
 
-@converter("pd_op.cross_entropy_with_softmax", index=("label",), limits=[_SOFT_OR_HARD])
-@converter("pd_op.cross_entropy_with_softmax_", index=("label",), limits=[_SOFT_OR_HARD])
+@converter(
+    "pd_op.cross_entropy_with_softmax",
+    "pd_op.cross_entropy_with_softmax_",
+    index=("label",),
+    limits=[_SOFT_OR_HARD],
+)
 def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
     """The softmax of the input along axis, and its loss (Paddle ``cross_entropy_with_softmax``).
 
@@ -136,13 +144,17 @@ def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> Any:
-    chosen, ignored = _chosen(bridge, op, probabilities, axis)
-    logarithm = opset15.log(chosen) if op.attr("use_softmax") else _tolerable_log(chosen)
-    return opset15.select(ignored, _number(0.0), opset15.negative(logarithm))
+    taken, ignored = _chosen(bridge, op, probabilities, axis)
+    logarithm = opset15.log(taken) if op.attr("use_softmax") else _tolerable_log(taken)
+    return opset15.select(ignored, constant(0.0), opset15.negative(logarithm))
 
 
-@converter("pd_op.cross_entropy_with_softmax_grad", index=("label",), limits=[_SOFT_OR_HARD])
-@converter("pd_op.cross_entropy_with_softmax_grad_", index=("label",), limits=[_SOFT_OR_HARD])
+@converter(
+    "pd_op.cross_entropy_with_softmax_grad",
+    "pd_op.cross_entropy_with_softmax_grad_",
+    index=("label",),
+    limits=[_SOFT_OR_HARD],
+)
 def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`cross_entropy_with_softmax` (Paddle ``cross_entropy_with_softmax_grad``).
 
@@ -171,9 +183,9 @@ def _hard_gradient(bridge: NgraphBridge, op: Op, softmax: Any, loss_grad: Any, a
         difference = opset15.subtract(softmax, opset15.convert(hit, Type.f32))
         gradient = opset15.multiply(difference, loss_grad)
     else:
-        inverse = opset15.divide(_number(-1.0), softmax)
-        gradient = opset15.select(hit, opset15.multiply(inverse, loss_grad), _number(0.0))
-    return opset15.select(ignored, _number(0.0), gradient)
+        inverse = opset15.divide(constant(-1.0), softmax)
+        gradient = opset15.select(hit, opset15.multiply(inverse, loss_grad), constant(0.0))
+    return opset15.select(ignored, constant(0.0), gradient)
 
 
 def _axis(op: Op, name: str) -> int:
@@ -201,23 +213,21 @@ def _hits(bridge: NgraphBridge, op: Op, shape: list[int], axis: int) -> tuple[An
     along = [1] * len(shape)
     along[axis] = shape[axis]
     classes = opset15.constant(np.arange(shape[axis], dtype=np.float32).reshape(along))
-    return opset15.equal(classes, label), opset15.equal(label, _number(op.attr("ignore_index")))
+    return opset15.equal(classes, label), opset15.equal(label, constant(op.attr("ignore_index")))
 
 
 def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type) -> Any:
     """The labels, with 1 along ``axis`` whether Paddle has that dimension or leaves it out."""
     wanted = [*shape[:axis], 1, *shape[axis + 1 :]]
     label = opset15.convert(bridge.get_input_node(op, "label"), kind)
-    if bridge.shape(label) == wanted:
-        return label
-    return opset15.reshape(label, bridge.ints(wanted), False)
+    return reshaped(bridge, label, wanted)
 
 
 def _tolerable_log(x: Any) -> Any:
     logarithm = opset15.log(x)
     for infinity, bound in ((math.inf, _LARGE), (-math.inf, -_LARGE)):
-        is_infinite = opset15.equal(logarithm, _number(infinity))
-        logarithm = opset15.select(is_infinite, _number(bound), logarithm)
+        is_infinite = opset15.equal(logarithm, constant(infinity))
+        logarithm = opset15.select(is_infinite, constant(bound), logarithm)
     return logarithm
 
 
@@ -229,21 +239,21 @@ def nll_loss(bridge: NgraphBridge, op: Op) -> None:
     their weights, which are 1 by default, or 0 without a reduction (Paddle ``nll_loss``).
     """
     x, reduction = bridge.get_input_node(op, "input"), op.attr("reduction")
-    chosen, ignored = _chosen(bridge, op, x, 1)
+    taken, ignored = _chosen(bridge, op, x, 1)
     counted = _label_weight(bridge, op, bridge.shape(x))
-    counted = opset15.select(ignored, _number(0.0), counted)
-    loss = opset15.select(ignored, _number(0.0), opset15.negative(chosen))
+    counted = opset15.select(ignored, constant(0.0), counted)
+    loss = opset15.select(ignored, constant(0.0), opset15.negative(taken))
     if op.has_input("weight"):
         loss = opset15.multiply(loss, counted)
-    total = _number(0.0)
+    total = constant(0.0)
     if reduction == "none":
         loss = opset15.squeeze(loss, bridge.ints([1]))
     else:
         axes = bridge.ints(range(len(bridge.shape(x))))
         total, loss = opset15.reduce_sum(counted, axes), opset15.reduce_sum(loss, axes)
         if reduction == "mean":
-            nothing = opset15.equal(total, _number(0.0))
-            loss = opset15.divide(loss, opset15.select(nothing, _number(1.0), total))
+            nothing = opset15.equal(total, constant(0.0))
+            loss = opset15.divide(loss, opset15.select(nothing, constant(1.0), total))
     bridge.set_output_node(op, "out", loss)
     bridge.set_output_node(op, "total_weight", total)
 
@@ -251,7 +261,7 @@ def nll_loss(bridge: NgraphBridge, op: Op) -> None:
 def _label_weight(bridge: NgraphBridge, op: Op, shape: list[int]) -> Any:
     """The weight of each label's class; the labels are along axis 1 of ``shape``."""
     if not op.has_input("weight"):
-        return _number(1.0)
+        return constant(1.0)
     weight = bridge.get_input_node(op, "weight")
     label = opset15.maximum(_label(bridge, op, shape, 1, Type.i32), bridge.full(0, "int32"))
     last = bridge.full(shape[1] - 1, "int32")
@@ -271,12 +281,12 @@ def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
         gradient = opset15.unsqueeze(gradient, bridge.ints([1]))
     if op.has_input("weight"):
         weight = bridge.get_input_node(op, "weight")
-        along = bridge.ints([1, -1, *[1] * (len(shape) - 2)])
-        gradient = opset15.multiply(gradient, opset15.reshape(weight, along, False))
+        along = [1, -1, *[1] * (len(shape) - 2)]
+        gradient = opset15.multiply(gradient, reshaped(bridge, weight, along))
     if op.attr("reduction") == "mean":
         gradient = opset15.divide(gradient, bridge.get_input_node(op, "total_weight"))
     counts = opset15.logical_and(hit, opset15.logical_not(ignored))
-    bridge.set_output_node(op, "input_grad", opset15.select(counts, gradient, _number(0.0)))
+    bridge.set_output_node(op, "input_grad", opset15.select(counts, gradient, constant(0.0)))
 
 
 # -- other losses --------------------------------------------------------------------------------
@@ -287,8 +297,11 @@ _PLAIN_LOGITS = [
 ]
 
 
-@converter("pd_op.sigmoid_cross_entropy_with_logits", limits=_PLAIN_LOGITS)
-@converter("pd_op.sigmoid_cross_entropy_with_logits_", limits=_PLAIN_LOGITS)
+@converter(
+    "pd_op.sigmoid_cross_entropy_with_logits",
+    "pd_op.sigmoid_cross_entropy_with_logits_",
+    limits=_PLAIN_LOGITS,
+)
 def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
     """``max(x, 0) - x * label + log(1 + exp(-|x|))``, 0 where the label is ``ignore_index``.
 
@@ -300,15 +313,18 @@ def sigmoid_cross_entropy_with_logits(bridge: NgraphBridge, op: Op) -> None:
     if op.has_input("pos_weight"):
         rest = opset15.add(rest, opset15.relu(opset15.negative(x)))
         rest = opset15.multiply(rest, bridge.get_input_node(op, "pos_weight"))
-        linear = opset15.multiply(opset15.subtract(_number(1.0), label), x)
+        linear = opset15.multiply(opset15.subtract(constant(1.0), label), x)
     else:
         linear = opset15.subtract(opset15.relu(x), opset15.multiply(x, label))
     loss = opset15.add(linear, rest)
     bridge.set_output_node(op, "out", _unless_ignored(op, label, loss))
 
 
-@converter("pd_op.sigmoid_cross_entropy_with_logits_grad", limits=_PLAIN_LOGITS)
-@converter("pd_op.sigmoid_cross_entropy_with_logits_grad_", limits=_PLAIN_LOGITS)
+@converter(
+    "pd_op.sigmoid_cross_entropy_with_logits_grad",
+    "pd_op.sigmoid_cross_entropy_with_logits_grad_",
+    limits=_PLAIN_LOGITS,
+)
 def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad * (sigmoid(x) - label)``, 0 where the label is ``ignore_index``.
 
@@ -318,11 +334,11 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
     x, label = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "label")
     sigmoid = opset15.sigmoid(x)
     if op.has_input("pos_weight"):
-        short = opset15.subtract(sigmoid, _number(1.0))
+        short = opset15.subtract(sigmoid, constant(1.0))
         short = opset15.multiply(short, bridge.get_input_node(op, "pos_weight"))
-        slope = opset15.add(short, opset15.subtract(_number(1.0), label))
+        slope = opset15.add(short, opset15.subtract(constant(1.0), label))
     else:
-        sigmoid = opset15.select(opset15.equal(x, _number(0.0)), _number(-0.5), sigmoid)
+        sigmoid = opset15.select(opset15.equal(x, constant(0.0)), constant(-0.5), sigmoid)
         slope = opset15.subtract(sigmoid, label)
     gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)
     bridge.set_output_node(op, "x_grad", _unless_ignored(op, label, gradient))
@@ -332,13 +348,13 @@ def _unless_ignored(op: Op, label: Any, node: Any) -> Any:
     # Paddle compares the label without its fraction.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
-    above = opset15.greater_equal(label, _number(low))
+    above = opset15.greater_equal(label, constant(low))
     if index <= 0:
-        above = opset15.greater(label, _number(low))
-    below = opset15.less(label, _number(high))
+        above = opset15.greater(label, constant(low))
+    below = opset15.less(label, constant(high))
     if index < 0:
-        below = opset15.less_equal(label, _number(high))
-    return opset15.select(opset15.logical_and(above, below), _number(0.0), node)
+        below = opset15.less_equal(label, constant(high))
+    return opset15.select(opset15.logical_and(above, below), constant(0.0), node)
 
 
 @converter("pd_op.huber_loss")
@@ -352,9 +368,9 @@ def huber_loss(bridge: NgraphBridge, op: Op) -> None:
     )
     delta = float(np.float32(op.attr("delta")))
     size = opset15.abs(residual)
-    square = opset15.multiply(opset15.multiply(_number(0.5), residual), residual)
-    linear = opset15.multiply(_number(delta), opset15.subtract(size, _number(0.5 * delta)))
-    near = opset15.less_equal(size, _number(delta))
+    square = opset15.multiply(opset15.multiply(constant(0.5), residual), residual)
+    linear = opset15.multiply(constant(delta), opset15.subtract(size, constant(0.5 * delta)))
+    near = opset15.less_equal(size, constant(delta))
     bridge.set_output_node(op, "residual", residual)
     bridge.set_output_node(op, "out", opset15.select(near, square, linear))
 
@@ -367,8 +383,8 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """
     residual = bridge.get_input_node(op, "residual")
     delta = op.attr("delta")
-    side = opset15.select(opset15.greater(residual, _number(0.0)), _number(delta), _number(-delta))
-    near = opset15.less_equal(opset15.abs(residual), _number(delta))
+    side = chosen(opset15.greater(residual, constant(0.0)), delta, -delta)
+    near = opset15.less_equal(opset15.abs(residual), constant(delta))
     slope = opset15.select(near, residual, side)
     gradient = opset15.multiply(bridge.get_input_node(op, "out_grad"), slope)
     if op.has_output("label_grad"):
@@ -377,20 +393,5 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "input_grad", opset15.negative(gradient))
 
 
-@converter("pd_op.squared_l2_norm")
-def squared_l2_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = [sum(x * x)]`` (Paddle ``squared_l2_norm``)."""
-    x = bridge.get_input_node(op, "x")
-    flat = opset15.reshape(x, bridge.ints([-1]), False)
-    total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]), keep_dims=True)
-    bridge.set_output_node(op, "out", total)
-
-
-def _number(value: float) -> Any:
-    return opset15.constant(np.float32(value))
-
-
 def _sum_along(bridge: NgraphBridge, node: Any, axis: int) -> Any:
-    if not bridge.shape(node):
-        return node
-    return opset15.reduce_sum(node, bridge.ints([axis]), keep_dims=True)
+    return sum_over(bridge, node, [axis]) if bridge.shape(node) else node

@@ -9,8 +9,8 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.activation import Backward, Forward, chosen, constant, register
-from paddle_ngraph.ops.elementwise import keep_nan, set_reduced
+from paddle_ngraph.ops.activation import Backward, Forward, register
+from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, set_reduced
 from paddle_ngraph.registry import Limit, converter
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
@@ -175,16 +175,14 @@ register("floor", lambda op, x: opset15.floor(x), None)
 register("ceil", lambda op, x: opset15.ceiling(x), None)
 
 
-@converter("pd_op.round", limits=[_WHOLE])
-@converter("pd_op.round_", limits=[_WHOLE])
+@converter("pd_op.round", "pd_op.round_", limits=[_WHOLE])
 def round(bridge: NgraphBridge, op: Op) -> None:
     """The nearest whole number, the even one of two (Paddle ``round``)."""
     x: Output = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", opset15.round(x, "half_to_even"))
 
 
-@converter("pd_op.trunc")
-@converter("pd_op.trunc_")
+@converter("pd_op.trunc", "pd_op.trunc_")
 def trunc(bridge: NgraphBridge, op: Op) -> None:
     """The whole part of a number (Paddle ``trunc``)."""
     x = bridge.get_input_node(op, "input")
@@ -199,9 +197,7 @@ def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "input_grad", bridge.full(0.0, "float32", shape))
 
 
-@converter("pd_op.floor_grad", unread=("out_grad",))
-@converter("pd_op.ceil_grad", unread=("out_grad",))
-@converter("pd_op.round_grad", unread=("out_grad",))
+@converter("pd_op.floor_grad", "pd_op.ceil_grad", "pd_op.round_grad", unread=("out_grad",))
 def zero_grad(bridge: NgraphBridge, op: Op) -> None:
     """Zeros: a step function has no slope (Paddle ``floor_grad`` and so on)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
@@ -211,8 +207,7 @@ def zero_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- functions of several tensors ----------------------------------------------------------------
 
 
-@converter("pd_op.lerp")
-@converter("pd_op.lerp_")
+@converter("pd_op.lerp", "pd_op.lerp_")
 def lerp(bridge: NgraphBridge, op: Op) -> None:
     """``x + weight * (y - x)`` (Paddle ``lerp``)."""
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")

@@ -13,6 +13,7 @@ from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import constant
 from paddle_ngraph.registry import Limit, converter
 
 _SINGLE_PRECISION = Limit(
@@ -44,9 +45,9 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
     effect (Paddle ``momentum``).
     """
     param, grad = bridge.get_input_node(op, "param"), _gradient(bridge, op)
-    rate, mu = _learning_rate(bridge, op), _number(op.attr("mu"))
+    rate, mu = _learning_rate(bridge, op), constant(op.attr("mu"))
     if op.attr("regularization_method") == "l2_decay":
-        decay = opset15.multiply(param, _number(op.attr("regularization_coeff")))
+        decay = opset15.multiply(param, constant(op.attr("regularization_coeff")))
         grad = opset15.add(decay, grad)
     velocity = opset15.multiply(bridge.get_input_node(op, "velocity"), mu)
     velocity = opset15.add(velocity, grad)
@@ -67,7 +68,7 @@ def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
     )
     power1 = bridge.get_input_node(op, "beta1_pow")
     power2 = bridge.get_input_node(op, "beta2_pow")
-    one = _number(1.0)
+    one = constant(1.0)
     root = opset15.sqrt(opset15.subtract(one, _scalar(bridge, power2)))
     correction = opset15.divide(root, opset15.subtract(one, _scalar(bridge, power1)))
     rate = opset15.multiply(_learning_rate(bridge, op), correction)
@@ -79,13 +80,13 @@ def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
         # In this order a NaN so far counts for nothing, as in Paddle.
         largest = opset15.maximum(bridge.get_input_node(op, "moment2_max"), moment2)
         bridge.set_output_node(op, "moment2_max_out", largest)
-    scale = opset15.add(opset15.sqrt(largest), opset15.multiply(_number(epsilon), root))
+    scale = opset15.add(opset15.sqrt(largest), opset15.multiply(constant(epsilon), root))
     step = opset15.multiply(rate, opset15.divide(moment1, scale))
 
     bridge.set_output_node(op, "moment1_out", moment1)
     bridge.set_output_node(op, "moment2_out", moment2)
-    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(_number(beta1), power1))
-    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(_number(beta2), power2))
+    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(constant(beta1), power1))
+    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(constant(beta2), power2))
     param = decayed(bridge.get_input_node(op, "param"))
     bridge.set_output_node(op, "param_out", _minus(param, step))
 
@@ -111,8 +112,8 @@ def adamw(bridge: NgraphBridge, op: Op) -> None:
     def decayed(param: Any) -> Any:
         if not op.attr("with_decay"):
             return param
-        rate = opset15.multiply(_learning_rate(bridge, op), _number(op.attr("lr_ratio")))
-        share = opset15.multiply(rate, _number(op.attr("coeff")))
+        rate = opset15.multiply(_learning_rate(bridge, op), constant(op.attr("lr_ratio")))
+        share = opset15.multiply(rate, constant(op.attr("coeff")))
         return _minus(param, opset15.multiply(share, param))
 
     _adam(bridge, op, decayed)
@@ -132,18 +133,18 @@ def lamb(bridge: NgraphBridge, op: Op) -> None:
     beta1, beta2 = np.float32(op.attr("beta1")), np.float32(op.attr("beta2"))
     moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
     moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
-    mean = opset15.divide(moment1, opset15.subtract(_number(1.0), _scalar(bridge, power1)))
-    square = opset15.divide(moment2, opset15.subtract(_number(1.0), _scalar(bridge, power2)))
-    scale = opset15.add(opset15.sqrt(square), _number(op.attr("epsilon")))
-    decay = opset15.multiply(_number(op.attr("weight_decay")), param)
+    mean = opset15.divide(moment1, opset15.subtract(constant(1.0), _scalar(bridge, power1)))
+    square = opset15.divide(moment2, opset15.subtract(constant(1.0), _scalar(bridge, power2)))
+    scale = opset15.add(opset15.sqrt(square), constant(op.attr("epsilon")))
+    decay = opset15.multiply(constant(op.attr("weight_decay")), param)
     direction = opset15.add(opset15.divide(mean, scale), decay)
     rate = _learning_rate(bridge, op)
     if op.attr("weight_decay") > 0 or op.attr("always_adapt"):
         rate = opset15.multiply(rate, _trust_ratio(bridge, param, direction))
     bridge.set_output_node(op, "moment1_out", moment1)
     bridge.set_output_node(op, "moment2_out", moment2)
-    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(power1, _number(beta1)))
-    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(power2, _number(beta2)))
+    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(power1, constant(beta1)))
+    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(power2, constant(beta2)))
     bridge.set_output_node(op, "param_out", _minus(param, opset15.multiply(rate, direction)))
 
 
@@ -154,9 +155,9 @@ def _trust_ratio(bridge: NgraphBridge, param: Any, direction: Any) -> Any:
         squares = opset15.multiply(node, node)
         total = opset15.reduce_sum(squares, axes) if bridge.shape(param) else squares
         norms.append(opset15.sqrt(total))
-    positive = [opset15.greater(norm, _number(0.0)) for norm in norms]
+    positive = [opset15.greater(norm, constant(0.0)) for norm in norms]
     ratio = opset15.divide(norms[0], norms[1])
-    return opset15.select(opset15.logical_and(*positive), ratio, _number(1.0))
+    return opset15.select(opset15.logical_and(*positive), ratio, constant(1.0))
 
 
 @converter("pd_op.adamax_", limits=[_SINGLE_PRECISION])
@@ -167,10 +168,10 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     """
     grad = _gradient(bridge, op)
     power = _scalar(bridge, bridge.get_input_node(op, "beta1_pow"))
-    rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(_number(1.0), power))
+    rate = opset15.divide(_learning_rate(bridge, op), opset15.subtract(constant(1.0), power))
     moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
-    norm = opset15.multiply(_number(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
-    norm = opset15.add(norm, _number(op.attr("epsilon")))
+    norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
+    norm = opset15.add(norm, constant(op.attr("epsilon")))
     # In this order a NaN so far counts for nothing, as in Paddle.
     norm = opset15.maximum(norm, opset15.abs(grad))
     step = opset15.multiply(rate, opset15.divide(moment, norm))
@@ -187,7 +188,7 @@ def adagrad(bridge: NgraphBridge, op: Op) -> None:
     """
     grad = _gradient(bridge, op)
     moment = opset15.add(bridge.get_input_node(op, "moment"), opset15.multiply(grad, grad))
-    scale = opset15.add(opset15.sqrt(moment), _number(op.attr("epsilon")))
+    scale = opset15.add(opset15.sqrt(moment), constant(op.attr("epsilon")))
     step = opset15.divide(opset15.multiply(_learning_rate(bridge, op), grad), scale)
     bridge.set_output_node(op, "moment_out", moment)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
@@ -200,7 +201,7 @@ def adadelta(bridge: NgraphBridge, op: Op) -> None:
     ``param_out = param - lr * d``, ``b = rho * b + (1 - rho) * d^2`` (Paddle ``adadelta``).
     """
     grad = _gradient(bridge, op)
-    rho, epsilon = op.attr("rho"), _number(op.attr("epsilon"))
+    rho, epsilon = op.attr("rho"), constant(op.attr("epsilon"))
     squares = bridge.get_input_node(op, "avg_squared_grad")
     updates = bridge.get_input_node(op, "avg_squared_update")
     squares = _mixed(squares, rho, opset15.multiply(grad, grad))
@@ -233,9 +234,9 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
             mean = _mixed(mean, decay, grad)
             variance = opset15.subtract(square, opset15.multiply(mean, mean))
         bridge.set_output_node(op, "mean_grad_out", mean)
-    scale = opset15.sqrt(opset15.add(variance, _number(op.attr("epsilon"))))
+    scale = opset15.sqrt(opset15.add(variance, constant(op.attr("epsilon"))))
     step = opset15.divide(opset15.multiply(_learning_rate(bridge, op), grad), scale)
-    moment = opset15.multiply(_number(op.attr("momentum")), bridge.get_input_node(op, "moment"))
+    moment = opset15.multiply(constant(op.attr("momentum")), bridge.get_input_node(op, "moment"))
     moment = opset15.add(moment, step)
     bridge.set_output_node(op, "mean_square_out", square)
     bridge.set_output_node(op, "moment_out", moment)
@@ -253,10 +254,6 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     return _scalar(bridge, grad)
 
 
-def _number(value: float | np.floating[Any]) -> Any:
-    return opset15.constant(np.float32(value))
-
-
 def _minus(param: Any, step: Any) -> Any:
     return opset15.subtract(param, step)
 
@@ -265,15 +262,15 @@ def _mixed(average: Any, keep: float | np.floating[Any], new: Any) -> Any:
     """``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
-        opset15.multiply(_number(kept), average),
-        opset15.multiply(_number(np.float32(1) - kept), new),
+        opset15.multiply(constant(kept), average),
+        opset15.multiply(constant(np.float32(1) - kept), new),
     )
 
 
 def _mixed_square(average: Any, keep: np.floating[Any], new: Any) -> Any:
     """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
-    part = opset15.multiply(opset15.multiply(_number(np.float32(1) - keep), new), new)
-    return opset15.add(opset15.multiply(_number(keep), average), part)
+    part = opset15.multiply(opset15.multiply(constant(np.float32(1) - keep), new), new)
+    return opset15.add(opset15.multiply(constant(keep), average), part)
 
 
 def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:

@@ -15,7 +15,7 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import select
+from paddle_ngraph.ops.nodes import select
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, reshape, set_data, transpose
 from paddle_ngraph.registry import Limit, converter
 

@@ -6,7 +6,8 @@ from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.loss import Softmax
+from paddle_ngraph.ops.loss import Softmax, softmax_gradient
+from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.registry import ANY, Limit, converter
 
 _FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
@@ -26,7 +27,8 @@ _LITERAL = Limit(
 def uniform(bridge: NgraphBridge, op: Op) -> None:
     """Numbers from ``min`` to ``max``, drawn anew at each run (Paddle ``uniform``)."""
     low, high = bridge.constant(op, "min").item(), bridge.constant(op, "max").item()
-    numbers = bridge.draw("uniform", low, high, op.attr("seed"), _shape(bridge, op))
+    shape = known_ints(bridge, op, "shape")
+    numbers = bridge.draw("uniform", low, high, op.attr("seed"), shape)
     bridge.set_output_node(op, "out", numbers)
 
 
@@ -36,12 +38,9 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
 def gaussian(bridge: NgraphBridge, op: Op) -> None:
     """Normally distributed numbers, drawn anew at each run (Paddle ``gaussian``)."""
     mean, deviation = op.attr("mean"), op.attr("std")
-    numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), _shape(bridge, op))
+    shape = known_ints(bridge, op, "shape")
+    numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), shape)
     bridge.set_output_node(op, "out", numbers)
-
-
-def _shape(bridge: NgraphBridge, op: Op) -> list[int]:
-    return [int(size) for size in bridge.constant(op, "shape").reshape(-1)]
 
 
 # Paddle's noise comes of uniform numbers from here to 1.
@@ -74,11 +73,8 @@ def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.gumbel_softmax_grad")
 def gumbel_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = (out_grad - sum(out * out_grad)) * out`` along axis (``gumbel_softmax_grad``)."""
-    out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
-    if not bridge.shape(out):
-        bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32"))
-        return
-    axis = bridge.ints([op.attr("axis")])
-    total = opset15.reduce_sum(opset15.multiply(out, out_grad), axis, keep_dims=True)
-    gradient = opset15.multiply(opset15.subtract(out_grad, total), out)
+    if bridge.shape(bridge.get_input_node(op, "out")):
+        gradient = softmax_gradient(bridge, op, op.attr("axis"))
+    else:
+        gradient = bridge.full(0.0, "float32")
     bridge.set_output_node(op, "x_grad", gradient)

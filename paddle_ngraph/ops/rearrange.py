@@ -13,7 +13,8 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.spatial import AxisMap, is_channels_last, reshape, transpose
+from paddle_ngraph.ops.nodes import reshaped, transposed
+from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 from paddle_ngraph.registry import converter
 
 # -- pixels and channels ---------------------------------------------------------------------------
@@ -24,14 +25,14 @@ def _to_pixels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         channels //= factor * factor
-        x = reshape(bridge, x, [batch, height, width, channels, factor, factor]).output(0)
-        x = transpose(bridge, x, (0, 1, 4, 2, 5, 3))
-        return reshape(bridge, x, [batch, height * factor, width * factor, channels])
+        x = reshaped(bridge, x, [batch, height, width, channels, factor, factor])
+        x = transposed(bridge, x, (0, 1, 4, 2, 5, 3))
+        return reshaped(bridge, x, [batch, height * factor, width * factor, channels])
     batch, channels, height, width = bridge.shape(x)
     channels //= factor * factor
-    x = reshape(bridge, x, [batch, channels, factor, factor, height, width]).output(0)
-    x = transpose(bridge, x, (0, 1, 4, 2, 5, 3))
-    return reshape(bridge, x, [batch, channels, height * factor, width * factor])
+    x = reshaped(bridge, x, [batch, channels, factor, factor, height, width])
+    x = transposed(bridge, x, (0, 1, 4, 2, 5, 3))
+    return reshaped(bridge, x, [batch, channels, height * factor, width * factor])
 
 
 def _to_channels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bool) -> Node:
@@ -39,14 +40,14 @@ def _to_channels(bridge: NgraphBridge, x: Output, factor: int, channels_last: bo
     if channels_last:
         batch, height, width, channels = bridge.shape(x)
         height, width = height // factor, width // factor
-        x = reshape(bridge, x, [batch, height, factor, width, factor, channels]).output(0)
-        x = transpose(bridge, x, (0, 1, 3, 5, 2, 4))
-        return reshape(bridge, x, [batch, height, width, channels * factor * factor])
+        x = reshaped(bridge, x, [batch, height, factor, width, factor, channels])
+        x = transposed(bridge, x, (0, 1, 3, 5, 2, 4))
+        return reshaped(bridge, x, [batch, height, width, channels * factor * factor])
     batch, channels, height, width = bridge.shape(x)
     height, width = height // factor, width // factor
-    x = reshape(bridge, x, [batch, channels, height, factor, width, factor]).output(0)
-    x = transpose(bridge, x, (0, 1, 3, 5, 2, 4))
-    return reshape(bridge, x, [batch, channels * factor * factor, height, width])
+    x = reshaped(bridge, x, [batch, channels, height, factor, width, factor])
+    x = transposed(bridge, x, (0, 1, 3, 5, 2, 4))
+    return reshaped(bridge, x, [batch, channels * factor * factor, height, width])
 
 
 @converter("pd_op.pixel_shuffle")
@@ -98,9 +99,9 @@ def _shuffled(bridge: NgraphBridge, op: Op, x: Output, groups: int) -> Node:
     dims = bridge.shape(x)
     axis = len(dims) - 1 if is_channels_last(op) else 1
     before, after = dims[:axis], dims[axis + 1 :]
-    cells = reshape(bridge, x, [*before, groups, dims[axis] // groups, *after])
+    cells = reshaped(bridge, x, [*before, groups, dims[axis] // groups, *after])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, len(dims) + 1)]
-    return reshape(bridge, transpose(bridge, cells, order), dims)
+    return reshaped(bridge, transposed(bridge, cells, order), dims)
 
 
 # -- patches ---------------------------------------------------------------------------------------
@@ -142,18 +143,18 @@ class _Patches:
         for axis in (1, 0):
             node = self._maps[axis].apply(bridge, node, 2 + axis)
         (rows, columns), (height, width) = self._kernel, self._out
-        node = reshape(bridge, node, [batch, channels, rows, height, columns, width])
-        node = transpose(bridge, node, (0, 1, 2, 4, 3, 5))
-        return reshape(bridge, node, [batch, channels * rows * columns, height * width])
+        node = reshaped(bridge, node, [batch, channels, rows, height, columns, width])
+        node = transposed(bridge, node, (0, 1, 2, 4, 3, 5))
+        return reshaped(bridge, node, [batch, channels * rows * columns, height * width])
 
     def add(self, bridge: NgraphBridge, patches: Output) -> Any:
         """[N, C * KH * KW, OH * OW] -> [N, C, H, W]: the gradient of ``take``."""
         (rows, columns), (height, width) = self._kernel, self._out
         batch, channels, _ = bridge.shape(patches)
         channels //= rows * columns
-        node = reshape(bridge, patches, [batch, channels, rows, columns, height, width])
-        node = transpose(bridge, node, (0, 1, 2, 4, 3, 5))
-        node = reshape(bridge, node, [batch, channels, rows * height, columns * width])
+        node = reshaped(bridge, patches, [batch, channels, rows, columns, height, width])
+        node = transposed(bridge, node, (0, 1, 2, 4, 3, 5))
+        node = reshaped(bridge, node, [batch, channels, rows * height, columns * width])
         for axis in (0, 1):
             padded = self._padded(axis)
             node = self._maps[axis].apply_transposed(bridge, node, 2 + axis, padded)
@@ -216,7 +217,7 @@ def _shifted(bridge: NgraphBridge, op: Op, x: Output, direction: int) -> Node:
     channels, steps, ratio = dims[axis], int(op.attr("seg_num")), np.float32(op.attr("shift_ratio"))
     first, second = (int(np.float32(count) * ratio) for count in (channels, 2 * channels))
     lengths = [first, second - first, channels - second]
-    node = reshape(bridge, x, [dims[0] // steps, steps, *dims[1:]])
+    node = reshaped(bridge, x, [dims[0] // steps, steps, *dims[1:]])
     moves = [move for move, length in zip((direction, -direction, 0), lengths) if length]
     lengths = [length for length in lengths if length]
     parts = opset15.variadic_split(node, axis + 1, bridge.ints(lengths)).outputs()
@@ -227,4 +228,4 @@ def _shifted(bridge: NgraphBridge, op: Op, x: Output, direction: int) -> Node:
             zero = bridge.full(0.0, "float32")
             part = opset15.pad(part, bridge.ints(before), bridge.ints(after), "constant", zero)
         moved.append(part)
-    return reshape(bridge, opset15.concat(moved, axis + 1), dims)
+    return reshaped(bridge, opset15.concat(moved, axis + 1), dims)

@@ -8,8 +8,8 @@ from openvino import Node, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.activation import between, chosen, constant, register
-from paddle_ngraph.ops.elementwise import keep_nan, reduce_to
+from paddle_ngraph.ops.activation import between, register
+from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reduce_to, reshaped
 from paddle_ngraph.registry import Limit, converter
 
 # The least number Paddle's maxout starts from.
@@ -157,7 +157,7 @@ def prelu_grad(bridge: NgraphBridge, op: Op) -> None:
         share = opset15.select(positive, constant(0.0), opset15.multiply(grad, x))
         total = reduce_to(bridge, share, bridge.shape(slopes))
         shape = bridge.shape(bridge.get_input_node(op, "alpha"))
-        bridge.set_output_node(op, "alpha_grad", opset15.reshape(total, bridge.ints(shape), False))
+        bridge.set_output_node(op, "alpha_grad", reshaped(bridge, total, shape))
 
 
 def _slopes(bridge: NgraphBridge, op: Op) -> Node:
@@ -168,7 +168,7 @@ def _slopes(bridge: NgraphBridge, op: Op) -> Node:
         shape[1 if op.attr("data_format") == "NCHW" else -1] = -1
     elif op.attr("mode") == "element":
         shape = [1, *dims[1:]]
-    return opset15.reshape(bridge.get_input_node(op, "alpha"), bridge.ints(shape), False)
+    return reshaped(bridge, bridge.get_input_node(op, "alpha"), shape)
 
 
 @converter("pd_op.rrelu", limits=[Limit("it draws random slopes", lambda op: op.attr("is_test"))])
@@ -196,7 +196,7 @@ def maxout(bridge: NgraphBridge, op: Op) -> None:
     """The largest of each ``groups`` neighbouring channels, without NaN (Paddle ``maxout``)."""
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
-    pieces = opset15.reshape(x, bridge.ints(shape), False)
+    pieces = reshaped(bridge, x, shape)
     out = opset15.reduce_max(_numbers(pieces), bridge.ints([axis + 1]), False)
     bridge.set_output_node(op, "out", out)
 
@@ -206,7 +206,7 @@ def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` goes to the first of the channels that equals ``out``."""
     x = bridge.get_input_node(op, "x")
     axis, shape = _grouped(bridge, op)
-    pieces = opset15.reshape(x, bridge.ints(shape), False)
+    pieces = reshaped(bridge, x, shape)
     along = bridge.ints([axis + 1])
     hit = opset15.equal(pieces, opset15.unsqueeze(bridge.get_input_node(op, "out"), along))
     hits = opset15.convert(hit, "f32")
@@ -214,9 +214,7 @@ def maxout_grad(bridge: NgraphBridge, op: Op) -> None:
     first = opset15.logical_and(hit, opset15.equal(earlier, constant(0.0)))
     grad = opset15.unsqueeze(bridge.get_input_node(op, "out_grad"), along)
     shares = opset15.multiply(grad, chosen(first))
-    bridge.set_output_node(
-        op, "x_grad", opset15.reshape(shares, bridge.ints(bridge.shape(x)), False)
-    )
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, shares, bridge.shape(x)))
 
 
 def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:

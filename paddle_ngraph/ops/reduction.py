@@ -12,7 +12,7 @@ from openvino import Node, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import keep_nan, reduce_to
+from paddle_ngraph.ops.nodes import chosen, keep_nan, known_int, known_ints, reduce_to, reshaped
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
@@ -33,7 +33,7 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
     if op.attr("reduce_all", False):
         return list(range(rank))
     if op.has_input("axis"):
-        axes: Sequence[int] = np.atleast_1d(bridge.constant(op, "axis")).tolist()
+        axes: Sequence[int] = known_ints(bridge, op, "axis")
     else:
         named = op.attr("axis", [])
         axes = named if isinstance(named, list) else [named]
@@ -55,15 +55,12 @@ def _register(name: str, reduce: Reduce, by_attribute: bool = False, **options: 
     converter(f"pd_op.{name}", constant=() if by_attribute else ("axis",), **options)(convert)
 
 
-def spread(bridge: NgraphBridge, op: Op, name: str) -> Node:
+def spread(bridge: NgraphBridge, op: Op, name: str) -> Any:
     """Input ``name``, of the shape of the reduced output, with its reduced axes back as 1."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     for axis in reduced_axes(bridge, op, len(shape)):
         shape[axis] = 1
-    node = bridge.get_input_node(op, name)
-    if bridge.shape(node) == shape:
-        return node
-    return opset15.reshape(node, bridge.ints(shape), False)
+    return reshaped(bridge, bridge.get_input_node(op, name), shape)
 
 
 def _full_size(bridge: NgraphBridge, op: Op, node: Any) -> Any:
@@ -88,7 +85,7 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
     if x.get_element_type() == Type.boolean:
         if math.prod(shape) > _COUNT_LIMIT:
             raise NgraphError("it counts more elements than float32 can")
-        x = opset15.select(x, bridge.full(1.0, "float32"), bridge.full(0.0, "float32"))
+        x = chosen(x)
     axes = reduced_axes(bridge, op, len(shape))
     out = _sum(bridge, x, axes, _keep(op)) if axes else x
     bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
@@ -146,7 +143,7 @@ def _extreme(mode: str) -> Reduce:
             out = opset15.topk(out, bridge.full(1, "int64"), axis, mode, "none").output(0)
         if not keep:
             shape = [dim for i, dim in enumerate(bridge.shape(x)) if i not in axes]
-            out = opset15.reshape(out, bridge.ints(shape), False)
+            out = reshaped(bridge, out, shape)
         if x.get_element_type() != Type.f32:
             return out
         return keep_nan(opset15.reduce_l1(x, bridge.ints(axes), keep), out)
@@ -171,7 +168,7 @@ def _register_extreme(name: str, mode: str) -> None:
 def _hits(bridge: NgraphBridge, op: Op) -> Node:
     """1 where ``x`` is the element that became ``out``, else 0."""
     hit = opset15.equal(bridge.get_input_node(op, "x"), spread(bridge, op, "out"))
-    return opset15.select(hit, bridge.full(1.0, "float32"), bridge.full(0.0, "float32"))
+    return chosen(hit)
 
 
 _register_extreme("max", "max")
@@ -206,12 +203,12 @@ def _register_position(name: str, mode: str) -> None:
         keep = _keep(op)
         if op.attr("flatten", False) or not shape:
             kept = [1] * len(shape) if keep else []
-            x, axis = opset15.reshape(x, bridge.ints([-1]), False), 0
+            x, axis = reshaped(bridge, x, [-1]), 0
         else:
-            axis = int(bridge.constant(op, "axis").item()) % len(shape)
+            axis = known_int(bridge, op, "axis") % len(shape)
             kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
         found = _first_position(bridge, x, axis, mode)
-        found = opset15.reshape(found, bridge.ints(kept), False)
+        found = reshaped(bridge, found, kept)
         kind = element_type(op.output("out").dtype)
         bridge.set_output_node(op, "out", opset15.convert(found, kind))
 
@@ -245,7 +242,7 @@ def _logsumexp(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Nod
     if keep:
         return out
     shape = [dim for i, dim in enumerate(bridge.shape(x)) if i not in axes]
-    return opset15.reshape(out, bridge.ints(shape), False)
+    return reshaped(bridge, out, shape)
 
 
 _register("prod", _prod)

@@ -12,7 +12,7 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.spatial import reshape, transpose
+from paddle_ngraph.ops.nodes import known_ints, reshaped, transposed
 from paddle_ngraph.registry import Limit, converter
 
 # -- the points of an affine map -------------------------------------------------------------------
@@ -21,7 +21,7 @@ from paddle_ngraph.registry import Limit, converter
 def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
     """The output's sizes, and [points, axes + 1]: x, y (and z) in [-1, 1], then 1."""
     if op.has_input("output_shape"):
-        shape = [int(size) for size in bridge.constant(op, "output_shape").reshape(-1)]
+        shape = known_ints(bridge, op, "output_shape")
     else:
         shape = [int(size) for size in op.attr("output_shape")]
     lines = [_line(size, bool(op.attr("align_corners"))) for size in shape[2:]]
@@ -50,7 +50,7 @@ def affine_grid(bridge: NgraphBridge, op: Op) -> None:
     batch, axes, _ = bridge.shape(matrix)
     sizes, points = _points(bridge, op)
     mapped = opset15.matmul(points, matrix, False, True)
-    bridge.set_output_node(op, "output", reshape(bridge, mapped, [batch, *sizes, axes]))
+    bridge.set_output_node(op, "output", reshaped(bridge, mapped, [batch, *sizes, axes]))
 
 
 @converter("pd_op.affine_grid_grad", constant=("output_shape",))
@@ -59,7 +59,7 @@ def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
     grad = bridge.get_input_node(op, "output_grad")
     batch, *sizes, axes = bridge.shape(grad)
     _, points = _points(bridge, op)
-    rows = reshape(bridge, grad, [batch, int(np.prod(sizes)), axes])
+    rows = reshaped(bridge, grad, [batch, int(np.prod(sizes)), axes])
     bridge.set_output_node(op, "input_grad", opset15.matmul(rows, points, True, False))
 
 
@@ -97,12 +97,12 @@ class _Sampling:
         self.out = bridge.shape(grid)[1:-1]
         self.points = int(np.prod(self.out))
         axes = len(self._sizes)
-        columns = reshape(bridge, grid, [self.batch, self.points, axes])
-        parts = opset15.split(transpose(bridge, columns, (2, 0, 1)), 0, axes).outputs()
+        columns = reshaped(bridge, grid, [self.batch, self.points, axes])
+        parts = opset15.split(transposed(bridge, columns, (2, 0, 1)), 0, axes).outputs()
         self.scales: list[Any] = []
         self._axes = []
         for part, size in zip(reversed(parts), self._sizes):  # x is the last axis of the image
-            column = reshape(bridge, part, [self.batch, self.points])
+            column = reshaped(bridge, part, [self.batch, self.points])
             located, scale = self._located(column, size)
             self.scales.append(scale)
             self._axes.append(self._neighbours(located, size))
@@ -192,10 +192,10 @@ class _Sampling:
     def rows(self) -> Node:
         """A row of channels for each element of each image, and one of zeros behind each image."""
         bridge, size = self._bridge, int(np.prod(self._sizes))
-        lines = reshape(bridge, self._x, [self.batch, self.channels, size])
+        lines = reshaped(bridge, self._x, [self.batch, self.channels, size])
         zero = bridge.full(0.0, "float32", [self.batch, 1, self.channels])
-        rows = opset15.concat([transpose(bridge, lines, (0, 2, 1)), zero], 1)
-        return reshape(bridge, rows, [self.batch * (size + 1), self.channels])
+        rows = opset15.concat([transposed(bridge, lines, (0, 2, 1)), zero], 1)
+        return reshaped(bridge, rows, [self.batch * (size + 1), self.channels])
 
     def value(self, rows: Node, corner: Sequence[_Neighbour]) -> Node:
         """The image at a corner of every point, [N, P, C]."""
@@ -206,7 +206,7 @@ class _Sampling:
 
     def column(self, node: Any) -> Node:
         """[N, P] as [N, P, 1]."""
-        return reshape(self._bridge, node, [self.batch, self.points, 1])
+        return reshaped(self._bridge, node, [self.batch, self.points, 1])
 
 
 _LIMITS = (
@@ -228,9 +228,9 @@ def grid_sample(bridge: NgraphBridge, op: Op) -> None:
         if weight is not None:
             term = opset15.multiply(term, sampling.column(weight))
         total = term if total is None else opset15.add(total, term)
-    lines = transpose(bridge, total, (0, 2, 1))
+    lines = transposed(bridge, total, (0, 2, 1))
     shape = [sampling.batch, sampling.channels, *sampling.out]
-    bridge.set_output_node(op, "out", reshape(bridge, lines, shape))
+    bridge.set_output_node(op, "out", reshaped(bridge, lines, shape))
 
 
 @converter("pd_op.grid_sample_grad", limits=_LIMITS)
@@ -238,7 +238,7 @@ def grid_sample_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of the image and the points (Paddle ``grid_sample_grad``)."""
     sampling = _Sampling(bridge, op)
     grad = bridge.get_input_node(op, "out_grad")
-    grad = reshape(bridge, grad, [sampling.batch, sampling.channels, 1, sampling.points]).output(0)
+    grad = reshaped(bridge, grad, [sampling.batch, sampling.channels, 1, sampling.points])
     if op.has_output("x_grad"):
         bridge.set_output_node(op, "x_grad", _image_gradient(bridge, op, sampling, grad))
     if op.has_output("grid_grad"):
@@ -250,17 +250,17 @@ def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Out
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     corners = sampling.corners()
     shape = [sampling.batch, 1, 1, sampling.points]
-    indices = [reshape(bridge, sampling.index(corner, -1), shape) for corner in corners]
+    indices = [reshaped(bridge, sampling.index(corner, -1), shape) for corner in corners]
     index = opset15.concat(indices, 2)
     target = [sampling.batch, sampling.channels, len(corners), sampling.points]
     index = opset15.broadcast(index, bridge.ints(target))
     shares: Any = grad
     if sampling.weight(corners[0]) is not None:
-        weights = [reshape(bridge, sampling.weight(corner), shape) for corner in corners]
+        weights = [reshaped(bridge, sampling.weight(corner), shape) for corner in corners]
         shares = opset15.multiply(grad, opset15.concat(weights, 2))
     size = [int(np.prod(dims[2:-1])), dims[-1]]
     added = bridge.extension("MaxPoolWithIndexGrad", [index, shares], input=size)
-    return reshape(bridge, added, dims)
+    return reshaped(bridge, added, dims)
 
 
 def _points_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Output) -> Any:
@@ -269,8 +269,8 @@ def _points_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Ou
     if sampling.weight(corners[0]) is None:
         return bridge.full(0.0, "float32", dims)
     rows = sampling.rows()
-    lines = reshape(bridge, grad, [sampling.batch, sampling.channels, sampling.points])
-    grads = transpose(bridge, lines, (0, 2, 1))
+    lines = reshaped(bridge, grad, [sampling.batch, sampling.channels, sampling.points])
+    grads = transposed(bridge, lines, (0, 2, 1))
     products = []
     for corner in corners:
         product_ = opset15.multiply(sampling.value(rows, corner), grads)
@@ -287,4 +287,4 @@ def _points_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Ou
             else:
                 total = opset15.subtract(total, term)
         columns.append(sampling.column(opset15.multiply(total, sampling.scales[axis])))
-    return reshape(bridge, opset15.concat(columns, 2), dims)
+    return reshaped(bridge, opset15.concat(columns, 2), dims)

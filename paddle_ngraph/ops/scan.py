@@ -10,6 +10,7 @@ from openvino import Node, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import known_int, reshaped
 from paddle_ngraph.registry import Limit, converter
 
 # A running product takes one node for each position.
@@ -50,23 +51,21 @@ def cumsum_grad(bridge: NgraphBridge, op: Op) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     grad = bridge.get_input_node(op, "out_grad")
     sums = _running_sum(bridge, op, grad, not op.attr("reverse"))
-    if bridge.shape(sums) != shape:
-        sums = opset15.reshape(sums, bridge.ints(shape), False)
-    bridge.set_output_node(op, "x_grad", sums)
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, sums, shape))
 
 
 def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
     shape = bridge.shape(x)
-    axis = int(bridge.constant(op, "axis").item()) if shape else 0
+    axis = known_int(bridge, op, "axis") if shape else 0
     if op.attr("flatten"):
         axis = 0
     if op.attr("flatten") or not shape:
-        x = opset15.reshape(x, bridge.ints([-1]), False)
+        x = reshaped(bridge, x, [-1])
     along = bridge.full(axis, "int64")
     sums = opset15.cum_sum(x, along, exclusive=op.attr("exclusive"), reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
         return sums
-    return opset15.reshape(sums, bridge.ints(shape), False)
+    return reshaped(bridge, sums, shape)
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -132,7 +131,7 @@ def _running_best(
     length, along = shape[axis], bridge.ints([axis])
     positions = [length if i == axis else 1 for i in range(len(shape))]
     place: Any = opset15.constant(np.arange(length, dtype=np.float32))
-    place = opset15.reshape(place, bridge.ints(positions), False)
+    place = reshaped(bridge, place, positions)
     place = opset15.broadcast(place, bridge.ints(shape))
     best, step = x, 1
 

@@ -15,14 +15,17 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.elementwise import reduce_to, select
-from paddle_ngraph.ops.manipulation import (
+from paddle_ngraph.ops.indexing import nd_positions
+from paddle_ngraph.ops.nodes import (
+    axis_first,
     axis_of,
     broadcast_to,
+    reduce_to,
     reshaped,
-    slice_ranges,
-    sliced,
+    select,
+    transposed,
 )
+from paddle_ngraph.ops.slicing import slice_ranges, sliced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
 _MOVED = FLOAT | INT32 | BOOL
@@ -30,8 +33,7 @@ _MOVED = FLOAT | INT32 | BOOL
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@converter("pd_op.scatter", dtypes=FLOAT | INT32, index=("index",))
-@converter("pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.scatter", "pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
 def scatter(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` with rows ``index`` replaced by ``updates`` (Paddle ``scatter``).
 
@@ -65,7 +67,7 @@ def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
 def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``updates`` at the positions ``index`` (Paddle ``scatter_nd_add``)."""
     x = bridge.get_input_node(op, "x")
-    places = _nd_places(bridge, op, bridge.shape(x))
+    places = nd_positions(bridge, op, bridge.shape(x))
     updates = bridge.get_input_node(op, "updates")
     bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, places, updates, "sum"))
 
@@ -74,29 +76,22 @@ def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
 def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad``, ``updates_grad`` is taken from it (``scatter_nd_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
-    places = _nd_places(bridge, op, bridge.shape(out_grad))
+    places = nd_positions(bridge, op, bridge.shape(out_grad))
     bridge.set_output_node(op, "x_grad", out_grad)
     bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, places))
 
 
-def _nd_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
-    depth = bridge.shape(bridge.get_input_node(op, "index"))[-1]
-    sizes = list(shape[:depth])
-    bridge.require_range(op, "index", [-size for size in sizes], sizes)
-    return bridge.get_input_node(op, "index")
-
-
-@converter("pd_op.index_add", dtypes=FLOAT | INT32, index=("index",))
-@converter("pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
 def index_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``add_value`` at ``index`` along ``axis`` (Paddle ``index_add``)."""
     x = bridge.get_input_node(op, "x")
     rank = len(bridge.shape(x))
     axis = axis_of(op.attr("axis"), rank)
     places = _rows(bridge, op, "index", bridge.shape(x)[axis])
-    rows = _to_front(bridge, bridge.get_input_node(op, "add_value"), axis)
-    node = opset15.scatter_nd_update(_to_front(bridge, x, axis), places, rows, "sum")
-    bridge.set_output_node(op, "out", _from_front(bridge, node, axis))
+    order = axis_first(axis, rank)
+    rows = transposed(bridge, bridge.get_input_node(op, "add_value"), order)
+    node = opset15.scatter_nd_update(transposed(bridge, x, order), places, rows, "sum")
+    bridge.set_output_node(op, "out", transposed(bridge, node, order, back=True))
 
 
 @converter("pd_op.index_add_grad", index=("index",), unread=("add_value",))
@@ -117,20 +112,6 @@ def _rows(bridge: NgraphBridge, op: Op, name: str, size: int) -> Any:
     """The positions ``name`` along an axis of ``size``, one in a row."""
     bridge.require_range(op, name, -size, size)
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, 1])
-
-
-def _to_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
-    if not axis:
-        return x
-    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
-    return opset15.transpose(x, bridge.ints(order))
-
-
-def _from_front(bridge: NgraphBridge, x: Any, axis: int) -> Any:
-    if not axis:
-        return x
-    order = [axis, *(i for i in range(len(bridge.shape(x))) if i != axis)]
-    return opset15.transpose(x, bridge.ints(np.argsort(order).tolist()))
 
 
 def _updates(bridge: NgraphBridge, places: Any, values: Any, shape: Sequence[int]) -> Any:
@@ -176,10 +157,11 @@ _KNOWN_GRADIENT = Limit(
 
 
 @converter(
-    "pd_op.put_along_axis", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
-)
-@converter(
-    "pd_op.put_along_axis_", dtypes=FLOAT | INT32, index=("indices",), limits=[_KNOWN_REDUCTION]
+    "pd_op.put_along_axis",
+    "pd_op.put_along_axis_",
+    dtypes=FLOAT | INT32,
+    index=("indices",),
+    limits=[_KNOWN_REDUCTION],
 )
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
@@ -269,8 +251,9 @@ _ONE_MASK = Limit(
 )
 
 
-@converter("pd_op.index_put", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
-@converter("pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK])
+@converter(
+    "pd_op.index_put", "pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK]
+)
 def index_put(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
 
@@ -357,8 +340,9 @@ def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
     bridge.set_output_node(op, "out", _with_slice(bridge, x, ranges, value))
 
 
-@converter("pd_op.set_value", dtypes=_MOVED, constant=("starts", "ends", "steps"))
-@converter("pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter(
+    "pd_op.set_value", "pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps")
+)
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
     kind = bridge.get_input_node(op, "x").get_element_type()
@@ -366,8 +350,12 @@ def set_value(bridge: NgraphBridge, op: Op) -> None:
     _set_value(bridge, op, opset15.constant(values, kind))
 
 
-@converter("pd_op.set_value_with_tensor", dtypes=_MOVED, constant=("starts", "ends", "steps"))
-@converter("pd_op.set_value_with_tensor_", dtypes=_MOVED, constant=("starts", "ends", "steps"))
+@converter(
+    "pd_op.set_value_with_tensor",
+    "pd_op.set_value_with_tensor_",
+    dtypes=_MOVED,
+    constant=("starts", "ends", "steps"),
+)
 def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""
     _set_value(bridge, op, bridge.get_input_node(op, "values"))

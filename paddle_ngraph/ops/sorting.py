@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from openvino import Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import chosen, known_int, reshaped, transposed
 from paddle_ngraph.registry import converter
 
 
@@ -20,18 +19,11 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None
         bridge.set_output_node(op, "indices", bridge.full(0, "int64"))
         return
     axis, last = op.attr("axis") % len(shape), len(shape) - 1
-    rows = bridge.extension("Sort", [_exchanged(bridge, x, axis, last)], k=count, **order)
-    out, indices = (_exchanged(bridge, found, axis, last) for found in rows.outputs())
+    exchanged = [last if i == axis else axis if i == last else i for i in range(len(shape))]
+    rows = bridge.extension("Sort", [transposed(bridge, x, exchanged)], k=count, **order)
+    out, indices = (transposed(bridge, found, exchanged) for found in rows.outputs())
     bridge.set_output_node(op, "out", out)
     bridge.set_output_node(op, "indices", opset15.convert(indices, Type.i64))
-
-
-def _exchanged(bridge: NgraphBridge, x: Any, axis: int, other: int) -> Any:
-    if axis == other:
-        return x
-    order = list(range(len(bridge.shape(x))))
-    order[axis], order[other] = other, axis
-    return opset15.transpose(x, bridge.ints(order))
 
 
 @converter("pd_op.argsort", small_integers=True)
@@ -47,7 +39,7 @@ def argsort(bridge: NgraphBridge, op: Op) -> None:
 def topk(bridge: NgraphBridge, op: Op) -> None:
     """The ``k`` largest or smallest elements along axis (Paddle ``topk``)."""
     order = {"descending": op.attr("largest"), "sorted": op.attr("sorted")}
-    _set_sorted(bridge, op, int(bridge.constant(op, "k").item()), search=True, **order)
+    _set_sorted(bridge, op, known_int(bridge, op, "k"), search=True, **order)
 
 
 @converter("pd_op.argsort_grad", index=("indices",), unread=("x",))
@@ -76,7 +68,7 @@ def accuracy(bridge: NgraphBridge, op: Op) -> None:
     indices, label = bridge.get_input_node(op, "indices"), bridge.get_input_node(op, "label")
     rows = bridge.shape(indices)[0]
     label = opset15.slice(
-        opset15.reshape(label, bridge.ints([-1, 1]), False),
+        reshaped(bridge, label, [-1, 1]),
         bridge.ints([0]),
         bridge.ints([rows]),
         bridge.ints([1]),
@@ -87,8 +79,7 @@ def accuracy(bridge: NgraphBridge, op: Op) -> None:
     )
     hit = opset15.equal(distance, bridge.full(0, "int32"))
     right = opset15.reduce_logical_or(hit, bridge.ints([1]), False)
-    ones = opset15.select(right, bridge.full(1.0, "float32"), bridge.full(0.0, "float32"))
-    total = opset15.reduce_sum(ones, bridge.ints([0]), False)
+    total = opset15.reduce_sum(chosen(right), bridge.ints([0]), False)
     bridge.set_output_node(
         op, "accuracy", opset15.divide(total, bridge.full(float(rows), "float32"))
     )

@@ -12,8 +12,8 @@ from openvino import Node, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.activation import constant, register
-from paddle_ngraph.ops.elementwise import set_reduced
+from paddle_ngraph.ops.activation import register
+from paddle_ngraph.ops.nodes import constant, set_reduced
 from paddle_ngraph.registry import converter
 
 

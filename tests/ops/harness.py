@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import paddle
+import pytest
 
 import paddle_ngraph
+from tests.programs import floats
 
 Build = Callable[..., Any]
 
@@ -66,6 +68,72 @@ def check_native(
 ) -> None:
     """Asserts that operators out of the converters' limits stay native, and nothing changes."""
     check(build, inputs, (), native=native, **options)
+
+
+def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Sequence[str]) -> None:
+    """Asserts that the engine, which converts ``converted``, refuses to run on ``inputs``."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program), paddle.utils.unique_name.guard():
+        feeds = {n: paddle.static.data(n, v.shape, str(v.dtype)) for n, v in inputs.items()}
+        out = build(**feeds)
+    intervals = paddle_ngraph.explain(program).intervals
+    assert set(converted) <= {kind.removeprefix("pd_op.") for i in intervals for kind in i.types}
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle_ngraph.use_ngraph(True), pytest.raises(Exception, match="out of range"):
+        executor.run(program, feed=inputs, fetch_list=[out])
+
+
+def check_kinds(build: Build, shape: Sequence[int], types: Sequence[str], **options: Any) -> None:
+    """Checks a float, an int32 and a bool tensor, with the gradient for the float one."""
+    forward = [kind for kind in types if not kind.endswith("_grad")]
+    for maker in MAKERS:
+        check(build, {"x": maker(*shape)}, types if maker is strange else forward, **options)
+
+
+def both(name: str) -> list[str]:
+    """An operator and its gradient."""
+    return [name, f"{name}_grad"]
+
+
+def normal(shape: int | Sequence[int], seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    """Normally distributed float32 numbers, times ``scale``."""
+    return np.asarray(np.random.default_rng(seed).normal(size=shape) * scale, "float32")
+
+
+def strange(*shape: int, seed: int = 3) -> np.ndarray:
+    """Normally distributed numbers, but what kernels get wrong in front."""
+    x = floats(*shape, seed=seed)
+    specials = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40], "float32")
+    flat = x.reshape(-1)
+    flat[: len(specials)] = specials[: flat.size]
+    return x
+
+
+def pixels(*shape: int) -> np.ndarray:
+    """Normally distributed numbers with a NaN and both infinities far from each other."""
+    x = floats(*shape)
+    flat = x.reshape(-1)
+    flat[1], flat[-2], flat[flat.size // 2] = np.nan, np.inf, -np.inf
+    return x
+
+
+def whole(*shape: int) -> np.ndarray:
+    """int32 numbers that float32 cannot hold, and a few that it can."""
+    edges = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
+    return np.resize(np.array(edges, "int32"), shape)
+
+
+def truths(*shape: int) -> np.ndarray:
+    """Bools of either kind."""
+    return np.resize(np.array([True, False, False, True, True]), shape)
+
+
+MAKERS = [strange, whole, truths]
+
+
+def ids(high: int, *shape: int, dtype: str = "int64", low: int = 0) -> np.ndarray:
+    """Random whole numbers from ``low`` up to, but not including, ``high``."""
+    return np.random.default_rng(5).integers(low, high, shape).astype(dtype)
 
 
 def _program(case: Case) -> tuple[Any, Any, list[Any], dict[str, np.ndarray]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 
-from tests.ops.harness import check
+from tests.ops import harness
+from tests.ops.harness import both, check
 
 ACTIVATIONS = {
     "relu": F.relu,
@@ -28,17 +31,10 @@ ACTIVATIONS = {
     "tanh_shrink": F.tanhshrink,
     "stanh": paddle.stanh,
 }
+normal = partial(harness.normal, scale=3.0)
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
 # Native Paddle answers the gradient of an infinite x with what its exp makes of -infinity, 3e-39.
 NO_INFINITY = {"silu"}
-
-
-def normal(shape, seed=0, scale=3.0):
-    return (np.random.default_rng(seed).normal(size=shape) * scale).astype("float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -7,14 +7,10 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_native, normal
 from tests.programs import Program
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4)]
-
-
-def normal(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

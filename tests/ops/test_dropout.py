@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,11 @@ import paddle_ngraph
 from tests.ops.harness import check, check_native
 from tests.programs import Program, floats
 
+pytestmark = pytest.mark.usefixtures("native_in_order")
+
 BOTH = ["dropout", "dropout_grad"]
 UP, DOWN = "upscale_in_train", "downscale_in_infer"
 MODES = [UP, DOWN]
-
-
-@pytest.fixture(autouse=True)
-def native_in_order() -> Iterator[None]:
-    """Paddle's own random operators race for the stream unless they run one by one."""
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
-    yield
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
 
 
 def dropout_op(

@@ -8,22 +8,14 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from tests.ops.harness import check
+from tests.ops.harness import both, check, normal
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4)]
 STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 2.0], "float32")
 
 
-def normal(shape, seed=0):
-    return np.asarray(np.random.default_rng(seed).normal(size=shape), "float32")
-
-
 def uniform(shape, seed=0):
     return np.asarray(np.random.default_rng(seed).uniform(size=shape), "float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 def pairs(values=STRANGE):

@@ -6,17 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_native, pixels
 
 F = paddle.nn.functional
-
-
-def floats(*shape: int) -> np.ndarray:
-    """Random numbers with a NaN and both infinities among them."""
-    x = np.random.default_rng(0).normal(size=shape).astype("float32")
-    flat = x.reshape(-1)
-    flat[1], flat[-2], flat[flat.size // 2] = np.nan, np.inf, -np.inf
-    return x
 
 
 def types(mode: str) -> list[str]:
@@ -24,7 +16,7 @@ def types(mode: str) -> list[str]:
 
 
 def image(sizes: tuple[int, ...], channels_last: bool) -> np.ndarray:
-    return floats(2, *sizes, 3) if channels_last else floats(2, 3, *sizes)
+    return pixels(2, *sizes, 3) if channels_last else pixels(2, 3, *sizes)
 
 
 def layout(axes: int, channels_last: bool) -> str:
@@ -69,7 +61,7 @@ def test_plane(mode, options, size, channels_last):
 def test_scale(mode, options, scale):
     check(
         lambda x: F.interpolate(x, scale_factor=scale, mode=mode, **options),
-        {"x": floats(2, 3, 6, 7)},
+        {"x": pixels(2, 3, 6, 7)},
         types(mode),
         atol=1e-5,
     )
@@ -115,7 +107,7 @@ def test_scale_of_line_and_solid(form):
             lambda x, scale=scale: F.interpolate(
                 x, scale_factor=scale, mode=mode, data_format=form
             ),
-            {"x": floats(*shape)},
+            {"x": pixels(*shape)},
             types(mode),
             atol=1e-5,
         )
@@ -126,7 +118,7 @@ def test_nearest_from_corner_to_corner():
         form = ("NCHW", -1, 9, 11, [], "nearest", True, 0)
         return paddle._C_ops.nearest_interp(x, None, None, None, *form)
 
-    check(build, {"x": floats(2, 3, 6, 7)}, types("nearest"))
+    check(build, {"x": pixels(2, 3, 6, 7)}, types("nearest"))
 
 
 def test_many_sizes_of_one_line():
@@ -134,24 +126,24 @@ def test_many_sizes_of_one_line():
     for out in (7, 23, 61):
         check(
             lambda x, out=out: F.interpolate(x, [2, out], mode="nearest"),
-            {"x": floats(1, 2, 2, 37)},
+            {"x": pixels(1, 2, 2, 37)},
             types("nearest"),
         )
         check(
             lambda x, out=out: F.interpolate(x, [2, out], mode="bilinear"),
-            {"x": floats(1, 2, 2, 37)},
+            {"x": pixels(1, 2, 2, 37)},
             types("bilinear"),
         )
 
 
 def test_size_and_scale_that_are_fed():
-    feeds = {"x": floats(2, 3, 6, 7), "size": np.array([5, 9], "int32")}
+    feeds = {"x": pixels(2, 3, 6, 7), "size": np.array([5, 9], "int32")}
     check(lambda x, size: F.interpolate(x, size, mode="bilinear"), feeds, types("bilinear"))
 
     def build(x, scale):
         return F.interpolate(x, scale_factor=scale, mode="bilinear")
 
-    feeds = {"x": floats(2, 3, 6, 7), "scale": np.array([1.7], "float32")}
+    feeds = {"x": pixels(2, 3, 6, 7), "scale": np.array([1.7], "float32")}
     check(build, feeds, types("bilinear"))
 
 
@@ -160,12 +152,12 @@ def test_size_computed_from_a_shape():
         size = paddle.shape(x)
         return F.interpolate(x, [size[2] * 2, size[3] * 2], mode="nearest")
 
-    check(to_twice, {"x": floats(2, 3, 6, 7)}, types("nearest"), dynamic={"x": [-1, 3, -1, -1]})
+    check(to_twice, {"x": pixels(2, 3, 6, 7)}, types("nearest"), dynamic={"x": [-1, 3, -1, -1]})
 
     def to_other(x, y):
         return F.interpolate(x, paddle.shape(y)[2:], mode="bilinear")
 
-    feeds = {"x": floats(2, 3, 6, 7), "y": floats(2, 3, 10, 11)}
+    feeds = {"x": pixels(2, 3, 6, 7), "y": pixels(2, 3, 10, 11)}
     check(to_other, feeds, types("bilinear"), dynamic={"y": [-1, 3, -1, -1]})
 
 

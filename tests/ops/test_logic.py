@@ -6,16 +6,12 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import check, check_native, normal
 
 ORDER = ["less_than", "less_equal", "greater_than", "greater_equal"]
 COMPARISONS = ["equal", "not_equal", *ORDER]
 SHAPES = [((), ()), ((3,), ()), ((2, 3), (3,)), ((2, 1), (1, 3)), ((2, 3, 4, 5), (3, 1, 5))]
 STRANGE = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.5, 1e-40], "float32")
-
-
-def normal(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def small(shape, seed=0):

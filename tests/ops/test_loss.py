@@ -346,17 +346,3 @@ def test_huber_loss_of_nan_and_infinity():
         {"x": x, "label": label},
         ["huber_loss", "huber_loss_grad"],
     )
-
-
-def squared_norm(x):
-    return paddle._C_ops.squared_l2_norm(x)
-
-
-@pytest.mark.parametrize("shape", [[], [1], [7], [4, 5], [2, 3, 4]])
-def test_squared_l2_norm(shape):
-    check(squared_norm, {"x": normal(*shape)}, ["squared_l2_norm"], gradients=False)
-
-
-def test_squared_l2_norm_of_nan():
-    x = np.array([1, np.nan, 2], dtype="float32")
-    check(squared_norm, {"x": x}, ["squared_l2_norm"], gradients=False)

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import both, check, check_native
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 4), (2, 1, 2, 3, 2)]
 # Functions of positive numbers, of any numbers, and those without a gradient operator.
@@ -29,7 +29,7 @@ def function(name):
 
 
 def converted(name):
-    return [name] if name in FLAT else [name, f"{name}_grad"]
+    return [name] if name in FLAT else both(name)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import paddle
@@ -12,13 +11,7 @@ import paddle_ngraph
 from tests.ops.harness import check, check_native
 from tests.programs import Program, floats
 
-
-@pytest.fixture(autouse=True)
-def native_in_order() -> Iterator[None]:
-    """Paddle's own random operators race for the stream unless they run one by one."""
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
-    yield
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+pytestmark = pytest.mark.usefixtures("native_in_order")
 
 
 @pytest.mark.parametrize("shape", [[], [1], [7], [40, 50]])

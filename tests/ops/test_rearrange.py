@@ -6,21 +6,13 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check
+from tests.ops.harness import check, pixels
 
 F = paddle.nn.functional
 
 
-def floats(*shape: int) -> np.ndarray:
-    """Random numbers with a NaN and both infinities among them."""
-    x = np.random.default_rng(0).normal(size=shape).astype("float32")
-    flat = x.reshape(-1)
-    flat[1], flat[-2], flat[flat.size // 2] = np.nan, np.inf, -np.inf
-    return x
-
-
 def ordered(shape: tuple[int, ...], data_format: str) -> np.ndarray:
-    x = floats(*shape)
+    x = pixels(*shape)
     return x if data_format == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
 
@@ -70,7 +62,7 @@ PATCHES = [
 
 @pytest.mark.parametrize("options", PATCHES)
 def test_unfold(options):
-    check(lambda x: F.unfold(x, **options), {"x": floats(2, 3, 7, 9)}, ["unfold", "unfold_grad"])
+    check(lambda x: F.unfold(x, **options), {"x": pixels(2, 3, 7, 9)}, ["unfold", "unfold_grad"])
 
 
 @pytest.mark.parametrize("options", [*PATCHES[:3], *PATCHES[4:]])
@@ -78,11 +70,11 @@ def test_fold(options):
     def build(x):
         return F.fold(F.unfold(x, **options), [7, 9], **options)
 
-    check(build, {"x": floats(2, 3, 7, 9)}, ["fold", "fold_grad"], rtol=1e-4, atol=1e-5)
+    check(build, {"x": pixels(2, 3, 7, 9)}, ["fold", "fold_grad"], rtol=1e-4, atol=1e-5)
 
 
 def test_unfold_of_a_long_row_with_a_stride_beyond_the_kernel():
-    data = {"x": floats(1, 2, 3, 60)}
+    data = {"x": pixels(1, 2, 3, 60)}
     check(lambda x: F.unfold(x, 2, [1, 3]), data, ["unfold", "unfold_grad"])
 
 
@@ -102,7 +94,7 @@ def test_open_batch_and_size():
 
     check(
         build,
-        {"x": floats(3, 4, 6, 8)},
+        {"x": pixels(3, 4, 6, 8)},
         ["unfold", "pixel_shuffle", "channel_shuffle"],
         dynamic={"x": [-1, 4, -1, -1]},
     )

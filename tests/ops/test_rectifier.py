@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops import harness
+from tests.ops.harness import both, check, check_native
 
 ACTIVATIONS = {
     "celu": F.celu,
@@ -18,18 +21,11 @@ ACTIVATIONS = {
     "hardtanh": F.hardtanh,
     "rrelu": lambda x: F.rrelu(x, training=False),
 }
+normal = partial(harness.normal, scale=2.0)
 SHAPES = [(), (1,), (3, 5), (2, 3, 4, 5)]
 EDGES = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1e-40, 90.0, -110.0], "float32"
 )
-
-
-def normal(shape, seed=0, scale=2.0):
-    return (np.random.default_rng(seed).normal(size=shape) * scale).astype("float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

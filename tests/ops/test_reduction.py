@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import both, check, check_native, normal
 
 FLOATING = ["sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"]
 CASES = [
@@ -24,14 +24,6 @@ CASES = [
     ((2, 3, 4), None),
     ((2, 1, 4, 5), [1, -1]),
 ]
-
-
-def normal(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)

@@ -6,18 +6,10 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
+from tests.ops.harness import both, check, check_native, normal
 
 CASES = [((), None), ((1,), 0), ((7,), None), ((3, 5), 0), ((3, 5), -1), ((3, 5), None)]
 CASES += [((2, 3, 4), 1), ((2, 1, 4, 5), 1), ((2, 1, 4, 5), 2)]
-
-
-def normal(shape, seed=0):
-    return np.asarray(np.random.default_rng(seed).normal(size=shape), "float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 @pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)

@@ -6,31 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check, check_native
-from tests.ops.test_indexing import check_refused
-
-EDGES = [2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**30 + 1, 0, -7]
-
-
-def floats(*shape, seed=3):
-    x = np.random.default_rng(seed).normal(size=shape).astype("float32")
-    specials = np.array([np.nan, np.inf, -np.inf, 1e-40], "float32")
-    flat = x.reshape(-1)
-    flat[: len(specials)] = specials[: flat.size]
-    return x
-
-
-def normal(*shape, seed=9):
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
-def whole(*shape):
-    return np.resize(np.array(EDGES, "int32"), shape)
-
-
-def ids(high, *shape, dtype="int64", low=0):
-    return np.random.default_rng(5).integers(low, high, shape).astype(dtype)
-
+from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.programs import floats
 
 # -- rows ------------------------------------------------------------------------------------------
 
@@ -43,9 +20,9 @@ def test_scatter(overwrite, dtype, count):
         return paddle.scatter(x, index, updates, overwrite)
 
     feeds = {
-        "x": floats(5, 4),
+        "x": strange(5, 4),
         "index": ids(5, count, dtype=dtype, low=-5),
-        "updates": normal(count, 4),
+        "updates": floats(count, 4),
     }
     types = ["scatter", "scatter_grad"]
     check(build, feeds, types, dynamic={"x": [-1, 4], "updates": [-1, 4], "index": [-1]})
@@ -55,18 +32,18 @@ def test_scatter(overwrite, dtype, count):
 
 @pytest.mark.parametrize("shape, rest", [([3], []), ([3, 1], [2, 2]), ([], [2])])
 def test_scatter_shapes(shape, rest):
-    feeds = {"x": floats(5, *rest), "index": ids(5, *shape), "updates": normal(*shape[:1], *rest)}
+    feeds = {"x": strange(5, *rest), "index": ids(5, *shape), "updates": floats(*shape[:1], *rest)}
     check(paddle.scatter, feeds, ["scatter", "scatter_grad"])
 
 
 def test_the_last_of_many_updates_stays():
-    feeds = {"x": normal(7, 16), "index": ids(7, 3000), "updates": normal(3000, 16)}
+    feeds = {"x": floats(7, 16), "index": ids(7, 3000), "updates": floats(3000, 16)}
     check(paddle.scatter, feeds, ["scatter", "scatter_grad"])
 
 
 @pytest.mark.parametrize("bad", [5, -6, 2**40])
 def test_scatter_refuses_positions_out_of_range(bad):
-    feeds = {"x": normal(5, 4), "index": np.array([0, bad]), "updates": normal(2, 4)}
+    feeds = {"x": floats(5, 4), "index": np.array([0, bad]), "updates": floats(2, 4)}
     check_refused(paddle.scatter, feeds, ["scatter"])
 
 
@@ -74,15 +51,15 @@ def test_scatter_refuses_positions_out_of_range(bad):
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_scatter_nd_add(shape, dtype):
     index = ids(3, *shape, dtype=dtype, low=-3)
-    updates = normal(*shape[:-1], *[3, 4, 5][shape[-1] :])
+    updates = floats(*shape[:-1], *[3, 4, 5][shape[-1] :])
     types = ["scatter_nd_add", "scatter_nd_add_grad"]
-    check(paddle.scatter_nd_add, {"x": floats(3, 4, 5), "index": index, "updates": updates}, types)
+    check(paddle.scatter_nd_add, {"x": strange(3, 4, 5), "index": index, "updates": updates}, types)
     feeds = {"x": whole(3, 4, 5), "index": index, "updates": whole(*updates.shape)}
     check(paddle.scatter_nd_add, feeds, types[:1])
 
 
 def test_scatter_nd():
-    feeds = {"index": ids(5, 3, 1), "updates": floats(3, 4)}
+    feeds = {"index": ids(5, 3, 1), "updates": strange(3, 4)}
     build = lambda index, updates: paddle.scatter_nd(index, updates, [5, 4])  # noqa: E731
     check(build, feeds, ["scatter_nd_add", "scatter_nd_add_grad"])
 
@@ -96,14 +73,18 @@ def test_index_add(axis, dtype):
     def build(x, index, value):
         return paddle.index_add(x, index, axis, value)
 
-    feeds = {"x": floats(3, 4, 5), "index": ids(3, 6, dtype=dtype, low=-3), "value": normal(*shape)}
+    feeds = {
+        "x": strange(3, 4, 5),
+        "index": ids(3, 6, dtype=dtype, low=-3),
+        "value": floats(*shape),
+    }
     check(build, feeds, ["index_add", "index_add_grad"])
     check(build, {**feeds, "x": whole(3, 4, 5), "value": whole(*shape)}, ["index_add"])
 
 
 def test_index_fill():
     build = lambda x, index: paddle.index_fill(x, index, 1, 2.5)  # noqa: E731
-    check(build, {"x": floats(3, 4), "index": ids(4, 2)}, ["index_put", "index_put_grad"])
+    check(build, {"x": strange(3, 4), "index": ids(4, 2)}, ["index_put", "index_put_grad"])
 
 
 # -- single elements along an axis -----------------------------------------------------------------
@@ -116,7 +97,11 @@ def test_put_along_axis(axis, dtype, reduce):
     def build(x, index, values):
         return paddle.put_along_axis(x, index, values, axis, reduce, broadcast=False)
 
-    feeds = {"x": floats(3, 4, 5), "index": ids(3, 3, 4, 5, dtype=dtype), "values": normal(3, 4, 5)}
+    feeds = {
+        "x": strange(3, 4, 5),
+        "index": ids(3, 3, 4, 5, dtype=dtype),
+        "values": floats(3, 4, 5),
+    }
     types = ["put_along_axis"] + ["put_along_axis_grad"] * (reduce != "mul")
     check(build, feeds, types, rtol=1e-4)
     check(build, {**feeds, "x": whole(3, 4, 5), "values": whole(3, 4, 5)}, types[:1])
@@ -136,13 +121,13 @@ def test_put_along_axis_of_more_elements_than_a_float_counts():
 def test_put_along_axis_broadcast(axis):
     shape = [1, 4] if axis == 0 else [3, 1]
     build = lambda x, i: paddle.put_along_axis(x, i, 99.0, axis)  # noqa: E731
-    check(build, {"x": floats(3, 4), "i": ids(3, *shape)}, ["put_along_axis"])
+    check(build, {"x": strange(3, 4), "i": ids(3, *shape)}, ["put_along_axis"])
 
 
 @pytest.mark.parametrize("reduce", ["amin", "mean"])
 def test_put_along_axis_stays_native(reduce):
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce)  # noqa: E731
-    feeds = {"x": normal(3, 4), "i": ids(3, 3, 4), "v": normal(3, 4)}
+    feeds = {"x": floats(3, 4), "i": ids(3, 3, 4), "v": floats(3, 4)}
     check_native(build, feeds, ["put_along_axis"], gradients=False)
 
 
@@ -167,7 +152,7 @@ def test_index_put(accumulate, shapes, value):
     def build(x, value, **indices):
         return paddle.index_put(x, tuple(indices.values()), value, accumulate)
 
-    feeds = {"x": floats(3, 4, 5), "value": normal(*value)}
+    feeds = {"x": strange(3, 4, 5), "value": floats(*value)}
     feeds |= {f"i{n}": ids(3, *shape, low=-3) + 0 * n for n, shape in enumerate(shapes)}
     check(build, feeds, ["index_put", "index_put_grad"])
     feeds |= {"x": whole(3, 4, 5), "value": whole(*value)}
@@ -181,7 +166,7 @@ def test_index_put_by_a_mask(accumulate, rank):
         return paddle.index_put(x, (mask,), value, accumulate)
 
     mask = np.resize([True, False, False, True, True], [3, 4][:rank])
-    feeds = {"x": floats(3, 4), "mask": mask, "value": normal(1)}
+    feeds = {"x": strange(3, 4), "mask": mask, "value": floats(1)}
     check(build, feeds, ["index_put", "index_put_grad"])
     if not accumulate:
         check(build, {**feeds, "x": whole(3, 4), "value": whole(1)}, ["index_put"])
@@ -193,13 +178,13 @@ def test_index_put_of_int32_by_a_comparison_is_exact(accumulate, shape):
     def build(x, value, a):
         return paddle.index_put(x, (paddle.isfinite(a),), value, accumulate)
 
-    feeds = {"x": whole(*shape), "value": whole(1), "a": floats(*shape)}
+    feeds = {"x": whole(*shape), "value": whole(1), "a": strange(*shape)}
     check(build, feeds, ["index_put"], gradients=False)
 
 
 def test_index_put_of_many_values_by_a_mask_stays_native():
     build = lambda x, m, v: paddle.index_put(x, (m,), v)  # noqa: E731
-    feeds = {"x": normal(4), "m": np.array([True, False, True, False]), "v": normal(2)}
+    feeds = {"x": floats(4), "m": np.array([True, False, True, False]), "v": floats(2)}
     check_native(build, feeds, ["index_put"], gradients=False)
 
 
@@ -226,7 +211,7 @@ SLICES = [
 @pytest.mark.parametrize("where", SLICES, ids=str)
 def test_set_value(where):
     build = lambda x: paddle.static.setitem(x * 1.0, where, 1.5)  # noqa: E731
-    check(build, {"x": floats(3, 4, 5)}, ["set_value_", "set_value_grad"])
+    check(build, {"x": strange(3, 4, 5)}, ["set_value_", "set_value_grad"])
 
 
 @pytest.mark.parametrize("where", SLICES[:-2], ids=str)
@@ -237,7 +222,7 @@ def test_set_value_with_tensor(where):
     shape = np.zeros([3, 4, 5])[where].shape
     types = ["set_value_with_tensor_", "set_value_with_tensor_grad"]
     for target in {shape, shape[-1:], (), (1, *shape)}:
-        feeds = {"x": floats(3, 4, 5), "v": normal(*target)}
+        feeds = {"x": strange(3, 4, 5), "v": floats(*target)}
         check(build, feeds, types)
 
 
@@ -252,14 +237,14 @@ def test_set_value_of_whole_numbers():
 
 def test_set_value_at_a_new_axis():
     build = lambda x, v: paddle.static.setitem(x * 1.0, np.s_[1:3, None], v)  # noqa: E731
-    feeds = {"x": floats(3, 4), "v": normal(2, 1, 4)}
+    feeds = {"x": strange(3, 4), "v": floats(2, 1, 4)}
     check(build, feeds, ["set_value_with_tensor_"], gradients=False)
 
 
 def test_set_value_dynamic():
     build = lambda x, v: paddle.static.setitem(x * 1.0, np.s_[1:3], v)  # noqa: E731
     types = ["set_value_with_tensor_", "set_value_with_tensor_grad"]
-    check(build, {"x": floats(5, 4), "v": normal(4)}, types, dynamic={"x": [-1, 4]})
+    check(build, {"x": strange(5, 4), "v": floats(4)}, types, dynamic={"x": [-1, 4]})
 
 
 def test_set_value_in_a_chain():
@@ -269,7 +254,7 @@ def test_set_value_in_a_chain():
             y = paddle.static.setitem(y, row, v + y[row])
         return y
 
-    check(build, {"x": normal(4, 3), "v": normal(3)}, ["set_value_with_tensor_", "slice"])
+    check(build, {"x": floats(4, 3), "v": floats(3)}, ["set_value_with_tensor_", "slice"])
 
 
 @pytest.mark.parametrize("scatter", [paddle.select_scatter, paddle.slice_scatter])
@@ -280,4 +265,4 @@ def test_scatter_of_a_slice(scatter):
         build = lambda x, v: scatter(x, v, [1], [0], [4], [2])  # noqa: E731
     shape = [4] if scatter is paddle.select_scatter else [3, 2]
     types = ["set_value_with_tensor", "set_value_with_tensor_grad"]
-    check(build, {"x": floats(3, 4), "v": normal(*shape)}, types)
+    check(build, {"x": strange(3, 4), "v": floats(*shape)}, types)

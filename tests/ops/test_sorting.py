@@ -6,14 +6,10 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check
+from tests.ops.harness import check, normal
 from tests.programs import Program
 
 CASES = [((), -1), ((1,), 0), ((7,), -1), ((3, 5), 0), ((3, 5), -1), ((2, 3, 4), 1), ((4, 1), 1)]
-
-
-def normal(shape, seed=0):
-    return np.asarray(np.random.default_rng(seed).normal(size=shape), "float32")
 
 
 def strange(shape, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.ops.harness import check
+from tests.ops.harness import both, check
 
 SHAPES = [(), (1,), (3, 5), (2, 1, 2, 3, 2)]
 # Where each function is defined.
@@ -29,10 +29,6 @@ STRANGE = [[np.nan, np.inf, -np.inf], [0.0, -0.0, -1.5], [1.0, -1.0, 1e-40], [10
 
 def sample(name, shape, seed=0):
     return np.random.default_rng(seed).uniform(*RANGES[name], size=shape).astype("float32")
-
-
-def both(name):
-    return [name, f"{name}_grad"]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

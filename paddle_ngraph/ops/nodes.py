@@ -1,0 +1,136 @@
+"""Nodes that operators of several families are made of; no operators of Paddle's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def constant(value: float | np.floating[Any]) -> Node:
+    """A float32 scalar."""
+    return opset15.constant(np.float32(value))
+
+
+def is_constant(node: Any, value: float) -> bool:
+    """Whether ``node`` is a constant scalar of this value."""
+    producer = node.get_node() if isinstance(node, Output) else node
+    return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
+
+
+def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
+    """The single element of input ``name`` as a scalar of type ``kind``."""
+    node = bridge.get_input_node(op, name)
+    producer = node.get_node()
+    if producer.get_type_name() == "Constant":
+        return opset15.constant(producer.get_data().reshape(()).astype(kind.to_dtype()), kind)
+    if node.get_element_type() != kind:
+        node = opset15.convert(node, kind)
+    return reshaped(bridge, node, [])
+
+
+def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[int]:
+    """The whole numbers in input ``name``, known while the function is built."""
+    return [int(number) for number in bridge.constant(op, name).reshape(-1)]
+
+
+def known_int(bridge: NgraphBridge, op: Op, name: str) -> int:
+    """The one whole number in input ``name``, known while the function is built."""
+    return int(bridge.constant(op, name).item())
+
+
+# -- choices ---------------------------------------------------------------------------------------
+
+
+def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
+    """One of two numbers by a condition; by default the condition as 1 or 0."""
+    return opset15.select(condition, constant(yes), constant(no))
+
+
+def select(condition: Any, x: Any, y: Any) -> Node:
+    """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
+
+    The engine may select int32 in float32; bits it cannot but leave as they are.
+    """
+    if x.get_element_type() != Type.i32:
+        return opset15.select(condition, x, y)
+    ones = opset15.negative(opset15.convert(condition, Type.i32))
+    return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
+
+
+def keep_nan(x: Any, result: Any) -> Node:
+    """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
+    return opset15.select(opset15.not_equal(x, x), x, result)
+
+
+# -- shapes and axes -------------------------------------------------------------------------------
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """``axis`` counted from the front."""
+    axis = int(axis)
+    return axis + rank if axis < 0 else axis
+
+
+def axis_first(axis: int, rank: int) -> list[int]:
+    """The order of the axes that puts ``axis`` in front."""
+    return [axis, *(i for i in range(rank) if i != axis)]
+
+
+def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
+    """``x`` in ``shape``, of which one dimension may be -1: what remains."""
+    if bridge.shape(x) == list(shape):
+        return x
+    return opset15.reshape(x, bridge.ints(shape), False)
+
+
+def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Any:
+    """``x`` with its axes in ``order``, or from this order ``back``."""
+    if list(order) == sorted(order):
+        return x
+    return opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
+
+
+# -- broadcasting and sums -------------------------------------------------------------------------
+
+
+def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
+    """``x`` repeated to ``shape``."""
+    dims = bridge.shape(x)
+    by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
+    target = [*shape[:-1], 1] if by_gather else list(shape)
+    if dims != target:
+        x = opset15.broadcast(x, bridge.ints(target))
+    if by_gather:  # Broadcast goes through single elements one by one
+        x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
+    return x
+
+
+def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+    """Sums ``node`` down to ``shape``, from which it was broadcast."""
+    current = bridge.shape(node)
+    extra = len(current) - len(shape)
+    axes = list(range(extra))
+    axes += [extra + i for i, dim in enumerate(shape) if dim == 1 and current[extra + i] != 1]
+    return reshaped(
+        bridge, opset15.reduce_sum(node, bridge.ints(axes), False) if axes else node, shape
+    )
+
+
+def sum_over(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Node:
+    """The sum over ``axes``, which stay as 1."""
+    return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
+
+
+def set_reduced(bridge: NgraphBridge, op: Op, source: str, make: Callable[[], Any]) -> None:
+    """Sets the gradient of input ``source``, if it is used, to ``make()`` summed to its shape."""
+    if op.has_output(f"{source}_grad"):
+        shape = bridge.shape(bridge.get_input_node(op, source))
+        bridge.set_output_node(op, f"{source}_grad", reduce_to(bridge, make(), shape))

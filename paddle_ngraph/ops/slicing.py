@@ -1,0 +1,293 @@
+"""Some of the elements, or a frame around them: slice, flip, crop, roll, pad.
+
+Shapes are concrete while a function is built, so most gradients only need the shape of the forward
+input, never its contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from openvino import Node, Output, opset15
+
+from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
+from paddle_ngraph.ops.spatial import AxisMap
+from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, converter
+
+_MOVED = FLOAT | INT32 | BOOL
+
+# -- slices ----------------------------------------------------------------------------------------
+
+
+@converter("pd_op.slice", dtypes=ANY, constant=("starts", "ends"), moves=True)
+def slice_(bridge: NgraphBridge, op: Op) -> None:
+    """``input[starts:ends]`` along ``axes``, without ``decrease_axis`` (Paddle ``slice``)."""
+    x = bridge.get_input_node(op, "input")
+    dims = bridge.shape(x)
+    ranges = slice_ranges(bridge, op, dims)
+    node = sliced(bridge, x, ranges)
+    decrease = {axis_of(axis, len(dims)) for axis in op.attr("decrease_axis")}
+    if decrease:
+        kept = [len(taken) for axis, taken in enumerate(ranges) if axis not in decrease]
+        node = reshaped(bridge, node, kept)
+    bridge.set_output_node(op, "out", node)
+
+
+@converter("pd_op.slice_grad", constant=("starts", "ends"), unread=("input",))
+def slice_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``slice`` took its elements, 0 elsewhere (Paddle ``slice_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "input"))
+    ranges = slice_ranges(bridge, op, dims)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "input_grad", _put_back(bridge, out_grad, ranges, dims))
+
+
+@converter("pd_op.strided_slice", dtypes=ANY, constant=("starts", "ends", "strides"), moves=True)
+def strided_slice(bridge: NgraphBridge, op: Op) -> None:
+    """``x[starts:ends:strides]`` along ``axes`` (Paddle ``strided_slice``)."""
+    x = bridge.get_input_node(op, "x")
+    bridge.set_output_node(op, "out", sliced(bridge, x, slice_ranges(bridge, op, bridge.shape(x))))
+
+
+@converter("pd_op.strided_slice_grad", constant=("starts", "ends", "strides"), unread=("x",))
+def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where its elements came from, 0 elsewhere (Paddle ``strided_slice_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    ranges = slice_ranges(bridge, op, dims)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+
+
+@converter("pd_op.flip", dtypes=ANY, moves=True)
+def flip(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` backwards along every axis of ``axis`` (Paddle ``flip``)."""
+    x = bridge.get_input_node(op, "x")
+    dims = bridge.shape(x)
+    ranges = [range(dim) for dim in dims]
+    for axis in op.attr("axis"):
+        ranges[axis_of(axis, len(dims))] = range(dims[axis])[::-1]
+    bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
+
+
+def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[range]:
+    """The positions taken along every axis."""
+    ranges = [range(dim) for dim in dims]
+    starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
+    name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
+    strides = known_ints(bridge, op, name) if name else [1] * len(starts)
+    for axis, start, end, stride in zip(op.attr("axes"), starts, ends, strides):
+        axis = axis_of(axis, len(dims))
+        ranges[axis] = range(dims[axis])[start:end:stride]
+    return ranges
+
+
+def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Output:
+    """``x`` at the positions ``ranges``, one range for each axis."""
+    dims = bridge.shape(x)
+    last = len(dims) - 1
+    axes = [axis for axis, dim in enumerate(dims) if ranges[axis] != range(dim)]
+    by_gather = last in axes and ranges[last].step != 1
+    if by_gather:  # Slice goes through single elements one by one
+        axes.remove(last)
+    if axes:
+        # A range that runs down to position 0 stops at -1, which would mean the last position.
+        ends = [ranges[a].stop if ranges[a].stop >= 0 else -dims[a] - 1 for a in axes]
+        x = opset15.slice(
+            x,
+            bridge.ints([ranges[axis].start for axis in axes]),
+            bridge.ints(ends),
+            bridge.ints([ranges[axis].step for axis in axes]),
+            bridge.ints(axes),
+        )
+    return opset15.gather(x, bridge.ints(ranges[last]), bridge.ints([last])) if by_gather else x
+
+
+def _put_back(
+    bridge: NgraphBridge, part: Any, ranges: Sequence[range], dims: Sequence[int]
+) -> Node | Output:
+    """A tensor of shape ``dims`` that is ``part`` at the positions ``ranges`` and 0 elsewhere."""
+    counts = [len(taken) for taken in ranges]
+    node = reshaped(bridge, part, counts)
+    backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
+    if backwards:
+        turned = [range(n)[::-1] if a in backwards else range(n) for a, n in enumerate(counts)]
+        node = sliced(bridge, node, turned)
+    upwards = [taken[::-1] if taken.step < 0 else taken for taken in ranges]
+    for axis, taken in enumerate(upwards):
+        if taken.step > 1 and len(taken) > 1:
+            node = _spread(bridge, node, axis, taken.step)
+    before = [taken.start for taken in upwards]
+    now = bridge.shape(node)
+    after = [dim - first - n for dim, first, n in zip(dims, before, now)]
+    return _padded(bridge, node, before, after, 0)
+
+
+def _spread(bridge: NgraphBridge, node: Any, axis: int, step: int) -> Node | Output:
+    """``step - 1`` zeros between the elements along ``axis``."""
+    dims = bridge.shape(node)
+    rank = len(dims)
+    cells = reshaped(bridge, node, [*dims[: axis + 1], 1, *dims[axis + 1 :]])
+    after = [0] * (rank + 1)
+    after[axis + 1] = step - 1
+    cells = _padded(bridge, cells, [0] * (rank + 1), after, 0)
+    line = reshaped(bridge, cells, [*dims[:axis], dims[axis] * step, *dims[axis + 1 :]])
+    ranges = [range(dim) for dim in dims]
+    ranges[axis] = range((dims[axis] - 1) * step + 1)
+    return sliced(bridge, line, ranges)
+
+
+@converter("pd_op.crop", dtypes=ANY, constant=("shape", "offsets"), moves=True)
+def crop(bridge: NgraphBridge, op: Op) -> None:
+    """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all that follow (``crop``)."""
+    x = bridge.get_input_node(op, "x")
+    dims = bridge.shape(x)
+    counts = known_ints(bridge, op, "shape")
+    offsets = known_ints(bridge, op, "offsets")
+    ends = [dim if n == -1 else first + n for dim, n, first in zip(dims, counts, offsets)]
+    bridge.set_output_node(
+        op, "out", sliced(bridge, x, [range(first, end) for first, end in zip(offsets, ends)])
+    )
+
+
+@converter("pd_op.crop_grad", constant=("offsets",), unread=("x",))
+def crop_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` where ``crop`` took its elements, 0 elsewhere (Paddle ``crop_grad``)."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    out_grad = bridge.get_input_node(op, "out_grad")
+    counts = bridge.shape(out_grad)
+    offsets = known_ints(bridge, op, "offsets")
+    ranges = [range(first, first + count) for first, count in zip(offsets, counts)]
+    bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
+
+
+@converter("pd_op.roll", dtypes=ANY, constant=("shifts",), moves=True)
+def roll(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` shifted round along ``axis``, or as one line without one (Paddle ``roll``)."""
+    shifts = known_ints(bridge, op, "shifts")
+    bridge.set_output_node(op, "out", _rolled(bridge, op, bridge.get_input_node(op, "x"), shifts))
+
+
+@converter("pd_op.roll_grad", constant=("shifts",), unread=("x",))
+def roll_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` shifted back (Paddle ``roll_grad``)."""
+    shifts = [-shift for shift in known_ints(bridge, op, "shifts")]
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", _rolled(bridge, op, out_grad, shifts))
+
+
+def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> Node | Output:
+    dims = bridge.shape(x)
+    if op.attr("axis"):
+        axes = [axis_of(axis, len(dims)) for axis in op.attr("axis")]
+        return opset15.roll(x, bridge.ints(shifts), bridge.ints(axes))
+    line = opset15.roll(reshaped(bridge, x, [-1]), bridge.ints(shifts), bridge.ints([0]))
+    return reshaped(bridge, line, dims)
+
+
+# -- frames ----------------------------------------------------------------------------------------
+
+
+@converter("pd_op.pad", dtypes=_MOVED, constant=("pad_value",))
+def pad(bridge: NgraphBridge, op: Op) -> None:
+    """``x`` framed by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
+    paddings = op.attr("paddings")
+    value = bridge.constant(op, "pad_value").item()
+    x = bridge.get_input_node(op, "x")
+    bridge.set_output_node(op, "out", _padded(bridge, x, paddings[::2], paddings[1::2], value))
+
+
+@converter("pd_op.pad_grad", constant=("pad_value",), unread=("x",))
+def pad_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` without the frame (Paddle ``pad_grad``)."""
+    paddings = op.attr("paddings")
+    _set_cropped(bridge, op, paddings[::2])
+
+
+_PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+
+
+@converter("pd_op.pad3d", dtypes=_MOVED, constant=("paddings",))
+def pad3d(bridge: NgraphBridge, op: Op) -> None:
+    """The last three axes framed (Paddle ``pad3d``).
+
+    ``paddings`` are left, right, top, bottom, front, back; reflect leaves the border element out,
+    circular goes on at the other end.
+    """
+    before, after = _pad3d_frame(bridge, op)
+    node: Any = bridge.get_input_node(op, "x")
+    if op.attr("mode") == "circular":
+        for axis, dim in enumerate(bridge.shape(node)):
+            if before[axis] or after[axis]:
+                node = _frame_map("circular", dim, before[axis], after[axis]).apply(
+                    bridge, node, axis
+                )
+    else:
+        mode = _PAD3D_MODES[op.attr("mode")]
+        node = _padded(bridge, node, before, after, op.attr("pad_value"), mode)
+    bridge.set_output_node(op, "out", node)
+
+
+@converter("pd_op.pad3d_grad", constant=("paddings",), unread=("x",))
+def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad`` without the frame, whose parts go to where they came from (``pad3d_grad``)."""
+    before, after = _pad3d_frame(bridge, op)
+    node: Any = bridge.get_input_node(op, "out_grad")
+    if op.attr("mode") == "constant":
+        if min(before + after) >= 0:
+            _set_cropped(bridge, op, before)
+        else:  # a negative frame cuts off, and what was cut off has no gradient
+            back = [-width for width in before], [-width for width in after]
+            bridge.set_output_node(op, "x_grad", _padded(bridge, node, *back, 0))
+        return
+    for axis, dim in enumerate(bridge.shape(bridge.get_input_node(op, "x"))):
+        if before[axis] or after[axis]:
+            frame = _frame_map(op.attr("mode"), dim, before[axis], after[axis])
+            node = frame.apply_transposed(bridge, node, axis, dim)
+    bridge.set_output_node(op, "x_grad", node)
+
+
+def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
+    """Where the elements along a framed axis come from."""
+    at = np.arange(-before, size + after)
+    if mode == "circular":
+        at = at % size
+    elif mode == "replicate":
+        at = np.clip(at, 0, size - 1)
+    else:
+        at = np.minimum(np.abs(at), 2 * size - 2 - at)
+    return AxisMap(at[:, None])
+
+
+def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
+    """What is put before and after each of the five axes."""
+    paddings = known_ints(bridge, op, "paddings")
+    sides = list(zip(paddings[::2], paddings[1::2]))[::-1]
+    channels_last = op.attr("data_format") == "NDHWC"
+    frame = [(0, 0), *sides, (0, 0)] if channels_last else [(0, 0), (0, 0), *sides]
+    return [before for before, _ in frame], [after for _, after in frame]
+
+
+def _set_cropped(bridge: NgraphBridge, op: Op, before: Sequence[int]) -> None:
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    ranges = [range(first, first + dim) for first, dim in zip(before, dims)]
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", sliced(bridge, out_grad, ranges))
+
+
+def _padded(
+    bridge: NgraphBridge,
+    x: Any,
+    before: Sequence[int],
+    after: Sequence[int],
+    value: float,
+    mode: str = "constant",
+) -> Node | Output:
+    if not any(before) and not any(after):
+        return x
+    kind = x.get_element_type()
+    fill = bridge.full(value, kind) if mode == "constant" else None
+    return opset15.pad(x, bridge.ints(before), bridge.ints(after), mode, fill)
