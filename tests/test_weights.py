@@ -69,12 +69,6 @@ def by_set_program_state(program: Program, _: Any) -> None:
     paddle.static.set_program_state(program.main, {WEIGHT: other_weights()})
 
 
-def by_set_value(program: Program, _: Any) -> None:
-    makers = [op for op in program.main.global_block().ops if op.name() == "builtin.parameter"]
-    maker = next(op for op in makers if op.attrs()["parameter_name"] == WEIGHT)
-    maker.result(0).set_value(other_weights(), program.scope)
-
-
 def by_load(program: Program, folder: Any) -> None:
     path = str(folder / "model")
     before = program.variable(WEIGHT)
@@ -99,7 +93,6 @@ def by_sharing_memory(program: Program, _: Any) -> None:
 WRITERS = [
     by_tensor_set,
     by_set_program_state,
-    by_set_value,
     by_load,
     by_startup_program,
     by_sharing_memory,
@@ -114,6 +107,16 @@ def test_the_next_run_sees_what_was_written(write, tmp_path):
         write(program, tmp_path)
     assert not np.array_equal(program.variable(WEIGHT), old)
     check(program)
+
+
+def test_the_next_run_of_an_old_style_program_sees_a_set_value():
+    with paddle.pir_utils.OldIrGuard():
+        program = predictor()
+        old = program.variable(WEIGHT)
+        parameter = next(p for p in program.main.all_parameters() if p.name == WEIGHT)
+        parameter.set_value(other_weights(), program.scope)
+        assert not np.array_equal(program.variable(WEIGHT), old)
+        check(program)
 
 
 @pytest.mark.parametrize("engine", [False, True], ids=["native", "engine"])
