@@ -100,9 +100,10 @@ def cache_info() -> CacheInfo:
 def clear_cache() -> None:
     """Forgets every compiled function."""
     library.load()
-    from paddle_ngraph import _core
+    from paddle_ngraph import _core, dynamic_shapes
 
     _core.clear_cache()
+    dynamic_shapes.forget()
 
 
 def _switch(on: bool) -> None:

@@ -19,7 +19,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import refusals
+from paddle_ngraph import dynamic_shapes, refusals
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
@@ -251,11 +251,14 @@ class NgraphBridge:
         while self._pending:
             self._convert(self._pending.popleft())
 
-    def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
+    def build(
+        self, weights: Mapping[int, Any] | None = None, copies: bool = True
+    ) -> tuple[ov.Model, list[int]]:
         """Converts what is not yet converted, and makes the model.
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
+            copies: Whether the constants copy them; views are for models that are never run.
 
         Returns:
             The model, and the input position that feeds each of its parameters; positions beyond
@@ -268,7 +271,9 @@ class NgraphBridge:
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
             if position in (weights or {}):
-                replace_node(node, _filled(node, (weights or {})[position]))
+                constant = _filled(node, (weights or {})[position], copies)
+                constant.set_friendly_name(f"{dynamic_shapes.WEIGHT_PREFIX}{position}")
+                replace_node(node, constant)
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
@@ -399,7 +404,7 @@ def build_model(
     signature: Sequence[tuple[str, tuple[int, ...]]],
     values: dict[int, bytes],
     weights: dict[int, memoryview],
-) -> tuple[Any, list[int], list[Draw]]:
+) -> tuple[Any, list[int], list[Draw], list[int], list[int]]:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
     Args:
@@ -409,10 +414,15 @@ def build_model(
         weights: Views of the inputs that become constants.
 
     Returns:
-        The bare model of OpenVINO's bindings, the input of each parameter, and the random numbers
-        to draw before a run.
+        The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
+        draw before a run, and where shapes are open: the number of the open size, or -1, for each
+        dimension of each input, and the least value of each open size.
     """
-    bridge = _converted.pop((text, tuple(signature)), None)
+    signature = tuple(signature)
+    if not values and (found := _open_model(text, signature, weights)) is not None:
+        bare = found.model._Model__model
+        return bare, found.positions, [], found.dimensions, found.least
+    bridge = _converted.pop((text, signature), None)
     if bridge is None:
         arrays = {
             position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
@@ -426,7 +436,25 @@ def build_model(
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
-    return model._Model__model, positions, bridge.draws
+    return model._Model__model, positions, bridge.draws, [], []
+
+
+def _open_model(
+    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
+) -> dynamic_shapes.OpenModel | None:
+    """See :func:`dynamic_shapes.open_model`."""
+
+    def build(sample: dynamic_shapes.Signature, copies: bool) -> tuple[ov.Model, list[int]]:
+        bridge = NgraphBridge(graph, sample)
+        model, positions = bridge.build(weights, copies)
+        if bridge.draws:
+            raise ValueError("how many numbers are drawn depends on sizes")
+        return model, positions
+
+    if not dynamic_shapes.is_due(text, signature):
+        return None
+    graph = Graph.from_string(text)
+    return dynamic_shapes.open_model(text, build)
 
 
 @cache
@@ -447,11 +475,11 @@ def _fits(declared: Sequence[int], actual: Sequence[int]) -> bool:
     return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
 
 
-def _filled(parameter: Node, contents: Any) -> Node:
-    """A constant in the place of a parameter; it copies what it holds."""
+def _filled(parameter: Node, contents: Any, copies: bool) -> Node:
+    """A constant in the place of a parameter."""
     dtype = parameter.get_output_element_type(0).to_dtype()
     array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
-    return opset15.constant(array)
+    return opset15.constant(array, shared_memory=not copies)
 
 
 def _is_used(node: Node) -> bool:

@@ -17,6 +17,25 @@ size_t SignatureHash::operator()(const Signature& signature) const {
   return static_cast<size_t>(hash);
 }
 
+bool OpenSignature::fits(const Signature& signature) const {
+  if (signature.graph != example.graph || signature.weights != example.weights ||
+      signature.words.size() != example.words.size()) {
+    return false;
+  }
+  std::vector<int64_t> sizes(least.size(), 0);
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const int64_t word = signature.words[i];
+    if (symbols[i] == kFixed) {
+      if (word != example.words[i]) return false;
+      continue;
+    }
+    int64_t& size = sizes[symbols[i]];
+    if (size == 0) size = word;
+    if (word != size || word < least[symbols[i]]) return false;
+  }
+  return true;
+}
+
 FunctionCache& FunctionCache::instance() {
   // Never destroyed: at the end of a process, to free some hundred functions one by one takes
   // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
@@ -26,25 +45,34 @@ FunctionCache& FunctionCache::instance() {
 
 std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature) {
   std::lock_guard<std::mutex> lock(mutex_);
-  auto found = index_.find(signature);
-  if (found == index_.end()) {
+  const auto found = find_entry(signature);
+  if (found == entries_.end()) {
     ++misses_;
     return nullptr;
   }
   ++hits_;
-  entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->function;
+  entries_.splice(entries_.begin(), entries_, found);
+  return found->function;
+}
+
+FunctionCache::Entries::iterator FunctionCache::find_entry(const Signature& signature) {
+  const auto found = index_.find(signature);
+  if (found != index_.end()) return found->second;
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.open && entry.open->fits(signature);
+  });
 }
 
 std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature,
                                                       std::shared_ptr<NgraphFunction> function,
-                                                      size_t weight_bytes) {
+                                                      size_t weight_bytes,
+                                                      std::optional<OpenSignature> open) {
   // Destroyed after the lock is released: freeing a compiled function takes long.
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
-  auto found = index_.find(signature);
-  if (found != index_.end()) return found->second->function;
-  entries_.push_front({signature, std::move(function), weight_bytes});
+  const auto found = find_entry(signature);
+  if (found != entries_.end()) return found->function;
+  entries_.push_front({signature, std::move(function), weight_bytes, std::move(open)});
   index_[signature] = entries_.begin();
   weight_bytes_ += weight_bytes;
   const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
@@ -63,12 +91,21 @@ void FunctionCache::move_out(Entries::iterator entry, Entries* dropped) {
 }
 
 void FunctionCache::drop(uint64_t graph, uint64_t weights) {
+  move_out_if([&](const Entry& entry) {
+    return entry.signature.graph == graph && entry.signature.weights == weights;
+  });
+}
+
+void FunctionCache::drop_open(uint64_t graph) {
+  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.open; });
+}
+
+void FunctionCache::move_out_if(const std::function<bool(const Entry&)>& unwanted) {
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const auto next = std::next(entry);
-    const Signature& signature = entry->signature;
-    if (signature.graph == graph && signature.weights == weights) move_out(entry, &dropped);
+    if (unwanted(*entry)) move_out(entry, &dropped);
     entry = next;
   }
 }

@@ -29,6 +29,18 @@ struct Signature {
   }
 };
 
+// The signatures that one function with open shapes is good for.
+struct OpenSignature {
+  Signature example;
+  std::vector<int> symbols;    // for each word: the number of the open size that it is, or kFixed
+  std::vector<int64_t> least;  // of each open size
+
+  static constexpr int kFixed = -1;
+
+  // Whether the words that are fixed are equal, and those of one open size equal among themselves.
+  bool fits(const Signature& signature) const;
+};
+
 struct SignatureHash {
   size_t operator()(const Signature& signature) const;
 };
@@ -48,14 +60,19 @@ class FunctionCache {
   // The function of this signature, made the most recently used; nullptr when there is none.
   std::shared_ptr<NgraphFunction> find(const Signature& signature);
 
-  // Keeps `function`, and drops the least recently used ones beyond the capacity, in number and in
-  // bytes of weights. When another thread was first, its function is kept and returned.
+  // Keeps `function` for this signature or, where it has open shapes, for all that fit `open`. Drops
+  // the least recently used ones beyond the capacity, in number and in bytes of weights. When another
+  // thread was first, its function is kept and returned.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
-                                         size_t weight_bytes = 0);
+                                         size_t weight_bytes = 0,
+                                         std::optional<OpenSignature> open = std::nullopt);
 
   // Drops the functions of a graph that keep weights of this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
+
+  // Drops the functions of a graph with open shapes.
+  void drop_open(uint64_t graph);
 
   void clear();
   CacheInfo info() const;
@@ -66,9 +83,12 @@ class FunctionCache {
     Signature signature;
     std::shared_ptr<NgraphFunction> function;
     size_t weight_bytes;  // of weights that it keeps as constants
+    std::optional<OpenSignature> open;
   };
   using Entries = std::list<Entry>;
 
+  Entries::iterator find_entry(const Signature& signature);
+  void move_out_if(const std::function<bool(const Entry&)>& unwanted);
   void move_out(Entries::iterator entry, Entries* dropped);
 
   mutable std::mutex mutex_;

@@ -55,7 +55,7 @@ py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
   for (size_t input : weights) {
     const auto& tensor = *inputs[input];
     views[py::int_(input)] = py::memoryview::from_memory(
-        tensor.data(), static_cast<py::ssize_t>(num_bytes(tensor)));
+        memory(tensor), static_cast<py::ssize_t>(num_bytes(tensor)));
   }
   return views;
 }
@@ -88,11 +88,18 @@ void verify_graph(const std::string& graph) {
   });
 }
 
+void close_shapes(const std::string& graph) {
+  with_python([&] {
+    py::module_::import("paddle_ngraph.dynamic_shapes").attr("give_up")(graph);
+    return true;
+  });
+}
+
 BuiltFunction build_function(const std::string& graph,
                              const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights) {
-  return with_python([&] {
+  return with_python([&]() -> BuiltFunction {
     py::list signature;
     for (const auto* tensor : inputs) {
       signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
@@ -103,11 +110,17 @@ BuiltFunction build_function(const std::string& graph,
     BuiltFunction built;
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
+    built.open_dimensions = result[3].cast<std::vector<int>>();
+    built.least_sizes = result[4].cast<std::vector<int64_t>>();
     void* model = address_of(result[0]);
     try {
       py::gil_scoped_release release;
       built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
     } catch (const std::exception& error) {
+      if (!built.least_sizes.empty()) {
+        close_shapes(graph);
+        return build_function(graph, inputs, value_inputs, weights);
+      }
       py::module_::import("paddle_ngraph.refusals").attr("suspect_interval")(graph, error.what());
       throw;
     }

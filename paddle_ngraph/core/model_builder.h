@@ -14,10 +14,17 @@ struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
   std::vector<size_t> parameter_inputs;  // as NgraphFunction takes them
   std::vector<Draw> draws;
+  // Where shapes are open: for each dimension of each input, in order, the number of the open size
+  // that it is or OpenSignature::kFixed; and the least value of each open size.
+  std::vector<int> open_dimensions;
+  std::vector<int64_t> least_sizes;
 };
 
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.
 void verify_graph(const std::string& graph);
+
+// Gives up functions with open shapes for this graph. Takes the GIL.
+void close_shapes(const std::string& graph);
 
 // Lets the bridge describe the graph for these inputs, with `weights` among them as constants, and
 // compiles it. Takes the GIL for the former; Python's exceptions come back as NgraphError, a

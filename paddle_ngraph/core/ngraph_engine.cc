@@ -41,6 +41,18 @@ std::vector<size_t> read_positions(const std::string& text, size_t end) {
   return positions;
 }
 
+OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
+  OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed),
+                     built.least_sizes};
+  size_t dimension = 0;
+  for (size_t word = 0; dimension < built.open_dimensions.size();) {
+    const int64_t rank = key.words[word + 1];
+    word += 2;
+    for (int64_t i = 0; i < rank; ++i) open.symbols[word++] = built.open_dimensions[dimension++];
+  }
+  return open;
+}
+
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
   const size_t bytes = num_bytes(tensor);
   const size_t start = words->size();
@@ -66,12 +78,29 @@ void NgraphFunction::run(const NgraphIO& io) const {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
   }
   std::vector<phi::DenseTensor> drawn = draw_numbers(io);
-  std::vector<const void*> inputs;
-  inputs.reserve(parameter_inputs_.size());
+  std::vector<phi::DenseTensor*> parameters;
+  parameters.reserve(parameter_inputs_.size());
   for (size_t input : parameter_inputs_) {
     const bool given = input < io.inputs.size();
-    inputs.push_back(memory(given ? *io.inputs[input] : drawn[input - io.inputs.size()]));
+    parameters.push_back(given ? io.inputs[input] : &drawn[input - io.inputs.size()]);
   }
+  std::vector<phi::DenseTensor> fresh =
+      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+  const size_t num_outputs = io.outputs.size();
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
+  }
+  for (size_t i = 0; i < num_outputs; ++i) io.outputs[i]->ShareDataWith(fresh[i]);
+  for (size_t i = 0; i < io.num_states; ++i) {
+    publish_state(io, i, std::move(fresh[num_outputs + i]));
+  }
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::execute(
+    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters) const {
+  std::vector<const void*> inputs;
+  inputs.reserve(parameters.size());
+  for (const auto* tensor : parameters) inputs.push_back(memory(*tensor));
   const auto& results = function_->results();
   const size_t num_outputs = io.outputs.size();
   std::vector<phi::DenseTensor> fresh;
@@ -84,13 +113,26 @@ void NgraphFunction::run(const NgraphIO& io) const {
     outputs.push_back(memory(fresh.back()));
   }
   function_->run(inputs, outputs);
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
+  return fresh;
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::execute_open(
+    const std::vector<phi::DenseTensor*>& parameters) const {
+  std::vector<Input> inputs;
+  inputs.reserve(parameters.size());
+  for (const auto* tensor : parameters) {
+    const auto& dims = tensor->dims();
+    Input input{memory(*tensor), {}};
+    for (int i = 0; i < dims.size(); ++i) input.shape.push_back(static_cast<size_t>(dims[i]));
+    inputs.push_back(std::move(input));
   }
-  for (size_t i = 0; i < num_outputs; ++i) io.outputs[i]->ShareDataWith(fresh[i]);
-  for (size_t i = 0; i < io.num_states; ++i) {
-    publish_state(io, i, std::move(fresh[num_outputs + i]));
-  }
+  const auto& results = function_->results();
+  std::vector<phi::DenseTensor> fresh(results.size());
+  function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
+    fresh[i] = allocate({results[i].element, shape});
+    return memory(fresh[i]);
+  });
+  return fresh;
 }
 
 std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) const {
@@ -242,24 +284,30 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  const bool keeps_weights = key.weights.has_value();
-  return cache.insert(key, build(io, keeps_weights), keeps_weights ? weights_->num_bytes(io.inputs) : 0);
+  BuiltFunction built = build(io, key.weights.has_value());
+  std::optional<OpenSignature> open;
+  if (!built.least_sizes.empty()) open = open_signature(key, built);
+  const size_t weight_bytes = key.weights.has_value() ? weights_->num_bytes(io.inputs) : 0;
+  return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  return build(io, weights_->fingerprint(io.inputs).has_value());
+  return wrap(build(io, weights_->fingerprint(io.inputs).has_value()));
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
+BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
   static const std::vector<size_t> none;
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
                                        keeps_weights ? weights_->inputs() : none);
-  auto function = std::make_shared<NgraphFunction>(
-      std::move(built.function), std::move(built.parameter_inputs), std::move(built.draws),
-      spare_tensors());
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
-  return function;
+  return built;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
+  return std::make_shared<NgraphFunction>(std::move(built.function),
+                                          std::move(built.parameter_inputs),
+                                          std::move(built.draws), spare_tensors());
 }
 
 std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
@@ -270,7 +318,18 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
-  get_ng_function(io)->run(io);
+  const auto function = get_ng_function(io);
+  try {
+    function->run(io);
+  } catch (const InvalidInput&) {
+    throw;
+  } catch (const std::exception&) {
+    if (!function->has_open_shapes()) throw;
+    // Nothing was written yet; a function of just these shapes may do better.
+    close_shapes(graph_);
+    FunctionCache::instance().drop_open(id_);
+    get_ng_function(io)->run(io);
+  }
   ++EngineStats::instance().engine_runs;
 }
 

@@ -53,7 +53,14 @@ class NgraphFunction {
   // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
   void run(const NgraphIO& io) const;
 
+  bool has_open_shapes() const { return function_->has_open_shapes(); }
+
  private:
+  // The results: outputs, then new values of the states.
+  std::vector<phi::DenseTensor> execute(const NgraphIO& io,
+                                        const std::vector<phi::DenseTensor*>& parameters) const;
+  std::vector<phi::DenseTensor> execute_open(
+      const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
   void publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const;
 
@@ -72,6 +79,8 @@ struct EngineStats {
   static EngineStats& instance();
   void reset();
 };
+
+struct BuiltFunction;
 
 class NgraphEngine {
  public:
@@ -99,7 +108,8 @@ class NgraphEngine {
 
  private:
   Signature signature(const NgraphIO& io) const;
-  std::shared_ptr<NgraphFunction> build(const NgraphIO& io, bool keeps_weights) const;
+  BuiltFunction build(const NgraphIO& io, bool keeps_weights) const;
+  std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
   std::string graph_;

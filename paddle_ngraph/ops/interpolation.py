@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from openvino import Node, opset11
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
@@ -123,9 +124,27 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
 def interpolate(bridge: NgraphBridge, op: Op) -> None:
     """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and their kin)."""
     node: Any = bridge.get_input_node(op, "x")
-    for axis, _, mapping in _maps(bridge, op):
-        node = mapping.apply(bridge, node, axis)
+    maps = _maps(bridge, op)
+    factors = [mapping.repeats() for _, _, mapping in maps]
+    if maps and len(bridge.shape(node)) == 4 and all(factor in (2, 4, 8, 16) for factor in factors):
+        node = _upsampled(node, [axis for axis, _, _ in maps], factors)
+    else:
+        for axis, _, mapping in maps:
+            node = mapping.apply(bridge, node, axis)
     bridge.set_output_node(op, "output", node)
+
+
+def _upsampled(node: Any, axes: list[int], factors: list[int]) -> Node:
+    """Each element repeated; powers of two, whose inverses are exact."""
+    return opset11.interpolate(
+        node,
+        opset11.constant(np.array(factors, np.float32)),
+        mode="nearest",
+        shape_calculation_mode="scales",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+        axes=opset11.constant(np.array(axes, np.int64)),
+    )
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:

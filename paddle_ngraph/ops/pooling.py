@@ -87,6 +87,10 @@ class _Pooling:
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
+    def is_global(self) -> bool:
+        """Whether one window is the whole input, and nothing else."""
+        return self.kernel == self.size and set(self.out) == {1} and not any(self.begin)
+
     def counts_plainly(self) -> bool:
         """Whether OpenVINO's average divides by what native Paddle's does.
 
@@ -154,6 +158,8 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
     if pooling.adaptive or not pooling.counts_plainly():
         return _average_by_planes(bridge, x, pooling)
+    if pooling.is_global():  # the same, with no size among its attributes
+        return opset15.reduce_mean(x, bridge.ints(range(2, 2 + len(pooling.size))), True)
     end = [pooling.end(axis) for axis in range(len(pooling.size))]
     return opset15.avg_pool(
         x, pooling.strides, pooling.begin, end, pooling.kernel, exclude_pad=pooling.exclusive

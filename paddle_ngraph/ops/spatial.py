@@ -82,6 +82,15 @@ class AxisMap:
     positions: np.ndarray
     weights: np.ndarray | None = None
 
+    def repeats(self) -> int:
+        """How often each element comes, one after the other; 0 when the map does something else."""
+        rows, terms = self.positions.shape
+        size = int(self.positions.max()) + 1
+        if self.weights is not None or terms > 1 or rows % size:
+            return 0
+        repeated = np.repeat(np.arange(size), rows // size)
+        return rows // size if np.array_equal(self.positions[:, 0], repeated) else 0
+
     def apply(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
         """``node`` mapped along ``axis``."""
         rows, terms = self.positions.shape

@@ -25,8 +25,10 @@ bool CheckRange::visit_attributes(ov::AttributeVisitor& visitor) {
 void CheckRange::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require(low_.size() == high_.size() && !low_.empty(), "takes as many low as high bounds");
-  require_positions(0, get_input_shape(0).size());
-  set_output_type(0, ov::element::i32, get_input_shape(0));
+  const auto& shape = get_input_partial_shape(0);
+  require(shape.rank().is_static(), "input 0 has an open rank");
+  require_positions(0, shape.size());
+  set_output_type(0, ov::element::i32, shape);
 }
 
 template <typename Id>

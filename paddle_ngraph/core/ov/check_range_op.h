@@ -19,6 +19,7 @@ class CheckRange : public ExtensionOp {
   bool visit_attributes(ov::AttributeVisitor& visitor) override;
 
  protected:
+  bool allows_open_shapes() const override { return true; }
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 

@@ -12,7 +12,8 @@ namespace paddle_ngraph {
 
 void ExtensionOp::validate_and_infer_types() {
   for (size_t i = 0; i < get_input_size(); ++i) {
-    require(get_input_partial_shape(i).is_static(), "input ", i, " has an open shape");
+    require(allows_open_shapes() || get_input_partial_shape(i).is_static(), "input ", i,
+            " has an open shape");
   }
   infer();
 }
@@ -21,17 +22,21 @@ bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& in
   require(inputs.size() == get_input_size() && outputs.size() == get_output_size(),
           "evaluated with ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    require(inputs[i].get_shape() == get_input_shape(i), "input ", i, " has shape ",
-            inputs[i].get_shape(), ", not ", get_input_shape(i));
+    require(get_input_partial_shape(i).compatible(inputs[i].get_shape()), "input ", i,
+            " has shape ", inputs[i].get_shape(), ", not ", get_input_partial_shape(i));
   }
-  for (size_t i = 0; i < outputs.size(); ++i) outputs[i].set_shape(get_output_shape(i));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& shape = get_output_partial_shape(i);
+    outputs[i].set_shape(shape.is_static() ? shape.to_shape() : inputs.front().get_shape());
+  }
   compute(inputs, &outputs);
   return true;
 }
 
 void ExtensionOp::require_rank(size_t index, size_t rank) const {
-  require(get_input_shape(index).size() == rank, "input ", index, " has rank ",
-          get_input_shape(index).size(), ", not ", rank);
+  const auto& shape = get_input_partial_shape(index);
+  require(shape.rank() == static_cast<int64_t>(rank), "input ", index, " has rank ", shape.rank(),
+          ", not ", rank);
 }
 
 void ExtensionOp::require_float(size_t index, size_t rank) const {

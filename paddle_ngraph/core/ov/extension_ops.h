@@ -22,8 +22,11 @@ class ExtensionOp : public ov::op::Op {
   bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
 
  protected:
-  // Checks the inputs and sets the types of the outputs. Shapes are concrete: the bridge builds a
-  // function for one signature.
+  // Whether the operator can do with open shapes, its outputs being shaped as its first input; else
+  // `infer` sees concrete ones only.
+  virtual bool allows_open_shapes() const { return false; }
+
+  // Checks the inputs and sets the types of the outputs.
   virtual void infer() = 0;
 
   // Computes the outputs, whose shapes are set.

@@ -1,5 +1,7 @@
 #include "ov_function.h"
 
+#include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <openvino/openvino.hpp>
 #include <utility>
@@ -40,21 +42,33 @@ ov::CompiledModel compile(ov::Model* model, int num_threads) {
 class OvFunction::Implementation {
  public:
   Implementation(ov::Model* model, int num_threads) : model_(compile(model, num_threads)) {
+    const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
+    const auto inputs = model_.inputs();
+    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
     for (const auto& output : model_.outputs()) {
-      results_.push_back({element_type(output.get_element_type()), output.get_shape()});
+      auto shape = has_open_shapes_ ? ov::Shape{} : output.get_shape();
+      results_.push_back({element_type(output.get_element_type()), std::move(shape)});
     }
   }
+
+  bool has_open_shapes() const { return has_open_shapes_; }
 
   const std::vector<ResultType>& results() const { return results_; }
 
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
     Lease lease(this);
     lease->bind(inputs, outputs);
-    try {
-      lease->infer.infer();
-    } catch (const std::exception& error) {
-      unwrap_invalid_input(error);
-      throw;
+    lease->execute();
+  }
+
+  void run(const std::vector<Input>& inputs, const Allocate& allocate) {
+    Lease lease(this);
+    lease->bind(inputs);
+    lease->execute();
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const ov::Tensor result = lease->infer.get_output_tensor(i);
+      void* const memory = allocate(i, result.get_shape());
+      if (result.get_byte_size() > 0) std::memcpy(memory, result.data(), result.get_byte_size());
     }
   }
 
@@ -78,9 +92,29 @@ class OvFunction::Implementation {
       }
     }
 
+    void bind(const std::vector<Input>& new_inputs) {
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        auto* const data = const_cast<void*>(new_inputs[i].data);
+        infer.set_input_tensor(i, view(model.input(i).get_element_type(), new_inputs[i].shape, data));
+      }
+    }
+
+    void execute() {
+      try {
+        infer.infer();
+      } catch (const std::exception& error) {
+        unwrap_invalid_input(error);
+        throw;
+      }
+    }
+
     static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data) {
+      return view(port.get_element_type(), port.get_shape(), data);
+    }
+
+    static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data) {
       static char nothing[64];  // an empty tensor has no memory, but ov::Tensor wants an address
-      return ov::Tensor(port.get_element_type(), port.get_shape(), data ? data : nothing);
+      return ov::Tensor(type, shape, data ? data : nothing);
     }
 
     ov::CompiledModel& model;
@@ -118,6 +152,7 @@ class OvFunction::Implementation {
   };
 
   ov::CompiledModel model_;
+  bool has_open_shapes_ = false;
   std::vector<ResultType> results_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Request>> idle_;
@@ -133,6 +168,12 @@ const std::vector<ResultType>& OvFunction::results() const { return implementati
 
 void OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   implementation_->run(inputs, outputs);
+}
+
+bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }
+
+void OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
+  implementation_->run(inputs, allocate);
 }
 
 const std::type_info& model_type() { return typeid(ov::Model); }

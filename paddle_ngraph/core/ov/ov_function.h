@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <typeinfo>
 #include <vector>
@@ -14,6 +15,11 @@ enum class ElementType { boolean, i8, u8, i16, i32, i64, f16, bf16, f32, f64 };
 
 struct ResultType {
   ElementType element;
+  std::vector<size_t> shape;  // empty where the shapes are open
+};
+
+struct Input {
+  const void* data;
   std::vector<size_t> shape;
 };
 
@@ -30,9 +36,17 @@ class OvFunction {
 
   const std::vector<ResultType>& results() const;
 
+  // Whether it runs on inputs of many shapes.
+  bool has_open_shapes() const;
+
   // Executes on memory of the caller: one address for each parameter and for each result, whose
   // dtypes and shapes are those of the model. Throws InvalidInput or ov::Exception.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+
+  // The same where shapes are open: once they are known, `allocate(i, shape)` gives the memory that
+  // result i is copied to.
+  using Allocate = std::function<void*(size_t index, const std::vector<size_t>& shape)>;
+  void run(const std::vector<Input>& inputs, const Allocate& allocate);
 
  private:
   class Implementation;
