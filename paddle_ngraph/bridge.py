@@ -412,21 +412,29 @@ def build_model(
         The bare model of OpenVINO's bindings, the input of each parameter, and the random numbers
         to draw before a run.
     """
-    bridge = _converted.pop((text, tuple(signature)), None)
-    if bridge is None:
-        arrays = {
-            position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-                signature[position][1]
-            )
-            for position, data in values.items()
-        }
-        bridge = NgraphBridge(Graph.from_string(text), signature, arrays)
     try:
+        bridge = _converted.pop((text, tuple(signature)), None)
+        if bridge is None:
+            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
+    except ValueError as error:  # an input is not what the program declares
+        refusals.suspect(text, NgraphError(str(error)))
+        raise
     return model._Model__model, positions, bridge.draws
+
+
+def _arrays(
+    signature: Sequence[tuple[str, tuple[int, ...]]], values: dict[int, bytes]
+) -> dict[int, np.ndarray]:
+    return {
+        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
 
 
 @cache
