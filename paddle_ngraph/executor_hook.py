@@ -19,9 +19,9 @@ import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_pass, refusals, weights
+from paddle_ngraph import flags, program_pass, refusals, translation, weights
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.program_view import DRAW, blocks_outside_in, nodes_of
+from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
 
 
@@ -302,67 +302,7 @@ def _job_types(plan: Any) -> set[str]:
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:
-    """A program of the plan, copied; an old-style one is translated, ``None`` if Paddle cannot."""
+    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be."""
     if job_type in plan.job_types():
         return plan.ir_program(job_type).clone()
-    description = plan.program(job_type)
-    try:
-        program = paddle.pir.translate_to_pir(description)
-    except Exception:  # Paddle's own errors have many types
-        return None
-    # PIR has no place for an XShape, say.
-    if not _kept_by(description.block(0)) <= _named_by(program) or not _can_run(program):
-        return None
-    _fetch_each_column_once(program.global_block())
-    return program
-
-
-def _can_run(program: Any) -> bool:
-    """Whether Paddle can run a translated program: some operators it translates, but not runs."""
-    operators = (op for block in blocks_outside_in(program) for op in block.ops)
-    return not any(
-        op.name() == "pd_op.merged_momentum_"
-        or (op.name() == "pd_op.add_n" and op.operand_source(0).is_dense_tensor_array_type())
-        for op in operators
-    )
-
-
-def _kept_by(block: Any) -> set[str]:
-    """The tensors that an old-style block writes and that outlive a run."""
-    operators = (block.op(i) for i in range(block.op_size()))
-    names = {name for op in operators for name in op.output_arg_names()}
-    variables = ((name, block.find_var(name.encode())) for name in names)
-    return {
-        name
-        for name, variable in variables
-        if variable is not None
-        and variable.persistable()
-        and variable.type() == core.VarDesc.VarType.DENSE_TENSOR
-    }
-
-
-def _named_by(program: Any) -> set[str]:
-    """The names of what a program takes from the scope and puts there."""
-    operators = program.global_block().ops
-    keys = {"pd_op.data": "name", "builtin.shadow_output": "output_name"}
-    keys |= dict.fromkeys(("builtin.parameter", "builtin.set_parameter"), "parameter_name")
-    return {op.attrs()[keys[op.name()]] for op in operators if op.name() in keys}
-
-
-def _fetch_each_column_once(block: Any) -> None:
-    """Give old-style fetch operators what PIR expects: one for a column, no name twice.
-
-    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the
-    same columns; the last one writes last. One variable may be fetched into several columns.
-    """
-    fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
-    last = {op.attrs()["col"]: op for op in fetches}
-    for op in fetches:
-        if last[op.attrs()["col"]] is not op:
-            block.remove_op(op)
-    names: set[str] = set()
-    for column, op in last.items():
-        name = op.attrs()["name"]
-        if name in names:
-            op.set_str_attr("name", f"{name}_{column}")
-        names.add(op.attrs()["name"])
+    return translation.to_pir(plan.program(job_type))

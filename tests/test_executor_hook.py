@@ -355,42 +355,6 @@ def test_program_desc_that_keeps_a_variable_in_the_scope():
         Program(kept_in_the_scope).both(x=floats(2, 3))
 
 
-def an_xshape():
-    block = paddle.static.default_main_program().global_block()
-    x = paddle.static.data("x", [2, 3], "float32")
-    out = block.create_var(name="out", dtype="float32")
-    xshape = block.create_var(name="xshape", dtype="float32", persistable=True)
-    outputs = {"Out": out, "XShape": xshape}
-    block.append_op(type="squeeze2", inputs={"X": x}, outputs=outputs, attrs={"axes": []})
-    return out
-
-
-def merged_momentum():
-    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [2, 3], "float32"), 2))
-    paddle.optimizer.Momentum(0.1, use_multi_tensor=True).minimize(loss)
-    return loss
-
-
-def sum_of_an_array():
-    array = paddle.tensor.create_array("float32")
-    x = paddle.scale(paddle.static.data("x", [2, 3], "float32"), 2.0)
-    for position in range(2):
-        paddle.tensor.array_write(x, paddle.tensor.fill_constant([1], "int64", position), array)
-    return paddle.add_n(array)
-
-
-@pytest.mark.parametrize("build", [an_xshape, merged_momentum, sum_of_an_array])
-def test_program_desc_that_paddle_translates_and_cannot_run_stays_native(build):
-    with paddle.pir_utils.OldIrGuard():
-        native, engine = Program(build), Program(build)
-        for _ in range(2):
-            (expected,) = native.run(engine=False, x=floats(2, 3))
-            np.testing.assert_array_equal(engine.run(x=floats(2, 3))[0], expected)
-        assert paddle_ngraph.stats()["engine_runs"] == 0
-        if build is an_xshape:
-            assert engine.scope.find_var("xshape").get_tensor().shape() == [0, 2, 3]
-
-
 def test_program_desc_that_paddle_cannot_translate(monkeypatch):
     def fail(_):
         raise ValueError("no such operator")
