@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from paddle_ngraph.program_view import blocks_outside_in
+from paddle_ngraph.program_view import BLANK, blocks_outside_in
 
 # What names a variable of the scope in a PIR program, and by which attribute.
 _NAMES = {
@@ -33,6 +33,7 @@ def to_pir(description: Any) -> Any:
     # PIR has no place for an XShape, say.
     if not _kept_by(description.block(0)) <= _named_by(program) or not _can_run(program):
         return None
+    _mark_what_got_lost(description.block(0), program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
@@ -60,17 +61,31 @@ def _operators(block: Any) -> Iterator[Any]:
 def _can_run(program: Any) -> bool:
     """Whether Paddle can run a translated program: some operators it translates, but not runs."""
     operators = (op for block in blocks_outside_in(program) for op in block.ops)
-    return not any(
-        op.name() == "pd_op.merged_momentum_"
-        or (op.name() == "pd_op.add_n" and op.operand_source(0).is_dense_tensor_array_type())
-        for op in operators
-    )
+    return not any(op.name() == "pd_op.merged_momentum_" or _sums_arrays(op) for op in operators)
+
+
+def _sums_arrays(op: Any) -> bool:
+    if op.name() != "pd_op.add_n":
+        return False
+    maker = op.operand_source(0).get_defining_op()
+    return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
+
+
+def _mark_what_got_lost(description: Any, block: Any) -> None:
+    """Marks ``data`` operators that stand for what the old-style block itself writes: an XShape."""
+    written = _written_by(description)
+    for op in block.ops:
+        if op.name() == "pd_op.data" and op.attrs()["name"] in written:
+            op.set_bool_attr(BLANK, True)
+
+
+def _written_by(block: Any) -> set[str]:
+    return {name for op in _operators(block) for name in op.output_arg_names()}
 
 
 def _kept_by(block: Any) -> set[str]:
     """The tensors that an old-style block writes and that outlive a run."""
-    names = {name for op in _operators(block) for name in op.output_arg_names()}
-    variables = ((name, block.find_var(name.encode())) for name in names)
+    variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
     return {
         name
         for name, variable in variables

@@ -21,21 +21,60 @@ def an_xshape():
     return out
 
 
+def gradient_of_a_reshape(x):
+    out = paddle.reshape(x, [-1])
+    (gradient,) = paddle.static.gradients(out, [x])
+    return [out, gradient]
+
+
+def of_a_random_number():
+    x = paddle.rand([])
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+def of_a_feed():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "feed"), [(of_a_random_number, {}), (of_a_feed, {"x": floats(2, 3)})]
+)
+def test_an_operator_that_reads_what_the_translation_lost_stays_native(build, feed):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        results = []
+        for engine in (False, True):
+            paddle.seed(5)
+            results.append(program.run(engine, **feed))
+        for expected, found in zip(*results):
+            np.testing.assert_allclose(found, expected)
+        assert paddle_ngraph.stats()["engine_runs"] > 0
+        native = {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
+    assert "no contents" in native["pd_op.reshape_grad"]
+
+
 def merged_momentum():
     loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [2, 3], "float32"), 2))
     paddle.optimizer.Momentum(0.1, use_multi_tensor=True).minimize(loss)
     return loss
 
 
-def sum_of_an_array():
-    array = paddle.tensor.create_array("float32")
-    x = paddle.scale(paddle.static.data("x", [2, 3], "float32"), 2.0)
-    for position in range(2):
-        paddle.tensor.array_write(x, paddle.tensor.fill_constant([1], "int64", position), array)
-    return paddle.add_n(array)
+def two_readings_of_an_array():
+    """Its gradient sums two arrays."""
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    position = paddle.tensor.fill_constant([1], "int64", 0)
+    array = paddle.tensor.array_write(paddle.scale(x, 2.0), position)
+    array.stop_gradient = False
+    first, second = (paddle.tensor.array_read(array, position) for _ in range(2))
+    loss = paddle.mean(paddle.scale(first, 2.0)) + paddle.mean(paddle.scale(second, 3.0))
+    return paddle.static.gradients(loss, [x])[0]
 
 
-@pytest.mark.parametrize("build", [an_xshape, merged_momentum, sum_of_an_array])
+@pytest.mark.parametrize("build", [an_xshape, merged_momentum, two_readings_of_an_array])
 def test_what_paddle_translates_and_cannot_run_stays_native(build):
     with paddle.pir_utils.OldIrGuard():
         native, engine = Program(build), Program(build)
