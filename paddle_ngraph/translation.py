@@ -17,6 +17,8 @@ _NAMES = {
     "builtin.set_parameter": "parameter_name",
     "builtin.shadow_output": "output_name",
 }
+# Operators that Paddle translates, and whose kernels then refuse what they get.
+_CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 
 def to_pir(description: Any) -> Any:
@@ -59,9 +61,9 @@ def _operators(block: Any) -> Iterator[Any]:
 
 
 def _can_run(program: Any) -> bool:
-    """Whether Paddle can run a translated program: some operators it translates, but not runs."""
+    """Whether Paddle can run a translated program."""
     operators = (op for block in blocks_outside_in(program) for op in block.ops)
-    return not any(op.name() == "pd_op.merged_momentum_" or _sums_arrays(op) for op in operators)
+    return not any(op.name() in _CANNOT_RUN or _sums_arrays(op) for op in operators)
 
 
 def _sums_arrays(op: Any) -> bool:

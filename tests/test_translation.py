@@ -62,6 +62,16 @@ def merged_momentum():
     return loss
 
 
+def a_level_of_detail():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    block = paddle.static.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="float32")
+    inputs, attributes = {"X": x}, {"target_lod": [0, 1, 2]}
+    block.append_op(type="lod_reset", inputs=inputs, outputs={"Out": out}, attrs=attributes)
+    return paddle.static.gradients(paddle.mean(out), [x])[0]
+
+
 def two_readings_of_an_array():
     """Its gradient sums two arrays."""
     x = paddle.static.data("x", [2, 3], "float32")
@@ -74,7 +84,9 @@ def two_readings_of_an_array():
     return paddle.static.gradients(loss, [x])[0]
 
 
-@pytest.mark.parametrize("build", [an_xshape, merged_momentum, two_readings_of_an_array])
+@pytest.mark.parametrize(
+    "build", [an_xshape, merged_momentum, a_level_of_detail, two_readings_of_an_array]
+)
 def test_what_paddle_translates_and_cannot_run_stays_native(build):
     with paddle.pir_utils.OldIrGuard():
         native, engine = Program(build), Program(build)
