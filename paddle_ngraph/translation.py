@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from paddle_ngraph.program_view import BLANK, blocks_outside_in
+from paddle_ngraph.program_view import BLANK, LISTS, blocks_outside_in
 
 # What names a variable of the scope in a PIR program, and by which attribute.
 _NAMES = {
@@ -63,7 +63,9 @@ def _operators(block: Any) -> Iterator[Any]:
 def _can_run(program: Any) -> bool:
     """Whether Paddle can run a translated program."""
     operators = (op for block in blocks_outside_in(program) for op in block.ops)
-    return not any(op.name() in _CANNOT_RUN or _sums_arrays(op) for op in operators)
+    return not any(
+        op.name() in _CANNOT_RUN or _sums_arrays(op) or _keeps_a_list_member(op) for op in operators
+    )
 
 
 def _sums_arrays(op: Any) -> bool:
@@ -71,6 +73,13 @@ def _sums_arrays(op: Any) -> bool:
         return False
     maker = op.operand_source(0).get_defining_op()
     return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
+
+
+def _keeps_a_list_member(op: Any) -> bool:
+    """Whether it names a member of a list for the scope: Paddle does not write that variable."""
+    if op.name() != "builtin.set_parameter":
+        return False
+    return op.operand_source(0).get_defining_op().name() in LISTS
 
 
 def _mark_what_got_lost(description: Any, block: Any) -> None:
