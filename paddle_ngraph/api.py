@@ -116,13 +116,17 @@ def _switch(on: bool) -> None:
 def _as_pir(program: Any) -> Any:
     import paddle
 
+    from paddle_ngraph import translation
     from paddle_ngraph.errors import NgraphError
 
     program = getattr(program, "_program", program)
     if isinstance(program, paddle.base.libpaddle.pir.Program):
         return program
     if hasattr(program, "desc"):
-        return paddle.pir.translate_to_pir(program.desc)
+        translated = translation.to_pir(program.desc)
+        if translated is None:
+            raise NgraphError("Paddle cannot run this old-style program as PIR: it stays native")
+        return translated
     raise NgraphError(
         f"explain() takes a static program, not {type(program).__name__}: "
         "pass the paddle.static.Program that Executor.run gets"

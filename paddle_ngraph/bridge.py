@@ -422,19 +422,16 @@ def build_model(
     if not values and (found := _open_model(text, signature, weights)) is not None:
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.least
-    bridge = _converted.pop((text, signature), None)
-    if bridge is None:
-        arrays = {
-            position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-                signature[position][1]
-            )
-            for position, data in values.items()
-        }
-        bridge = NgraphBridge(Graph.from_string(text), signature, arrays)
     try:
+        bridge = _converted.pop((text, signature), None)
+        if bridge is None:
+            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
     except ConversionError as error:
         refusals.suspect(text, error)
+        raise
+    except ValueError as error:  # an input is not what the program declares
+        refusals.suspect(text, NgraphError(str(error)))
         raise
     return model._Model__model, positions, bridge.draws, [], []
 
@@ -455,6 +452,17 @@ def _open_model(
         return None
     graph = Graph.from_string(text)
     return dynamic_shapes.open_model(text, build)
+
+
+def _arrays(
+    signature: Sequence[tuple[str, tuple[int, ...]]], values: dict[int, bytes]
+) -> dict[int, np.ndarray]:
+    return {
+        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
 
 
 @cache

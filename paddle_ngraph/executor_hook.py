@@ -19,7 +19,7 @@ import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_pass, refusals, weights
+from paddle_ngraph import flags, program_pass, refusals, translation, weights
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
@@ -302,31 +302,7 @@ def _job_types(plan: Any) -> set[str]:
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:
-    """A program of the plan, copied; an old-style one is translated, ``None`` if Paddle cannot."""
+    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be."""
     if job_type in plan.job_types():
         return plan.ir_program(job_type).clone()
-    try:
-        program = paddle.pir.translate_to_pir(plan.program(job_type))
-    except Exception:  # Paddle's own errors have many types
-        return None
-    _fetch_each_column_once(program.global_block())
-    return program
-
-
-def _fetch_each_column_once(block: Any) -> None:
-    """Give old-style fetch operators what PIR expects: one for a column, no name twice.
-
-    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the
-    same columns; the last one writes last. One variable may be fetched into several columns.
-    """
-    fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
-    last = {op.attrs()["col"]: op for op in fetches}
-    for op in fetches:
-        if last[op.attrs()["col"]] is not op:
-            block.remove_op(op)
-    names: set[str] = set()
-    for column, op in last.items():
-        name = op.attrs()["name"]
-        if name in names:
-            op.set_str_attr("name", f"{name}_{column}")
-        names.add(op.attrs()["name"])
+    return translation.to_pir(plan.program(job_type))

@@ -18,6 +18,7 @@ from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.program_view import (
+    BLANK,
     CONSTANTS,
     LISTS,
     BlockView,
@@ -278,9 +279,10 @@ def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
     read = {value_id(v) for name, v in inputs if v.initialized() and name not in entry.ignored}
     sources = [view.producer[vid] for vid in read if vid in view.producer]
-    if not any(source.type == "pd_op.data" for source in sources):
-        return False
-    return any(other.type == "pd_op.feed" for other in view.nodes)
+    unfed = [source for source in sources if source.type == "pd_op.data"]
+    if any(source.op.attrs().get(BLANK) for source in unfed):
+        return True
+    return bool(unfed) and any(other.type == "pd_op.feed" for other in view.nodes)
 
 
 def _resizes(view: BlockView, node: OpNode, entry: Converter) -> bool:

@@ -31,6 +31,8 @@ SINKS = frozenset(
 # They pack and unpack lists of variables.
 LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
+# The attribute of a ``data`` operator that stands for a variable without contents.
+BLANK = "blank"
 # Constants: copied into every interval that reads them.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 

@@ -1,4 +1,4 @@
-"""Operators whose converters raised, and intervals that nGraph could not compile.
+"""Operators whose converters raised, and intervals that nGraph could not run.
 
 They stay native, and the report says why.
 

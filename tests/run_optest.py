@@ -2,8 +2,8 @@
 
 The tests are those of a Paddle source tree that you have, of the release that is installed
 (``test/legacy_test/test_*_op.py`` with its ``OpTest``). Each file runs in a process of its own. A
-case that fails is run again without the engine, so that what fails natively too (no GPU, another
-release) is told apart. ``optest_manifest.json`` names what is skipped, and why.
+file with a case that fails is run again without the engine, so that what fails natively too (no
+GPU, another release) is told apart. ``optest_manifest.json`` names what is skipped, and why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.util import strclass
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFEST = Path(__file__).with_name("optest_manifest.json")
@@ -160,7 +159,7 @@ def _run_file(
         chosen = [
             test
             for test in _cases_of(suite)
-            if (not only or _is_one_of(test, only)) and _name_of(test) not in skip
+            if (not only or _name_of(test) in only) and _name_of(test) not in skip
         ]
         unittest.TestSuite(chosen).run(recorder)
 
@@ -169,12 +168,6 @@ def _run_file(
     sys.path[:0] = [str(path.parent), str(path.parent.parent)]
     sys.argv = [str(path)]
     runpy.run_path(str(path), run_name="__main__")
-
-
-def _is_one_of(test: unittest.TestCase, names: Sequence[str]) -> bool:
-    """Whether a test is named, or ``setUpClass`` or ``tearDownClass`` of its class."""
-    fixture = f"({strclass(type(test))})"
-    return _name_of(test) in names or any(name.endswith(fixture) for name in names)
 
 
 def _cases_of(suite: Any) -> Iterator[unittest.TestCase]:
@@ -229,7 +222,8 @@ class Runner:
         cases = self._run(path, engine=True)
         failed = [case for case in cases if case.outcome == FAILED]
         if failed:
-            native = self._run(path, engine=False, only=[case.name for case in failed])
+            # The entire file: its cases share random numbers and Paddle's mode.
+            native = self._run(path, engine=False)
             outcomes = {case.name: case.outcome for case in native}
             for case in failed:
                 # setUpClass and tearDownClass are only heard of when they fail.
@@ -242,12 +236,12 @@ class Runner:
                 case.outcome, case.message = SKIPPED, reason
         return cases
 
-    def _run(self, path: Path, engine: bool, only: Sequence[str] = ()) -> list[Case]:
+    def _run(self, path: Path, engine: bool) -> list[Case]:
         """Starts the process again after a crash, without the case that crashed."""
         end = time.monotonic() + self._timeout
         cases: dict[str, Case] = {}
         for _ in range(_CRASHES):
-            found, running, trouble = self._attempt(path, engine, only, list(cases), end)
+            found, running, trouble = self._attempt(path, engine, (), list(cases), end)
             cases.update(found)
             if trouble is None:
                 break

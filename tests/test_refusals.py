@@ -186,3 +186,38 @@ def test_an_interval_that_cannot_be_compiled_stays_native():
     assert "pd_op.conv2d" in reasons
     assert all("nGraph could not compile its interval" in text for text in reasons.values())
     Program(chain).both(x=floats(2, 4))
+
+
+def mean_of_a_difference():
+    """The mean of ``x - y``, where ``y`` is complex: Paddle declares a real result."""
+    x, y = paddle.static.data("x", [3], "float32"), paddle.static.data("y", [3], "complex64")
+    block = paddle.static.default_main_program().global_block()
+    difference, mean = (block.create_var(dtype="float32") for _ in range(2))
+    inputs, outputs = {"X": x, "Y": y}, {"Out": difference}
+    block.append_op(type="elementwise_sub", inputs=inputs, outputs=outputs)
+    block.append_op(type="mean", inputs={"X": difference}, outputs={"Out": mean})
+    return mean
+
+
+def test_a_dtype_that_paddle_does_not_declare_stays_native():
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(mean_of_a_difference)
+        feed = {"x": floats(3), "y": floats(3).astype("complex64") * 1j}
+        (native,) = program.run(engine=False, **feed)
+        assert native.dtype == "complex64"
+        for _ in range(2):
+            np.testing.assert_allclose(program.run(**feed)[0], native)
+        assert "complex64 has no nGraph element type" in native_operators(program)["pd_op.mean_all"]
+
+
+def test_a_feed_of_another_dtype_is_left_to_paddle():
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(
+            lambda: paddle.nn.functional.relu(paddle.static.data("x", [-1, 4], "float32")) * 2.0
+        )
+        program.main.global_block().var("x").desc.set_need_check_feed(False)
+        x = floats(3, 4).astype("float64")
+        (native,) = program.run(engine=False, x=x)
+        assert native.dtype == "float64"
+        np.testing.assert_array_equal(program.run(x=x)[0], native)
+        assert "the program declares float32" in native_operators(program)["pd_op.relu"]

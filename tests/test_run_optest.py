@@ -30,7 +30,10 @@ def run(dtype="float32"):
 
 
 class TestRuns(unittest.TestCase):
+    began = False
+
     def test_a_engine(self):
+        TestRuns.began = True
         np.testing.assert_allclose(run(), np.tanh(np.ones(SHAPE)), rtol=1e-5)
 
     def test_b_wrong_with_the_engine(self):
@@ -52,6 +55,9 @@ class TestRuns(unittest.TestCase):
 
     def test_g_float64(self):
         run("float64")
+
+    def test_i_wrong_with_the_engine_and_natively_when_it_runs_alone(self):
+        self.assertTrue(self.began and not paddle_ngraph.is_enabled())
 
 
 class TestWhole(unittest.TestCase):
@@ -98,6 +104,7 @@ def cases(source: Path) -> dict[str, Case]:
         ("f", PASSED),
         ("g", PASSED),
         ("h", PASSED),
+        ("i", FAILED),
         ("", FAILED),  # tearDownClass
     ],
 )
@@ -138,9 +145,9 @@ def test_table_and_verdict(
     report = tmp_path / "report.json"
     assert run_optest._conclude({"test_small_op.py": list(cases.values())}, report) == 1
     printed = capsys.readouterr().out
-    assert "4 passed, 2 failed, 3 skipped" in printed
+    assert "4 passed, 3 failed, 3 skipped" in printed
     assert "FAILED test_small_op.py::TestRuns.test_e_crashes_with_the_engine" in printed
-    assert len(json.loads(report.read_text())["test_small_op.py"]) == 9
+    assert len(json.loads(report.read_text())["test_small_op.py"]) == 10
 
 
 def test_a_wrong_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

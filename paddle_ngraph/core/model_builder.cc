@@ -79,6 +79,25 @@ auto with_python(Function&& function) {
   }
 }
 
+// Runs `function`. Where it raises, Paddle may still be able to run the interval itself.
+template <typename Function>
+auto or_suspect(const std::string& graph, Function&& function) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    py::module_::import("paddle_ngraph.refusals").attr("suspect_interval")(graph, error.what());
+    throw;
+  }
+}
+
+py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
+  py::list signature;
+  for (const auto* tensor : inputs) {
+    signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
+  }
+  return signature;
+}
+
 }  // namespace
 
 void verify_graph(const std::string& graph) {
@@ -100,10 +119,7 @@ BuiltFunction build_function(const std::string& graph,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights) {
   return with_python([&]() -> BuiltFunction {
-    py::list signature;
-    for (const auto* tensor : inputs) {
-      signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
-    }
+    const py::list signature = or_suspect(graph, [&] { return signature_of(inputs); });
     py::tuple result = py::module_::import("paddle_ngraph.bridge")
                            .attr("build_model")(graph, signature, read_values(inputs, value_inputs),
                                                 view_weights(inputs, weights));
@@ -113,16 +129,19 @@ BuiltFunction build_function(const std::string& graph,
     built.open_dimensions = result[3].cast<std::vector<int>>();
     built.least_sizes = result[4].cast<std::vector<int64_t>>();
     void* model = address_of(result[0]);
-    try {
+    const auto compile = [&] {
       py::gil_scoped_release release;
-      built.function = std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
-    } catch (const std::exception& error) {
-      if (!built.least_sizes.empty()) {
-        close_shapes(graph);
-        return build_function(graph, inputs, value_inputs, weights);
-      }
-      py::module_::import("paddle_ngraph.refusals").attr("suspect_interval")(graph, error.what());
-      throw;
+      return std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
+    };
+    if (built.least_sizes.empty()) {
+      built.function = or_suspect(graph, compile);
+      return built;
+    }
+    try {
+      built.function = compile();
+    } catch (const std::exception&) {  // closed shapes may do better
+      close_shapes(graph);
+      return build_function(graph, inputs, value_inputs, weights);
     }
     return built;
   });

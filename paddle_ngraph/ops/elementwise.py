@@ -18,9 +18,14 @@ Binary = Callable[[Any, Any], Node]
 # int64 passes where the values are known when the function is built: shape arithmetic.
 _NUMBERS = FLOAT | INTEGER
 
+
+def _aligns_last_dimensions(op: Op) -> bool:
+    ranks = [len(op.input(name).shape) for name in ("x", "y")]
+    return op.attr("axis", -1) in (-1, max(ranks) - min(ranks))
+
+
 _TRAILING = Limit(
-    "attribute 'axis' aligns the smaller input with leading dimensions",
-    lambda op: op.attr("axis", -1) == -1,
+    "attribute 'axis' aligns the smaller input with leading dimensions", _aligns_last_dimensions
 )
 _EVEN_PIECES = Limit(
     "its inputs differ in shape",

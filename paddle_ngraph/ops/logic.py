@@ -10,7 +10,7 @@ from openvino import Node, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped, scalar_input, select, set_reduced
-from paddle_ngraph.registry import BOOL, FLOAT, INT32, converter
+from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
 
 Binary = Callable[[Any, Any], Node]
 Unary = Callable[[Any], Node]
@@ -86,7 +86,21 @@ def _whether_all(bridge: NgraphBridge, node: Any) -> Any:
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
 
-@converter("pd_op.isclose", constant=("rtol", "atol"))
+def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
+    """Whether both tolerances are one number of ``dtypes``: Paddle refuses all others."""
+
+    def holds(op: Op) -> bool:
+        specs = [op.input(name) for name in ("rtol", "atol")]
+        return all(spec.dtype in dtypes and set(spec.shape) <= {1} for spec in specs)
+
+    return holds
+
+
+_DOUBLE = Limit("a tolerance is not one float64", _tolerances_are(frozenset({"float64"})))
+_REAL = Limit("a tolerance is not one float", _tolerances_are(FLOAT | {"float64"}))
+
+
+@converter("pd_op.isclose", constant=("rtol", "atol"), limits=[_DOUBLE])
 def isclose(bridge: NgraphBridge, op: Op) -> None:
     """``abs(x - y) <= atol + rtol * abs(y)`` (Paddle ``isclose``).
 
@@ -95,7 +109,7 @@ def isclose(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _is_close(bridge, op))
 
 
-@converter("pd_op.allclose", constant=("rtol", "atol"))
+@converter("pd_op.allclose", constant=("rtol", "atol"), limits=[_REAL])
 def allclose(bridge: NgraphBridge, op: Op) -> None:
     """Whether all elements are close as in :func:`isclose` (Paddle ``allclose``)."""
     bridge.set_output_node(op, "out", _whether_all(bridge, _is_close(bridge, op)))

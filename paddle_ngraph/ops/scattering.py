@@ -167,11 +167,14 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
 
     With ``reduce`` add or multiply, what is there and every value that names it are combined.
+    ``values`` may be larger than ``indices``; what goes beyond is not put.
     """
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
     places = _line_places(bridge, op, shape)
-    values = reshaped(bridge, bridge.get_input_node(op, "values"), [-1])
+    dims = bridge.shape(bridge.get_input_node(op, "indices"))
+    values = _first_of_each(bridge, bridge.get_input_node(op, "values"), dims)
+    values = reshaped(bridge, values, [-1])
     line = reshaped(bridge, arr, [-1])
     reduction = _REDUCTIONS[op.attr("reduce")]
     if reduction == "none":
@@ -179,6 +182,15 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     else:
         node = opset15.scatter_nd_update(line, places, values, reduction)
     bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
+
+
+def _first_of_each(bridge: NgraphBridge, node: Any, dims: Sequence[int]) -> Any:
+    """The first ``dims[i]`` elements of every axis ``i``."""
+    if bridge.shape(node) == list(dims):
+        return node
+    axes = range(len(dims))
+    start, step = bridge.ints([0] * len(dims)), bridge.ints([1] * len(dims))
+    return opset15.slice(node, start, bridge.ints(dims), step, bridge.ints(axes))
 
 
 @converter(

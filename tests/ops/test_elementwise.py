@@ -80,6 +80,22 @@ def test_gradient_of_one_operand(name):
     check(build, {"x": normal((2, 3)), "y": normal((3,), 1)}, both(name))
 
 
+@pytest.mark.parametrize("name", ["add_grad", "subtract_grad"])
+def test_axis_of_old_style_programs(name):
+    gradient = getattr(paddle._C_ops, name)
+
+    def build(x, y, grad):
+        return gradient(x, y, grad, x.ndim - y.ndim)
+
+    def leading(x, y, grad):
+        return gradient(x, y, grad, 0)
+
+    feed = {"x": normal((3, 4, 4)), "grad": normal((3, 4, 4), 2)}
+    for shape in [(4, 4), (4,), (3, 4, 4)]:
+        check(build, {**feed, "y": normal(shape, 1)}, [name], gradients=False)
+    check_native(leading, {**feed, "y": normal((3,), 1)}, [name], gradients=False)
+
+
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "maximum", "minimum"])
 def test_int32_is_exact(name):
     other = np.array([2, 3, 1, -1, 2**30, 2, -2, 5], "int32")

@@ -137,6 +137,22 @@ def test_close(name, equal_nan):
     check(build, {"x": normal(9), "y": normal(9)}, [name])
 
 
+REFUSED = [("isclose", np.ones(2)), ("allclose", np.ones(2)), ("allclose", np.ones(1, "int32"))]
+
+
+@pytest.mark.parametrize(("name", "refused"), REFUSED, ids=str)
+@pytest.mark.parametrize("tolerance", ["rtol", "atol"])
+def test_tolerances_that_paddle_refuses(name, refused, tolerance):
+    def build(x, **tolerances):
+        tolerances = {"rtol": 0.5, "atol": 0.5, **tolerances}
+        return getattr(paddle._C_ops, name)(x, x, tolerances["rtol"], tolerances["atol"], False)
+
+    accepted = {"x": normal(3), tolerance: np.ones(1)}
+    check(build, accepted, [name], gradients=False)
+    with pytest.raises(ValueError, match=r"(?i)tol|element"):
+        check_native(build, {**accepted, tolerance: refused}, [name], gradients=False)
+
+
 def test_nan_to_num():
     check(lambda x: paddle.nan_to_num(x), {"x": STRANGE}, ["isnan", "where", "equal"])
 

@@ -107,6 +107,16 @@ def test_put_along_axis(axis, dtype, reduce):
     check(build, {**feeds, "x": whole(3, 4, 5), "values": whole(3, 4, 5)}, types[:1])
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reduce", ["assign", "add", "mul"])
+def test_put_along_axis_of_fewer_places_than_values(axis, reduce):
+    def build(x, index, values):
+        return paddle.put_along_axis(x, index, values, axis, reduce, broadcast=False)
+
+    feeds = {"x": floats(3, 5), "index": ids(3, 2, 3), "values": floats(2, 5, seed=1)}
+    check(build, feeds, ["put_along_axis"], gradients=False)
+
+
 def test_put_along_axis_of_more_elements_than_a_float_counts():
     columns = 2**23 + 7
     x = np.zeros([3, columns], "float32")

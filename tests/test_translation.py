@@ -1,0 +1,143 @@
+"""Old-style programs: what Paddle's translation to PIR loses, and what it makes that cannot run."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
+from tests.programs import Program, floats
+
+
+def an_xshape():
+    block = paddle.static.default_main_program().global_block()
+    x = paddle.static.data("x", [2, 3], "float32")
+    out = block.create_var(name="out", dtype="float32")
+    xshape = block.create_var(name="xshape", dtype="float32", persistable=True)
+    outputs = {"Out": out, "XShape": xshape}
+    block.append_op(type="squeeze2", inputs={"X": x}, outputs=outputs, attrs={"axes": []})
+    return out
+
+
+def gradient_of_a_reshape(x):
+    out = paddle.reshape(x, [-1])
+    (gradient,) = paddle.static.gradients(out, [x])
+    return [out, gradient]
+
+
+def of_a_random_number():
+    x = paddle.rand([])
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+def of_a_feed():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    return gradient_of_a_reshape(paddle.scale(x, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("build", "feed"), [(of_a_random_number, {}), (of_a_feed, {"x": floats(2, 3)})]
+)
+def test_an_operator_that_reads_what_the_translation_lost_stays_native(build, feed):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        results = []
+        for engine in (False, True):
+            paddle.seed(5)
+            results.append(program.run(engine, **feed))
+        for expected, found in zip(*results):
+            np.testing.assert_allclose(found, expected)
+        assert paddle_ngraph.stats()["engine_runs"] > 0
+        native = {op.type: op.reason for op in paddle_ngraph.explain(program.main).native}
+    assert "no contents" in native["pd_op.reshape_grad"]
+
+
+def merged_momentum():
+    loss = paddle.mean(paddle.static.nn.fc(paddle.static.data("x", [2, 3], "float32"), 2))
+    paddle.optimizer.Momentum(0.1, use_multi_tensor=True).minimize(loss)
+    return loss
+
+
+def a_kept_piece():
+    first, second = paddle.split(paddle.static.data("x", [2, 3], "float32"), 2)
+    first.persistable = True
+    return paddle.scale(second, 2.0)
+
+
+def a_level_of_detail():
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    block = paddle.static.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="float32")
+    inputs, attributes = {"X": x}, {"target_lod": [0, 1, 2]}
+    block.append_op(type="lod_reset", inputs=inputs, outputs={"Out": out}, attrs=attributes)
+    return paddle.static.gradients(paddle.mean(out), [x])[0]
+
+
+def two_readings_of_an_array():
+    """Its gradient sums two arrays."""
+    x = paddle.static.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    position = paddle.tensor.fill_constant([1], "int64", 0)
+    array = paddle.tensor.array_write(paddle.scale(x, 2.0), position)
+    array.stop_gradient = False
+    first, second = (paddle.tensor.array_read(array, position) for _ in range(2))
+    loss = paddle.mean(paddle.scale(first, 2.0)) + paddle.mean(paddle.scale(second, 3.0))
+    return paddle.static.gradients(loss, [x])[0]
+
+
+@pytest.mark.parametrize("build", [an_xshape, merged_momentum, a_kept_piece, a_level_of_detail])
+def test_what_paddle_translates_and_cannot_run_stays_native(build):
+    with paddle.pir_utils.OldIrGuard():
+        native, engine = Program(build), Program(build)
+        for _ in range(2):
+            (expected,) = native.run(engine=False, x=floats(2, 3))
+            np.testing.assert_array_equal(engine.run(x=floats(2, 3))[0], expected)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+    kept = {var.name for var in native.main.list_vars() if var.persistable}
+    for name in kept & set(native.scope.local_var_names()):
+        tensors = [p.scope.find_var(name).get_tensor() for p in (native, engine)]
+        assert tensors[0].shape() == tensors[1].shape()
+
+
+def test_sums_of_arrays_stay_native():
+    """Not compared: what Paddle computes of this program differs from run to run."""
+    with paddle.pir_utils.OldIrGuard():
+        assert Program(two_readings_of_an_array).run(x=floats(2, 3))[0].shape == (2, 3)
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+
+
+def test_explain_says_that_such_a_program_stays_native():
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(merged_momentum)
+    with pytest.raises(NgraphError, match="stays native"):
+        paddle_ngraph.explain(program.main)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod"])
+def test_reductions_over_everything(name, dtype):
+    """As Paddle 1 wrote them: axis 0 and ``reduce_all``, of which the translation keeps axis 0."""
+
+    def build():
+        x = paddle.static.data("x", [3, 4], "float32")
+        x.stop_gradient = False
+        block = paddle.static.default_main_program().global_block()
+        out = block.create_var(dtype=dtype)
+        inputs = {"X": paddle.cast(paddle.scale(x, 2.0), dtype)}
+        attributes = {"dim": [0], "reduce_all": True, "keep_dim": False}
+        block.append_op(
+            type=f"reduce_{name}", inputs=inputs, outputs={"Out": out}, attrs=attributes
+        )
+        return [out, *paddle.static.gradients(out, [x])]
+
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        for _ in range(2):
+            out, gradient = program.both(x=floats(3, 4))
+            assert out.shape == ()
+            assert gradient.shape == (3, 4)
