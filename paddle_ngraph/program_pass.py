@@ -251,9 +251,6 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if isinstance(described, str):
         capable.reasons[node] = described
         return
-    if "output" in entry.unread and _resizes(capable.view, node, entry):
-        capable.reasons[node] = "it changes the size of what it overwrites"
-        return
     if _has_blank_input(capable.view, node, entry):
         capable.reasons[node] = "an input has a shape, but no contents"
         return
@@ -281,20 +278,6 @@ def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
     if not any(source.type == "pd_op.data" for source in sources):
         return False
     return any(other.type == "pd_op.feed" for other in view.nodes)
-
-
-def _resizes(view: BlockView, node: OpNode, entry: Converter) -> bool:
-    """Whether a result may not fit into the memory that it overwrites."""
-    inputs = zip(node.op.get_input_names(), node.op.operands_source())
-    unread = {value_id(value) for name, value in inputs if name in entry.unread}
-    for operand, result in node.overwrites:
-        if not (view.is_tensor(operand) and view.is_tensor(result)):
-            continue
-        old, new = (tuple(view.values[vid].shape) for vid in (operand, result))
-        known = min((*old, *new), default=0) >= 0
-        if (known and math.prod(old) != math.prod(new)) or (operand in unread and old != new):
-            return True
-    return False
 
 
 def _leave_out_what_is_ignored(
