@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from paddle_ngraph.bridge import NgraphBridge
 
 ConverterFunction = Callable[["NgraphBridge", Op], None]
+# The least and the greatest value of a tensor of whole numbers.
+Range = tuple[int, int]
+RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
 
 FLOAT = frozenset({"float32"})
@@ -25,6 +28,16 @@ BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
 # What a tensor may be whose shape is looked at, or whose contents shape the function.
 KNOWN = ANY | {"int8", "uint8", "int16", "float16", "bfloat16", "float64"}
+
+RANGES: Mapping[str, Range] = {
+    "bool": (0, 1),
+    "uint8": (0, 2**8 - 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+}
+# What a range rule takes an open dimension for; its converter must not go beyond.
+LONGEST_AXIS = 2**30
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,7 @@ class Converter:
     draws: Callable[[Op], bool]
     moves: bool
     small_integers: bool
+    integers: RangeRule | None
 
     def reason_against(self, op: Op) -> str | None:
         """Why ``op`` must stay native, or ``None`` when it can be converted."""
@@ -96,6 +110,7 @@ def converter(
     draws: Callable[[Op], bool] = lambda op: False,
     moves: bool = False,
     small_integers: bool = False,
+    integers: RangeRule | None = None,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -117,6 +132,8 @@ def converter(
         moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
             as they are only used as positions in the end.
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
+        integers: Which values int64 outputs may have, if that can be told from those of the inputs
+            that hold whole numbers; asked where all of these are known.
 
     Raises:
         NgraphError: There is a converter for one of them already.
@@ -137,6 +154,7 @@ def converter(
             draws=draws,
             moves=moves,
             small_integers=small_integers,
+            integers=integers,
         )
         for type in types:
             if type in _converters:

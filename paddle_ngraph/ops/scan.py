@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from openvino import Node, opset15
+from numpy.typing import NDArray
+from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped
-from paddle_ngraph.registry import Limit, converter
+from paddle_ngraph.registry import FLOAT, INTEGER, LONGEST_AXIS, Limit, Range, converter
 
 # A running product takes one node for each position.
 _LONGEST_PRODUCT = 64
@@ -34,8 +37,17 @@ _PLAIN = Limit(
 # -- sums ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.cumsum", constant=("axis",))
-@converter("pd_op.cumsum_", constant=("axis",))
+def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
+    low, high = ranges["x"]
+    shape = op.input("x").shape
+    if not op.attr("flatten") and "axis" in op.constants and shape:
+        shape = (shape[int(op.constants["axis"][0])],)
+    count = math.prod(LONGEST_AXIS if size < 0 else size for size in shape)
+    return min(low * count, low, 0), max(high * count, high, 0)
+
+
+@converter("pd_op.cumsum", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
+@converter("pd_op.cumsum_", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
     """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
 
@@ -61,11 +73,25 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
         axis = 0
     if op.attr("flatten") or not shape:
         x = reshaped(bridge, x, [-1])
-    along = bridge.full(axis, "int64")
-    sums = opset15.cum_sum(x, along, exclusive=op.attr("exclusive"), reverse=reverse)
+    exclusive = op.attr("exclusive")
+    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
+        raise NgraphError("the sums along so long an axis need 64 bits")
+    source = x.get_node()
+    if source.get_type_name() == "Constant":
+        sums = opset15.constant(_sums(source.get_data(), axis, exclusive, reverse))
+    else:
+        sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
         return sums
     return reshaped(bridge, sums, shape)
+
+
+def _sums(values: NDArray[Any], axis: int, exclusive: bool, reverse: bool) -> NDArray[Any]:
+    """Of what is known: the engine's own operator cannot be computed while a function is built."""
+    values = np.flip(values, axis) if reverse else values
+    sums = np.cumsum(values, axis, dtype=values.dtype)
+    sums = sums - values if exclusive else sums
+    return np.ascontiguousarray(np.flip(sums, axis) if reverse else sums)
 
 
 # -- products ------------------------------------------------------------------------------------
