@@ -108,7 +108,10 @@ _ROUNDING = ("paddle.floor({0})", "paddle.ceil({0})", "paddle.round({0})", "padd
 def activation(b: Builder) -> None:
     """Smooth activations."""
     x = b.real()
-    b.emit(b.choose(_ACTIVATIONS), x, shape=x.shape, bound=1.8 * x.bound + 1)
+    code = b.choose(_ACTIVATIONS)
+    # Paddle's gradient at infinity is NaN or infinite, by how its loop is unrolled there.
+    code = "F.swish({0})" if "silu" in code and x.wild else code
+    b.emit(code, x, shape=x.shape, bound=1.8 * x.bound + 1)
 
 
 @operator(6)
@@ -294,6 +297,9 @@ def _axes(b: Builder, x: Value, several: bool) -> tuple[int, ...]:
     return tuple(axes)
 
 
+_EXTREMA = ("max", "min", "amax", "amin")
+
+
 @operator(9)
 def reduction(b: Builder) -> None:
     """Sums, means, extrema, products over axes."""
@@ -303,12 +309,13 @@ def reduction(b: Builder) -> None:
     if x.rank == 0 or b.chance(20):
         axes, text = tuple(range(x.rank)), "None"
     else:
-        axes = _axes(b, x, kind != "prod")
+        # Paddle leaves the gradient of an extremum over two axes of five unwritten.
+        axes = _axes(b, x, kind != "prod" and not (x.rank == 5 and kind in _EXTREMA))
         text = str(list(axes)) if len(axes) > 1 or b.chance(30) else str(axes[0])
     shape = _reduced(x.shape, axes, keepdim) if x.rank else ()
     count = math.prod(x.shape[axis] for axis in axes)
     code = f"paddle.{kind}({{0}}, axis={text}, keepdim={keepdim})"
-    if kind in ("max", "min", "amax", "amin"):
+    if kind in _EXTREMA:
         b.select(code, x, shape=shape)
     elif kind == "sum":
         b.emit(code, x, shape=shape, bound=count * x.bound, bits=x.bits)
