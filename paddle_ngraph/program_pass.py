@@ -208,7 +208,8 @@ def _reject_what_does_not_fit(capable: Capability) -> None:
     """Rejects until nothing changes: what is rejected is known no longer to its readers."""
     while True:
         capable.integers = _Integers(capable)
-        if not (capable.integers.reject_what_needs_64_bits() or _reject_what_is_read(capable)):
+        rejected = capable.integers.reject_what_needs_64_bits() or _reject_what_is_read(capable)
+        if not (rejected or _reject_what_is_made_natively(capable)):
             return
 
 
@@ -222,6 +223,19 @@ def _reject_what_is_read(capable: Capability) -> bool:
     for node in read:
         capable.reject(node, "a native operator uses an output that the engine does not make")
     return bool(read)
+
+
+def _reject_what_is_made_natively(capable: Capability) -> bool:
+    """Rejects operators with an input that is only right where a converted operator made it."""
+    made = [
+        node
+        for node, entry in capable.converters.items()
+        for name, vid in (capable.slots(node) if entry.internal else ())
+        if name in entry.internal and not any(map(capable.can_convert, _makers(capable, vid)))
+    ]
+    for node in set(made):
+        capable.reject(node, "the operator that it is the gradient of stays native")
+    return bool(made)
 
 
 def _classify_node(capable: Capability, node: OpNode) -> None:
@@ -285,20 +299,29 @@ def _leave_out_what_is_ignored(
     capable: Capability, node: OpNode, described: Op, entry: Converter
 ) -> None:
     for name, value in zip(node.op.get_output_names(), node.op.results()):
-        if name not in entry.unwritten or not value.is_dense_tensor_type():
+        if name not in entry.unwritten:
             continue
-        vid = value_id(value)
-        readers = capable.view.readers.get(vid, [])
-        if readers and all(_ignores(capable, reader, vid) for reader in readers):
-            described.outputs[name] = (None,)
-            capable.ignored_by.setdefault(node, []).extend(readers)
+        members = [vid for vid in capable.view.result_members(value) or () if vid is not None]
+        reads = [read for vid in members for read in _reads_through_lists(capable, vid)]
+        if reads and all(_ignores(capable, reader, vid) for reader, vid in reads):
+            described.outputs[name] = (None,) * len(described.outputs[name])
+            capable.ignored_by.setdefault(node, []).extend(reader for reader, _ in reads)
+
+
+def _reads_through_lists(capable: Capability, vid: str) -> Iterator[tuple[OpNode, str]]:
+    """Who reads a variable, by itself or as a member of a list."""
+    for reader in capable.view.readers.get(vid, ()):
+        if reader.type != "builtin.combine":
+            yield reader, vid
+            continue
+        for joined in reader.writes:
+            yield from ((last, vid) for last in capable.view.readers.get(joined, ()))
 
 
 def _ignores(capable: Capability, reader: OpNode, vid: str) -> bool:
     entry = find_converter(reader.type)
-    if entry is None or not entry.ignored:
-        return False
-    return {name for name, v in capable.slots(reader) if v == vid} <= entry.ignored
+    names = {name for name, v in capable.slots(reader) if v == vid}
+    return entry is not None and bool(names) and names <= entry.ignored
 
 
 class _Integers:

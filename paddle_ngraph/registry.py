@@ -66,6 +66,7 @@ class Converter:
     unwritten: frozenset[str]
     blank: frozenset[str]
     ignored: frozenset[str]
+    internal: frozenset[str]
     limits: tuple[Limit, ...]
     draws: Callable[[Op], bool]
     moves: bool
@@ -106,6 +107,7 @@ def converter(
     unwritten: Iterable[str] = (),
     blank: Iterable[str] = (),
     ignored: Iterable[str] = (),
+    internal: Iterable[str] = (),
     limits: Iterable[Limit] = (),
     draws: Callable[[Op], bool] = lambda op: False,
     moves: bool = False,
@@ -126,6 +128,8 @@ def converter(
         blank: Outputs without contents, of any dtype: workspace that only GPUs fill.
         ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
             get them; an ``unwritten`` output that is only read so is not used.
+        internal: Inputs that the forward operator kept for this one, in a form of the converters'
+            own; where that one stays native, so does this one.
         limits: Further conditions.
         draws: Whether an operator takes numbers of the random stream, by
             :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
@@ -150,6 +154,7 @@ def converter(
             unwritten=frozenset(unwritten),
             blank=frozenset(blank),
             ignored=frozenset(ignored),
+            internal=frozenset(internal),
             limits=tuple(limits),
             draws=draws,
             moves=moves,
