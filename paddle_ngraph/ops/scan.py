@@ -114,6 +114,31 @@ def cumprod(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.concat(products, axis))
 
 
+@converter("pd_op.cumprod_grad", limits=[_SHORT, _PLAIN])
+def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad[i] = out[i - 1] s[i]`` with ``s[i] = out_grad[i] + x[i + 1] s[i + 1]``.
+
+    (Paddle ``cumprod_grad``, written as a recurrence.)
+    """
+    x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
+    grad = bridge.get_input_node(op, "out_grad")
+    shape = bridge.shape(x)
+    if not shape or shape[op.attr("dim")] == 1:
+        bridge.set_output_node(op, "x_grad", grad)
+        return
+    axis = op.attr("dim") % len(shape)
+    along = bridge.full(axis, "int64")
+    factors, products, grads = (
+        opset15.split(node, along, shape[axis]).outputs() for node in (x, out, grad)
+    )
+    sums = [grads[-1]]
+    for factor, piece in zip(reversed(factors[1:]), reversed(grads[:-1])):
+        sums.append(opset15.add(piece, opset15.multiply(factor, sums[-1])).output(0))
+    first, *rest = reversed(sums)
+    pieces = [opset15.multiply(before, s) for before, s in zip(products, rest)]
+    bridge.set_output_node(op, "x_grad", opset15.concat([first, *pieces], axis))
+
+
 # -- extremes ------------------------------------------------------------------------------------
 
 

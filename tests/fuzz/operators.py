@@ -731,6 +731,11 @@ def conv(b: Builder) -> None:
            bound=x.bound * w.bound * channels // groups * kernel**2 + 1)  # fmt: skip
 
 
+def _pooled(shape: Shape, kernel: int, stride: int, padding: int, ceil: bool) -> Shape:
+    more = stride - 1 if ceil else 0
+    return tuple((dim + 2 * padding - kernel + more) // stride + 1 for dim in shape)
+
+
 @operator(4)
 def pool(b: Builder) -> None:
     """Pooling, fixed and adaptive; resized images."""
@@ -747,10 +752,11 @@ def pool(b: Builder) -> None:
     else:
         kernel, stride, padding = 2, b.choose([2, 1]), b.choose([0, 1])
         ceil = b.chance(30)
-        sides = []
-        for dim in x.shape[2:]:
-            span = dim + 2 * padding - kernel + (stride - 1 if ceil else 0)
-            sides.append(span // stride + 1)
+        sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
+        # The maximum of a window that holds nothing but padding is the least number there is.
+        if any((n - 1) * stride - padding >= dim for n, dim in zip(sides, x.shape[2:])):
+            ceil = False
+            sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
         code = f"F.{kind}_pool2d({{0}}, 2, {stride}, {padding}, ceil_mode={ceil})"
         emit = b.select if kind == "max" else b.emit
         emit(code, x, shape=(*x.shape[:2], *sides))
