@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from openvino import Node, Type, opset15
+from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
@@ -76,7 +76,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
     exclusive = op.attr("exclusive")
     if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
         raise NgraphError("the sums along so long an axis need 64 bits")
-    source = x.get_node()
+    source = x.get_node() if isinstance(x, Output) else x
     if source.get_type_name() == "Constant":
         sums = opset15.constant(_sums(source.get_data(), axis, exclusive, reverse))
     else:
