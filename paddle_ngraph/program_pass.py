@@ -27,7 +27,15 @@ from paddle_ngraph.program_view import (
     dtype_name,
     value_id,
 )
-from paddle_ngraph.registry import KNOWN, RANGES, Converter, Range, RangeRule, find_converter
+from paddle_ngraph.registry import (
+    KNOWN,
+    RANGES,
+    Converter,
+    Range,
+    RangeRule,
+    find_converter,
+    range_of,
+)
 from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
 
 _MAX_OUTPUTS: int = _core.max_outputs
@@ -467,8 +475,7 @@ class _Integers:
     def _range_made_by(self, node: OpNode) -> Range | None:
         if node in self._capable.constants:
             value = self._capable.ops[node].attr("value")
-            values = value if isinstance(value, list) else [value]
-            return int(min(values, default=0)), int(max(values, default=0))
+            return range_of(value if isinstance(value, list) else [value])
         entry = find_converter(node.type)
         if entry is None:
             return None

@@ -40,6 +40,14 @@ RANGES: Mapping[str, Range] = {
 LONGEST_AXIS = 2**30
 
 
+def range_of(values: Iterable[float]) -> Range | None:
+    """The range of some numbers; ``None`` where one is no whole number of 64 bits."""
+    known = list(values)
+    if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
+        return None
+    return int(min(known, default=0)), int(max(known, default=0))
+
+
 @dataclass(frozen=True)
 class Limit:
     """A condition an operator must fulfil to be converted.

@@ -178,3 +178,15 @@ def test_a_size_that_is_looked_up_too_is_compared():
         program.both(x=floats(2, 4), n=np.array([n]))
     with pytest.raises(ValueError):
         program.run(True, x=floats(2, 4), n=np.array([WIDE]))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 2.0**63])
+def test_constants_that_are_no_whole_numbers_are_left_to_paddle(value):
+    def build():
+        ids = paddle.static.data("ids", [2, 4], "int64")
+        strange = paddle.full([4], value, "int64")
+        return ids < strange, paddle.scale(ids, value), ids + strange, looked_up(ids)
+
+    program = Program(build)
+    assert {"less_than", "scale", "add"} <= native(program).keys()
+    program.both(ids=IDS)

@@ -11,7 +11,7 @@ from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
-from paddle_ngraph.registry import ANY, INTEGER, Limit, Range, converter
+from paddle_ngraph.registry import ANY, INTEGER, Limit, Range, converter, range_of
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",
@@ -56,9 +56,8 @@ def full_(bridge: NgraphBridge, op: Op) -> None:
     full(bridge, op)
 
 
-def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range:
-    values = op.constants["value"]
-    return int(min(values)), int(max(values))
+def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    return range_of(op.constants["value"]) if "value" in op.constants else None
 
 
 @converter(

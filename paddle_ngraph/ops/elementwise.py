@@ -12,7 +12,16 @@ from openvino import Node, Output, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import is_constant, keep_nan, reduce_to, scalar_input, set_reduced
-from paddle_ngraph.registry import FLOAT, INT32, INTEGER, Limit, Range, RangeRule, converter
+from paddle_ngraph.registry import (
+    FLOAT,
+    INT32,
+    INTEGER,
+    Limit,
+    Range,
+    RangeRule,
+    converter,
+    range_of,
+)
 
 Binary = Callable[[Any, Any], Node]
 
@@ -223,12 +232,12 @@ _register_fchoice("fmin", opset15.minimum, opset15.less_equal)
 
 
 def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
-    if "scale" not in op.constants:
+    numbers = [*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]
+    if range_of(numbers) is None:
         return None
-    factor, bias = int(op.constants["scale"][0]), int(op.attr("bias", 0.0))
+    factor, bias = map(int, numbers)
     after = op.attr("bias_after_scale", True)
-    ends = [x * factor + bias if after else (x + bias) * factor for x in ranges["x"]]
-    return min(ends), max(ends)
+    return range_of(x * factor + bias if after else (x + bias) * factor for x in ranges["x"])
 
 
 @converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range)
