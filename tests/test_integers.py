@@ -59,6 +59,15 @@ def test_positions_are_counted_in_the_engine(make, shape):
         program.both(ids=np.tile(IDS, (3, 2)))
 
 
+def test_positions_of_many_shapes_share_a_function():
+    program = with_ids(lambda ids: (positions(ids), looked_up(positions(ids)), ids == 0))
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    for rows, columns in ((2, 4), (3, 5), (4, 7), (5, 6), (6, 9), (2, 12)):
+        program.both(ids=np.resize(IDS, (rows, columns)))
+    assert paddle_ngraph.stats()["functions_built"] <= 3
+
+
 COMPARISONS = ["equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"]
 
 

@@ -76,9 +76,9 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
     exclusive = op.attr("exclusive")
     if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
         raise NgraphError("the sums along so long an axis need 64 bits")
-    source = x.get_node() if isinstance(x, Output) else x
-    if source.get_type_name() == "Constant":
-        sums = opset15.constant(_sums(source.get_data(), axis, exclusive, reverse))
+    known = _known_sums(x, axis, exclusive, reverse)
+    if known is not None and known.size and np.abs(known).max() >= 2**31:
+        sums = opset15.constant(known)  # the engine's own operator has 32 bits
     else:
         sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
@@ -86,11 +86,13 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
     return reshaped(bridge, sums, shape)
 
 
-def _sums(values: NDArray[Any], axis: int, exclusive: bool, reverse: bool) -> NDArray[Any]:
-    """Of what is known: the engine's own operator cannot be computed while a function is built."""
-    values = np.flip(values, axis) if reverse else values
-    sums = np.cumsum(values, axis, dtype=values.dtype)
-    sums = sums - values if exclusive else sums
+def _known_sums(x: Any, axis: int, exclusive: bool, reverse: bool) -> NDArray[np.int64] | None:
+    """The sums of an int64 that is known while the function is built."""
+    source = x.get_node() if isinstance(x, Output) else x
+    if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
+        return None
+    values = np.flip(source.get_data(), axis) if reverse else source.get_data()
+    sums = np.cumsum(values, axis) - (values if exclusive else 0)
     return np.ascontiguousarray(np.flip(sums, axis) if reverse else sums)
 
 
