@@ -28,10 +28,19 @@ from paddle_ngraph.program_view import (
     dtype_name,
     value_id,
 )
-from paddle_ngraph.registry import KNOWN, Converter, find_converter
+from paddle_ngraph.registry import (
+    KNOWN,
+    RANGES,
+    Converter,
+    Range,
+    RangeRule,
+    find_converter,
+    range_of,
+)
 from paddle_ngraph.report import BlockReport, IntervalReport, NativeOp, Report
 
 _MAX_OUTPUTS: int = _core.max_outputs
+_INT32 = RANGES["int32"]
 
 
 def apply(program: Any, keep_weights: bool = False) -> Report:
@@ -208,7 +217,8 @@ def _reject_what_does_not_fit(capable: Capability) -> None:
     """Rejects until nothing changes: what is rejected is known no longer to its readers."""
     while True:
         capable.integers = _Integers(capable)
-        if not (capable.integers.reject_what_needs_64_bits() or _reject_what_is_read(capable)):
+        rejected = capable.integers.reject_what_needs_64_bits() or _reject_what_is_read(capable)
+        if not (rejected or _reject_what_is_made_natively(capable)):
             return
 
 
@@ -222,6 +232,19 @@ def _reject_what_is_read(capable: Capability) -> bool:
     for node in read:
         capable.reject(node, "a native operator uses an output that the engine does not make")
     return bool(read)
+
+
+def _reject_what_is_made_natively(capable: Capability) -> bool:
+    """Rejects operators with an input that is only right where a converted operator made it."""
+    made = [
+        node
+        for node, entry in capable.converters.items()
+        for name, vid in (capable.slots(node) if entry.internal else ())
+        if name in entry.internal and not any(map(capable.can_convert, _makers(capable, vid)))
+    ]
+    for node in set(made):
+        capable.reject(node, "the operator that it is the gradient of stays native")
+    return bool(made)
 
 
 def _classify_node(capable: Capability, node: OpNode) -> None:
@@ -251,9 +274,6 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     described = describe(capable.view, node, capable.numbers, entry.unwritten)
     if isinstance(described, str):
         capable.reasons[node] = described
-        return
-    if "output" in entry.unread and _resizes(capable.view, node, entry):
-        capable.reasons[node] = "it changes the size of what it overwrites"
         return
     if _has_blank_input(capable.view, node, entry):
         capable.reasons[node] = "an input has a shape, but no contents"
@@ -285,38 +305,33 @@ def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
     return bool(unfed) and any(other.type == "pd_op.feed" for other in view.nodes)
 
 
-def _resizes(view: BlockView, node: OpNode, entry: Converter) -> bool:
-    """Whether a result may not fit into the memory that it overwrites."""
-    inputs = zip(node.op.get_input_names(), node.op.operands_source())
-    unread = {value_id(value) for name, value in inputs if name in entry.unread}
-    for operand, result in node.overwrites:
-        if not (view.is_tensor(operand) and view.is_tensor(result)):
-            continue
-        old, new = (tuple(view.values[vid].shape) for vid in (operand, result))
-        known = min((*old, *new), default=0) >= 0
-        if (known and math.prod(old) != math.prod(new)) or (operand in unread and old != new):
-            return True
-    return False
-
-
 def _leave_out_what_is_ignored(
     capable: Capability, node: OpNode, described: Op, entry: Converter
 ) -> None:
     for name, value in zip(node.op.get_output_names(), node.op.results()):
-        if name not in entry.unwritten or not value.is_dense_tensor_type():
+        if name not in entry.unwritten:
             continue
-        vid = value_id(value)
-        readers = capable.view.readers.get(vid, [])
-        if readers and all(_ignores(capable, reader, vid) for reader in readers):
-            described.outputs[name] = (None,)
-            capable.ignored_by.setdefault(node, []).extend(readers)
+        members = [vid for vid in capable.view.result_members(value) or () if vid is not None]
+        reads = [read for vid in members for read in _reads_through_lists(capable, vid)]
+        if reads and all(_ignores(capable, reader, vid) for reader, vid in reads):
+            described.outputs[name] = (None,) * len(described.outputs[name])
+            capable.ignored_by.setdefault(node, []).extend(reader for reader, _ in reads)
+
+
+def _reads_through_lists(capable: Capability, vid: str) -> Iterator[tuple[OpNode, str]]:
+    """Who reads a variable, by itself or as a member of a list."""
+    for reader in capable.view.readers.get(vid, ()):
+        if reader.type != "builtin.combine":
+            yield reader, vid
+            continue
+        for joined in reader.writes:
+            yield from ((last, vid) for last in capable.view.readers.get(joined, ()))
 
 
 def _ignores(capable: Capability, reader: OpNode, vid: str) -> bool:
     entry = find_converter(reader.type)
-    if entry is None or not entry.ignored:
-        return False
-    return {name for name, v in capable.slots(reader) if v == vid} <= entry.ignored
+    names = {name for name, v in capable.slots(reader) if v == vid}
+    return entry is not None and bool(names) and names <= entry.ignored
 
 
 class _Integers:
@@ -324,15 +339,22 @@ class _Integers:
 
     An int64 tensor may pass where its values surely fit into 32 bits, where they are used as
     positions only, or where they are known and read while the function is built, and then only.
+
+    Positions that come from outside fit, whatever else is done with them: the engine refuses a run
+    in which they do not.
     """
 
     def __init__(self, capable: Capability) -> None:
         self._capable = capable
         self._view = capable.view
         self._static: dict[str, bool] = {}
-        self._small: dict[str, bool] = {}
+        self._ranges: dict[str, Range | None] = {}
         self._position: dict[str, bool] = {}
+        self._checked: set[str] = set()
 
+        for node in reversed(self._view.nodes):
+            self._checked |= self._checked_by(node)
+        self._checked -= self._read_by_value()
         for node in self._view.nodes:  # in this order no recursion goes deep
             for vid in node.writes:
                 self.is_static(vid)
@@ -372,8 +394,8 @@ class _Integers:
 
     def _makes_static(self, node: OpNode) -> bool:
         if node in self._capable.constants:
-            return all(_can_be_folded(spec) for spec in self._outputs(node)) or self._makes_small(
-                node
+            return all(_can_be_folded(spec) for spec in self._outputs(node)) or all(
+                self.is_small(vid) for vid in node.writes
             )
         entry = self._capable.converters.get(node)
         if entry is None:
@@ -396,38 +418,93 @@ class _Integers:
     def _outputs(self, node: OpNode) -> list[TensorSpec]:
         return list(self._capable.ops[node].output_specs())
 
-    def is_small(self, vid: str) -> bool:
-        """Whether every value surely fits into 32 bits."""
-        if vid not in self._small:
-            self._small[vid] = False
-            node = self._view.producer.get(vid)
-            self._small[vid] = (
-                node is not None and not self._view.is_overwritten(vid) and self._makes_small(node)
-            )
-        return self._small[vid]
+    def _checked_by(self, node: OpNode) -> set[str]:
+        """What the engine refuses to take into an interval for ``node`` beyond 32 bits."""
+        goes_on = not self._checked.isdisjoint(node.writes)
+        if node.type in LISTS:
+            return set(node.reads) if goes_on else set()
+        entry = self._capable.converters.get(node)
+        if entry is None:
+            return set()
+        passive = entry.constant | entry.unread
+        return {
+            vid
+            for name, vid in self._slots(node)
+            if name in entry.index or (entry.moves and goes_on and name not in passive)
+        }
 
-    def _makes_small(self, node: OpNode) -> bool:
+    def _read_by_value(self) -> set[str]:
+        return {
+            vid
+            for node, entry in self._capable.converters.items()
+            for name, vid in self._slots(node)
+            if name in entry.constant
+        }
+
+    def is_small(self, vid: str) -> bool:
+        """Whether it is no int64, or every value surely fits into 32 bits."""
+        if self._view.is_tensor(vid) and not self._is_int64(vid):
+            return True
+        found = self._range(vid)
+        return found is not None and _INT32[0] <= found[0] and found[1] <= _INT32[1]
+
+    def _range(self, vid: str) -> Range | None:
+        """The least and the greatest value of a variable; ``None`` where nothing is known."""
+        if vid not in self._ranges:
+            self._ranges[vid] = None
+            self._ranges[vid] = self._find_range(vid)
+        return self._ranges[vid]
+
+    def _find_range(self, vid: str) -> Range | None:
+        if self._view.is_tensor(vid) and not self._is_int64(vid):
+            return RANGES.get(dtype_name(self._view.values[vid].dtype))
+        if self._view.is_overwritten(vid):
+            return None
+        node = self._view.producer.get(vid)
+        if node is not None and node.type in LISTS:
+            return self._range_of_all(node.reads)
+        if vid in self._checked and (node is None or not self._capable.can_convert(node)):
+            return _INT32
+        return None if node is None else self._range_made_by(node)
+
+    def _range_of_all(self, vids: Iterable[str]) -> Range | None:
+        ranges = [self._range(vid) for vid in vids]
+        found = [(low, high) for low, high in filter(None, ranges)]
+        if not found or len(found) < len(ranges):
+            return None
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def _range_made_by(self, node: OpNode) -> Range | None:
         if node in self._capable.constants:
             value = self._capable.ops[node].attr("value")
-            values = value if isinstance(value, list) else [value]
-            return all(abs(v) < 2**31 for v in values)
+            return range_of(value if isinstance(value, list) else [value])
         entry = find_converter(node.type)
         if entry is None:
-            return False
+            return None
+        if entry.integers is not None and node in self._capable.ops:
+            return self._range_by_rule(node, entry, entry.integers)
         if entry.small_integers:
-            return True
+            return _INT32
         if not entry.moves:
-            return False
-        return all(
-            name in entry.constant | entry.unread | entry.index or self._is_narrow(vid)
-            for name, vid in self._slots(node)
-        )
+            return None
+        return self._range_of_all(vid for _, vid in self._data(node, entry))
 
-    def _is_narrow(self, vid: str) -> bool:
-        dtype = str(self._view.values[vid].dtype)
-        if dtype.endswith("int64"):
-            return self.is_small(vid)
-        return dtype.endswith(("int32", "int16", "int8", "uint8", "bool"))
+    def _range_by_rule(self, node: OpNode, entry: Converter, rule: RangeRule) -> Range | None:
+        data: dict[str, list[str]] = {}
+        for name, vid in self._data(node, entry):
+            if self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES:
+                data.setdefault(name, []).append(vid)
+        ranges = {name: self._range_of_all(vids) for name, vids in data.items()}
+        known = {name: found for name, found in ranges.items() if found is not None}
+        return rule(self._capable.ops[node], known) if known == ranges else None
+
+    def _is_int64(self, vid: str) -> bool:
+        return dtype_name(self._view.values[vid].dtype) == "int64"
+
+    def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
+        """What the converter computes with: no positions, no shapes."""
+        passive = entry.index | entry.constant | entry.unread
+        return ((name, vid) for name, vid in self._slots(node) if name not in passive)
 
     def is_position(self, vid: str) -> bool:
         """Whether the variable is only ever used as positions, inside the engine."""
@@ -477,15 +554,9 @@ class _Integers:
         if not self._outputs(node):
             return True
         entry = self._capable.converters[node]
-        passive = entry.index | entry.constant | entry.unread
-        wide = [
-            vid
-            for name, vid in self._slots(node)
-            if name not in passive
-            and str(self._view.values[vid].dtype).endswith("int64")
-            and not self.is_known_to(node, vid)
-            and not self.is_small(vid)
-        ]
+        wide = not self._is_folded(node, entry) and any(
+            not self.is_small(vid) for _, vid in self._data(node, entry)
+        )
         makes_int64 = any(spec.dtype == "int64" for spec in self._outputs(node))
         if not wide and not makes_int64:
             return True

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from paddle_ngraph.bridge import NgraphBridge
 
 ConverterFunction = Callable[["NgraphBridge", Op], None]
+# The least and the greatest value of a tensor of whole numbers.
+Range = tuple[int, int]
+RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
 
 FLOAT = frozenset({"float32"})
@@ -25,6 +28,24 @@ BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
 # What a tensor may be whose shape is looked at, or whose contents shape the function.
 KNOWN = ANY | {"int8", "uint8", "int16", "float16", "bfloat16", "float64"}
+
+RANGES: Mapping[str, Range] = {
+    "bool": (0, 1),
+    "uint8": (0, 2**8 - 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+}
+# What a range rule takes an open dimension for; its converter must not go beyond.
+LONGEST_AXIS = 2**30
+
+
+def range_of(values: Iterable[float]) -> Range | None:
+    """The range of some numbers; ``None`` where one is no whole number of 64 bits."""
+    known = list(values)
+    if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
+        return None
+    return int(min(known, default=0)), int(max(known, default=0))
 
 
 @dataclass(frozen=True)
@@ -53,10 +74,12 @@ class Converter:
     unwritten: frozenset[str]
     blank: frozenset[str]
     ignored: frozenset[str]
+    internal: frozenset[str]
     limits: tuple[Limit, ...]
     draws: Callable[[Op], bool]
     moves: bool
     small_integers: bool
+    integers: RangeRule | None
 
     def reason_against(self, op: Op) -> str | None:
         """Why ``op`` must stay native, or ``None`` when it can be converted."""
@@ -92,10 +115,12 @@ def converter(
     unwritten: Iterable[str] = (),
     blank: Iterable[str] = (),
     ignored: Iterable[str] = (),
+    internal: Iterable[str] = (),
     limits: Iterable[Limit] = (),
     draws: Callable[[Op], bool] = lambda op: False,
     moves: bool = False,
     small_integers: bool = False,
+    integers: RangeRule | None = None,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -111,12 +136,16 @@ def converter(
         blank: Outputs without contents, of any dtype: workspace that only GPUs fill.
         ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
             get them; an ``unwritten`` output that is only read so is not used.
+        internal: Inputs that the forward operator kept for this one, in a form of the converters'
+            own; where that one stays native, so does this one.
         limits: Further conditions.
         draws: Whether an operator takes numbers of the random stream, by
             :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
         moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
             as they are only used as positions in the end.
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
+        integers: Which values int64 outputs may have, if that can be told from those of the inputs
+            that hold whole numbers; asked where all of these are known.
 
     Raises:
         NgraphError: There is a converter for one of them already.
@@ -133,10 +162,12 @@ def converter(
             unwritten=frozenset(unwritten),
             blank=frozenset(blank),
             ignored=frozenset(ignored),
+            internal=frozenset(internal),
             limits=tuple(limits),
             draws=draws,
             moves=moves,
             small_integers=small_integers,
+            integers=integers,
         )
         for type in types:
             if type in _converters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import paddle
 import pytest
 
 import paddle_ngraph
@@ -163,10 +164,43 @@ def test_states_of_a_program_live_in_the_scope():
     assert not np.array_equal(before, np.array(tensor)), "an old handle must see the new weights"
 
 
-def test_a_large_state_shared_with_another_variable_is_updated_for_both():
-    program = Program(linear_regression)
-    other = program.scope.var("other").get_tensor()
-    weights = program.scope.find_var("linear_0.w_0").get_tensor()
-    other._share_data_with(weights)
-    program.run(x=floats(8, 4), y=floats(8, 1))
-    np.testing.assert_array_equal(np.array(other), np.array(weights))
+def overwritten(shape):
+    """A variable ``s`` [40, 50] that each run overwrites with ``2 tanh(x)`` of ``shape``."""
+
+    def build():
+        x = paddle.static.data("x", shape, "float32")
+        y = paddle.tanh(x) * 2.0
+        paddle.assign(y, output=paddle.static.create_parameter([40, 50], "float32", "s"))
+        return y
+
+    return build
+
+
+# 40 x 50 numbers exchange buffers, few are copied.
+SHAPES = [(40, 50), (50, 40), (60, 50), (20, 50), (3,), ()]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_state_takes_the_shape_it_is_given(shape, dynamic):
+    program = Program(overwritten([-1] * len(shape) if dynamic else list(shape)))
+    tensor = program.scope.find_var("s").get_tensor()
+    for seed in range(3):
+        (value,) = program.both(x=floats(*shape, seed=seed))
+        assert tensor.shape() == list(shape)
+        np.testing.assert_array_equal(np.array(tensor), value)
+    assert not paddle_ngraph.explain(program.main).native
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_variable_that_shares_the_memory_of_a_state_sees_what_native_paddle_shows_it(shape):
+    seen = []
+    for engine in (False, True):
+        program = Program(overwritten(list(shape)))
+        other = program.scope.var("other").get_tensor()
+        other._share_data_with(program.scope.find_var("s").get_tensor())
+        program.run(engine, x=floats(*shape))
+        seen.append([np.array(other), program.variable("s")])
+        assert seen[-1][0].shape == (40, 50)
+    for native, accelerated in zip(*seen):
+        np.testing.assert_allclose(accelerated, native, rtol=1e-5)

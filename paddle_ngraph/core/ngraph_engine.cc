@@ -153,9 +153,13 @@ void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseT
   auto* output = io.state_outputs[index];
   if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
   phi::DenseTensor old = *state;
-  // Where something else uses the memory of the state, a view of it say, its contents change.
-  if (num_bytes(fresh) <= kSmallState || !is_held_by_one(old)) {
-    if (fresh.numel() > 0) std::memcpy(state->data(), fresh.data(), num_bytes(fresh));
+  // Where something else uses the memory of the state, a view of it say, its contents change; as in
+  // Paddle's own kernels, unless they need more room than there is.
+  if (has_room(old, fresh) && (num_bytes(fresh) <= kSmallState || !is_held_by_one(old))) {
+    if (fresh.numel() > 0) std::memcpy(old.data(), fresh.data(), num_bytes(fresh));
+    phi::DenseTensorMeta meta = fresh.meta();
+    meta.offset = old.meta().offset;
+    state->set_meta(meta);
     old = std::move(fresh);
   } else {
     state->ShareDataWith(fresh);

@@ -69,6 +69,11 @@ bool fits(const phi::DenseTensor& tensor, const ResultType& type) {
          tensor.dims() == phi::make_ddim(dimensions(type));
 }
 
+bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other) {
+  return tensor.Holder() != nullptr &&
+         tensor.Holder()->size() >= tensor.meta().offset + num_bytes(other);
+}
+
 bool is_held_by_one(const phi::DenseTensor& copy) {
   return copy.Holder() != nullptr && copy.Holder().use_count() == 2 && copy.meta().offset == 0;
 }

@@ -27,6 +27,9 @@ phi::DenseTensor allocate(const ResultType& type);
 // Whether `tensor` has memory for such a result: the same dtype and shape.
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 
+// Whether the memory of `tensor` can hold the contents of `other`.
+bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
+
 // Whether only a variable and `copy`, made of it, hold their memory.
 bool is_held_by_one(const phi::DenseTensor& copy);
 

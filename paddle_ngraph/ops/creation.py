@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from openvino import Node, Type, opset15
 
@@ -9,7 +11,7 @@ from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
-from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
+from paddle_ngraph.registry import ANY, INTEGER, Limit, Range, converter, range_of
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",
@@ -54,8 +56,12 @@ def full_(bridge: NgraphBridge, op: Op) -> None:
     full(bridge, op)
 
 
+def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    return range_of(op.constants["value"]) if "value" in op.constants else None
+
+
 @converter(
-    "pd_op.full_like", dtypes=ANY, unread=("x",), limits=[_NARROW_VALUE], small_integers=True
+    "pd_op.full_like", dtypes=ANY, unread=("x",), limits=[_NARROW_VALUE], integers=_value_range
 )
 def full_like(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape of ``x`` (Paddle ``full_like``)."""

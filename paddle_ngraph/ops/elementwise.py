@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,20 @@ from openvino import Node, Output, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import is_constant, keep_nan, reduce_to, scalar_input, set_reduced
-from paddle_ngraph.registry import FLOAT, INT32, INTEGER, Limit, converter
+from paddle_ngraph.registry import (
+    FLOAT,
+    INT32,
+    INTEGER,
+    Limit,
+    Range,
+    RangeRule,
+    converter,
+    range_of,
+)
 
 Binary = Callable[[Any, Any], Node]
 
-# int64 passes where the values are known when the function is built: shape arithmetic.
+# int64 passes where the values are known when the function is built, or surely fit into 32 bits.
 _NUMBERS = FLOAT | INTEGER
 
 
@@ -36,20 +46,32 @@ _EVEN_PIECES = Limit(
 # -- add, subtract, multiply, divide -------------------------------------------------------------
 
 
-def _register_binary(name: str, function: Binary, dtypes: frozenset[str]) -> None:
+def _register_binary(
+    name: str, function: Binary, dtypes: frozenset[str], integers: RangeRule | None = None
+) -> None:
     def convert(bridge: NgraphBridge, op: Op) -> None:
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         bridge.set_output_node(op, "out", function(x, y))
 
-    converter(f"pd_op.{name}", dtypes=dtypes)(convert)
+    converter(f"pd_op.{name}", dtypes=dtypes, integers=integers)(convert)
     if name not in ("maximum", "minimum"):
-        converter(f"pd_op.{name}_", dtypes=dtypes)(convert)
+        converter(f"pd_op.{name}_", dtypes=dtypes, integers=integers)(convert)
+
+
+def _extremes(function: Callable[[int, int], int]) -> RangeRule:
+    """The range of a function that is least and greatest at the ends of its operands' ranges."""
+
+    def rule(op: Op, ranges: Mapping[str, Range]) -> Range:
+        values = [function(x, y) for x in ranges["x"] for y in ranges["y"]]
+        return min(values), max(values)
+
+    return rule
 
 
 # The engine divides int32 in float32, which is not exact.
-_register_binary("add", opset15.add, _NUMBERS)
-_register_binary("subtract", opset15.subtract, _NUMBERS)
-_register_binary("multiply", opset15.multiply, _NUMBERS)
+_register_binary("add", opset15.add, _NUMBERS, _extremes(operator.add))
+_register_binary("subtract", opset15.subtract, _NUMBERS, _extremes(operator.sub))
+_register_binary("multiply", opset15.multiply, _NUMBERS, _extremes(operator.mul))
 _register_binary("divide", opset15.divide, FLOAT)
 
 
@@ -214,8 +236,17 @@ _register_fchoice("fmin", opset15.minimum, opset15.less_equal)
 # -- scale, add_n, clip --------------------------------------------------------------------------
 
 
-@converter("pd_op.scale_", dtypes=_NUMBERS)
-@converter("pd_op.scale", dtypes=_NUMBERS)
+def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    numbers = [*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]
+    if range_of(numbers) is None:
+        return None
+    factor, bias = map(int, numbers)
+    after = op.attr("bias_after_scale", True)
+    return range_of(x * factor + bias if after else (x + bias) * factor for x in ranges["x"])
+
+
+@converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range)
+@converter("pd_op.scale", dtypes=_NUMBERS, integers=_scaled_range)
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 

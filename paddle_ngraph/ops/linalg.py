@@ -225,14 +225,52 @@ def _result(op: Op) -> str:
     return str(op.attr("equation")).partition("->")[2]
 
 
-@converter("pd_op.einsum", unwritten=("inner_cache", "xshape"), limits=[_SIMPLE])
+@converter("pd_op.einsum", unwritten=("inner_cache",), limits=[_SIMPLE])
 def einsum(bridge: NgraphBridge, op: Op) -> None:
     """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``).
 
-    Its gradient reads what the forward operator keeps; in training both stay native.
+    Output ``xshape`` is the operands again, for the gradient.
     """
     nodes = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))
+    for position, node in enumerate(nodes):
+        bridge.set_output_node(op, "xshape", node, position)
+
+
+_DISTINCT = Limit(
+    "an operand names an index twice",
+    lambda op: all(len(set(indices)) == len(indices) for indices in _operands(op)),
+)
+_NAMED = Limit("the equation leaves indices open", lambda op: "." not in op.attr("equation"))
+
+
+def _operands(op: Op) -> list[str]:
+    """The indices of each operand."""
+    return str(op.attr("equation")).partition("->")[0].split(",")
+
+
+@converter(
+    "pd_op.einsum_grad",
+    ignored=("inner_cache",),
+    internal=("x_shape",),
+    limits=[_SIMPLE, _DISTINCT, _NAMED],
+)
+def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
+    alone and spread over what the operand has alone (Paddle ``einsum_grad``).
+    """
+    nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
+    out_grad = bridge.get_input_node(op, "out_grad")
+    for i, (node, indices) in enumerate(zip(nodes, operands)):
+        sources = [_result(op), *operands[:i], *operands[i + 1 :]]
+        common = "".join(index for index in indices if any(index in names for names in sources))
+        factors = [out_grad, *nodes[:i], *nodes[i + 1 :]]
+        product = opset15.einsum(factors, f"{','.join(sources)}->{common}")
+        alone = [axis for axis, index in enumerate(indices) if index not in common]
+        if alone:
+            product = opset15.unsqueeze(product, bridge.ints(alone))
+            product = opset15.broadcast(product, bridge.ints(bridge.shape(node)))
+        bridge.set_output_node(op, "x_grad", product, i)
 
 
 _NO_AXIS = 9

@@ -10,7 +10,7 @@ from openvino import Node, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped, scalar_input, select, set_reduced
-from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.registry import BOOL, FLOAT, INT32, INTEGER, Limit, converter
 
 Binary = Callable[[Any, Any], Node]
 Unary = Callable[[Any], Node]
@@ -33,13 +33,23 @@ def _register_unary(name: str, function: Unary, dtypes: frozenset[str]) -> None:
 
 # -- comparison: the engine compares int32 in float32, which is not exact ------------------------
 
+_INTEGERS = (Type.i32, Type.i64)
+# int64 passes where the values surely fit into 32 bits.
+_NUMBERS = FLOAT | INTEGER
+
+
+def _are_known(x: Any, y: Any) -> bool:
+    """Whether the bridge compares them while it builds the function, exactly."""
+    return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
+
 
 def _equal(x: Any, y: Any) -> Node:
     """Whether ``x`` is ``y``; for floats, as in Paddle, up to a difference of 1e-15."""
-    if x.get_element_type() == Type.i32:
-        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, Type.i32))
+    kind = x.get_element_type()
+    if kind in _INTEGERS and not _are_known(x, y):
+        return opset15.equal(opset15.bitwise_xor(x, y), opset15.constant(0, kind))
     same = opset15.equal(x, y)
-    if x.get_element_type() != Type.f32:
+    if kind != Type.f32:
         return same
     distance = opset15.abs(opset15.subtract(x, y))
     return opset15.logical_or(same, opset15.less(distance, opset15.constant(1e-15, Type.f32)))
@@ -50,15 +60,15 @@ def _not_equal(x: Any, y: Any) -> Node:
 
 
 def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
-    """An order: that of floats, and for int32 whether ``choose`` (which is exact) takes ``x``.
+    """An order: that of floats, and for integers whether ``choose`` (which is exact) takes ``x``.
 
     A strict order is the negation of the opposite order, and ``choose`` belongs to that one.
     """
 
     def function(x: Any, y: Any) -> Node:
-        if x.get_element_type() == Type.f32:
+        if x.get_element_type() == Type.f32 or _are_known(x, y):
             return of_floats(x, y)
-        takes_x = _equal(choose(x, y), x)
+        takes_x = _equal(choose(x, y).output(0), x)
         return opset15.logical_not(takes_x) if strict else takes_x
 
     return function
@@ -73,12 +83,12 @@ _less = _ordered(opset15.less, opset15.maximum, strict=True)
 _less_equal = _ordered(opset15.less_equal, opset15.minimum, strict=False)
 _greater = _ordered(opset15.greater, opset15.minimum, strict=True)
 _greater_equal = _ordered(opset15.greater_equal, opset15.maximum, strict=False)
-_register_with_twin("equal", _equal, FLOAT | INT32 | BOOL)
-_register_with_twin("not_equal", _not_equal, FLOAT | INT32 | BOOL)
-_register_with_twin("less_than", _less, FLOAT | INT32)
-_register_with_twin("less_equal", _less_equal, FLOAT | INT32)
-_register_with_twin("greater_than", _greater, FLOAT | INT32)
-_register_with_twin("greater_equal", _greater_equal, FLOAT | INT32)
+_register_with_twin("equal", _equal, _NUMBERS | BOOL)
+_register_with_twin("not_equal", _not_equal, _NUMBERS | BOOL)
+_register_with_twin("less_than", _less, _NUMBERS)
+_register_with_twin("less_equal", _less_equal, _NUMBERS)
+_register_with_twin("greater_than", _greater, _NUMBERS)
+_register_with_twin("greater_equal", _greater_equal, _NUMBERS)
 
 
 def _whether_all(bridge: NgraphBridge, node: Any) -> Any:
@@ -145,11 +155,11 @@ def _logical_not(x: Any) -> Node:
     return opset15.logical_not(_truth(x))
 
 
-_register_with_twin("logical_and", _of_truths(opset15.logical_and), FLOAT | INT32 | BOOL)
-_register_with_twin("logical_or", _of_truths(opset15.logical_or), FLOAT | INT32 | BOOL)
-_register_with_twin("logical_xor", _of_truths(opset15.logical_xor), FLOAT | INT32 | BOOL)
-_register_unary("logical_not", _logical_not, FLOAT | INT32 | BOOL)
-_register_unary("logical_not_", _logical_not, FLOAT | INT32 | BOOL)
+_register_with_twin("logical_and", _of_truths(opset15.logical_and), _NUMBERS | BOOL)
+_register_with_twin("logical_or", _of_truths(opset15.logical_or), _NUMBERS | BOOL)
+_register_with_twin("logical_xor", _of_truths(opset15.logical_xor), _NUMBERS | BOOL)
+_register_unary("logical_not", _logical_not, _NUMBERS | BOOL)
+_register_unary("logical_not_", _logical_not, _NUMBERS | BOOL)
 _register_unary("isnan", opset15.is_nan, FLOAT)
 _register_unary("isinf", opset15.is_inf, FLOAT)
 _register_unary("isfinite", opset15.is_finite, FLOAT)

@@ -197,11 +197,11 @@ def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "input_grad", bridge.full(0.0, "float32", shape))
 
 
-@converter("pd_op.floor_grad", "pd_op.ceil_grad", "pd_op.round_grad", unread=("out_grad",))
+@converter("pd_op.floor_grad", "pd_op.ceil_grad", "pd_op.round_grad")
 def zero_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Zeros: a step function has no slope (Paddle ``floor_grad`` and so on)."""
-    shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
-    bridge.set_output_node(op, "x_grad", bridge.full(0.0, "float32", shape))
+    """``0 * out_grad``: a step function has no slope (Paddle ``floor_grad`` and so on)."""
+    out_grad = bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", opset15.multiply(out_grad, constant(0.0)))
 
 
 # -- functions of several tensors ----------------------------------------------------------------

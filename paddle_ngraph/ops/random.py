@@ -7,7 +7,7 @@ from openvino import opset15
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
-from paddle_ngraph.ops.nodes import known_ints
+from paddle_ngraph.ops.nodes import chosen, constant, known_ints
 from paddle_ngraph.registry import ANY, Limit, converter
 
 _FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
@@ -41,6 +41,25 @@ def gaussian(bridge: NgraphBridge, op: Op) -> None:
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), shape)
     bridge.set_output_node(op, "out", numbers)
+
+
+@converter("pd_op.bernoulli", draws=lambda op: True)
+def bernoulli(bridge: NgraphBridge, op: Op) -> None:
+    """1 with probability ``x``, else 0, drawn anew at each run (Paddle ``bernoulli``)."""
+    x = bridge.get_input_node(op, "x")
+    above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
+    bad = bridge.extension(
+        "CheckRange",
+        [opset15.convert(opset15.logical_not(opset15.logical_and(above, below)), "i32")],
+        low=[0],
+        high=[1],
+        has_ignored=False,
+        ignored=0,
+        message=f"{op.type} (operator {op.index}): a probability is not between 0 and 1.",
+    )
+    numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
+    hit = chosen(opset15.less(numbers, x))
+    bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))
 
 
 # Paddle's noise comes of uniform numbers from here to 1.

@@ -32,10 +32,6 @@ _LIMITS = (
     Limit("input 'weight_list' does not hold two weights and two biases a layer", _has_all_weights),
     Limit("attribute 'mode' is none of " + ", ".join(_MODES), lambda op: op.attr("mode") in _MODES),
     Limit(
-        "there is dropout between its layers",
-        lambda op: op.attr("num_layers") == 1 or not op.attr("dropout_prob") or op.attr("is_test"),
-    ),
-    Limit(
         "input 'sequence_length' is int64",
         lambda op: all(spec.dtype == "int32" for spec in op.inputs.get("sequence_length", ())),
     ),
@@ -43,6 +39,15 @@ _LIMITS = (
 _TRAINING = Limit(
     "it is the gradient of a run with attribute 'is_test'", lambda op: not op.attr("is_test")
 )
+
+
+def _drops(op: Op) -> bool:
+    """Whether there is dropout between its layers."""
+    return op.attr("num_layers") > 1 and op.attr("dropout_prob") > 0 and not op.attr("is_test")
+
+
+def _draws(op: Op) -> bool:
+    return _drops(op) and op.attr("dropout_prob") < 1  # else Paddle draws nothing
 
 
 # -- what both ways need ---------------------------------------------------------------------------
@@ -144,22 +149,23 @@ class _Network:
     cells: list[_Cell]
     passes: list[_Pass]
     inputs: list[Value]  # of each layer; the last is the output
+    kept: Value | None  # [steps, batch, directions * hidden]: what dropout multiplies by
 
 
-def _network(bridge: NgraphBridge, op: Op) -> _Network:
+def _network(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     """The network of ``op``; a gradient shares that of its operator, if both are built here."""
     names = ("x", "pre_state", "weight_list", "sequence_length")
-    nodes = [node for name in names for node in bridge.get_input_nodes(op, name)]
+    nodes = [dropout, *(node for name in names for node in bridge.get_input_nodes(op, name))]
     identities = ((node.get_node().get_instance_id(), node.get_index()) for node in nodes)
     attributes = (op.attr(name) for name in ("mode", "is_bidirec", "is_test"))
     key = ("rnn", *attributes, *identities)
     if key not in bridge.shared:
-        bridge.shared[key] = _computed(bridge, op)
+        bridge.shared[key] = _computed(bridge, op, dropout)
     network: _Network = bridge.shared[key]
     return network
 
 
-def _computed(bridge: NgraphBridge, op: Op) -> _Network:
+def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     mode, directions = op.attr("mode"), 2 if op.attr("is_bidirec") else 1
     x = bridge.get_input_node(op, "x")
     mask = None
@@ -167,6 +173,7 @@ def _computed(bridge: NgraphBridge, op: Op) -> _Network:
         bridge.require_range(op, "sequence_length", 0, _shape(x)[0] + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), _shape(x)[0])
     cells = _cells(bridge, op, directions)
+    kept = dropout if _drops(op) else None
     inputs: list[Value] = [x]
     passes: list[_Pass] = []
     for layer in range(op.attr("num_layers")):
@@ -175,8 +182,9 @@ def _computed(bridge: NgraphBridge, op: Op) -> _Network:
             for cell in cells[layer * directions :][:directions]
         ]
         passes += found
-        inputs.append(_joined([one.out for one in found], 2))
-    return _Network(mode, directions, mask, cells, passes, inputs)
+        out = _joined([one.out for one in found], 2)
+        inputs.append(_masked(out, kept) if layer + 1 < op.attr("num_layers") else out)
+    return _Network(mode, directions, mask, cells, passes, inputs, kept)
 
 
 def _cells(bridge: NgraphBridge, op: Op, directions: int) -> list[_Cell]:
@@ -207,8 +215,9 @@ def _mask(lengths: Output, steps: int) -> Node:
     "pd_op.rnn",
     index=("sequence_length",),
     ignored=("dropout_state_in",),
-    unwritten=("dropout_state_out", "reserve"),
+    unwritten=("reserve",),
     limits=_LIMITS,
+    draws=_draws,
 )
 def rnn(bridge: NgraphBridge, op: Op) -> None:
     """``h, c = cell(x[t], h, c)`` for every step ``t``, layer and direction (Paddle ``rnn``).
@@ -218,12 +227,32 @@ def rnn(bridge: NgraphBridge, op: Op) -> None:
     ``n = tanh(W x + b + r (R h + d))``, ``h = z h + (1 - z) n``. Plain:
     ``h = tanh or relu(W x + b + R h + d)``. After the end of a sequence (``sequence_length``) the
     states stay as they are and ``out`` is 0. ``out`` is [steps, batch, directions * hidden], each
-    of ``state`` [layers * directions, batch, hidden].
+    of ``state`` [layers * directions, batch, hidden]. Dropout multiplies what goes from layer to
+    layer by the same numbers everywhere; ``dropout_state_out`` holds them.
     """
-    network = _network(bridge, op)
+    kept = _dropout(bridge, op)
+    network = _network(bridge, op, kept)
     bridge.set_output_node(op, "out", network.inputs[-1])
+    bridge.set_output_node(op, "dropout_state_out", kept)
     for position, states in enumerate(zip(*(one.last for one in network.passes))):
         bridge.set_output_node(op, "state", _joined(states, 0), position)
+
+
+def _dropout(bridge: NgraphBridge, op: Op) -> Output:
+    """What a layer's output is multiplied by, [steps, batch, directions * hidden], drawn anew.
+
+    0 for what is dropped, ``1 / (1 - dropout_prob)`` for the rest; a scalar where nothing is.
+    """
+    steps, batch, _ = _shape(bridge.get_input_node(op, "x"))
+    shape = [steps, batch, op.attr("hidden_size") * (2 if op.attr("is_bidirec") else 1)]
+    probability = np.float32(op.attr("dropout_prob"))
+    if not _drops(op):
+        return bridge.full(1.0, "float32").output(0)
+    if not _draws(op):
+        return bridge.full(0.0, "float32", shape).output(0)
+    mask = bridge.draw("keep", float(probability), 0, op.attr("seed"), shape)
+    share = bridge.full(np.float32(1) - probability, "float32")
+    return opset15.divide(opset15.convert(mask, Type.f32), share).output(0)
 
 
 def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) -> _Pass:
@@ -300,7 +329,8 @@ class _Gates:
 @converter(
     "pd_op.rnn_grad",
     index=("sequence_length",),
-    ignored=("out", "dropout_state_out", "reserve"),
+    ignored=("out", "reserve"),
+    internal=("dropout_state_out",),
     limits=(*_LIMITS, _TRAINING),
 )
 def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -309,7 +339,7 @@ def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
     ``x_grad``, ``pre_state_grad`` and ``weight_list_grad`` have the shapes of ``x``, ``pre_state``
     and ``weight_list``.
     """
-    network = _network(bridge, op)
+    network = _network(bridge, op, bridge.get_input_node(op, "dropout_state_out"))
     count = len(network.cells)
     last_grads = [_split(g, count, 0) for g in bridge.get_input_nodes(op, "state_grad")]
     out_grad: Value = bridge.get_input_node(op, "out_grad")
@@ -324,6 +354,8 @@ def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
             state_grads[i] = gates.of_states
             _set_weight_grads(bridge, op, network, i, gates, x)
         out_grad = x_grads[0] if len(x_grads) == 1 else opset15.add(*x_grads)
+        if layer > 0:
+            out_grad = _masked(out_grad, network.kept)
     bridge.set_output_node(op, "x_grad", out_grad)
     for position in range(len(last_grads)):
         joined = _joined([state_grads[i][position] for i in range(count)], 0)

@@ -154,10 +154,14 @@ def _extreme(mode: str) -> Reduce:
 def _register_extreme(name: str, mode: str) -> None:
     def share_among_ties(bridge: NgraphBridge, op: Op) -> None:
         hits = _hits(bridge, op)
-        axes = reduced_axes(bridge, op, len(bridge.shape(hits)))
-        count = opset15.reduce_sum(hits, bridge.ints(axes), True) if axes else hits
+        shape = bridge.shape(hits)
+        axes = reduced_axes(bridge, op, len(shape))
         grad = opset15.multiply(spread(bridge, op, "out_grad"), hits)
-        bridge.set_output_node(op, "x_grad", opset15.divide(grad, count))
+        # Paddle counts no hits along axes of size 1. That shows where all is NaN, which never hits.
+        if math.prod(shape) == 1 or any(shape[axis] > 1 for axis in axes):
+            count = opset15.reduce_sum(hits, bridge.ints(axes), True) if axes else hits
+            grad = opset15.divide(grad, count)
+        bridge.set_output_node(op, "x_grad", grad)
 
     for variant, by_attribute in ((name, False), (f"a{name}", True)):
         _register(variant, _extreme(mode), by_attribute, dtypes=FLOAT | INT32)

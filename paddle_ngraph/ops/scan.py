@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from openvino import Node, opset15
+from numpy.typing import NDArray
+from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped
-from paddle_ngraph.registry import Limit, converter
+from paddle_ngraph.registry import FLOAT, INTEGER, LONGEST_AXIS, Limit, Range, converter
 
 # A running product takes one node for each position.
 _LONGEST_PRODUCT = 64
@@ -34,8 +37,17 @@ _PLAIN = Limit(
 # -- sums ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.cumsum", constant=("axis",))
-@converter("pd_op.cumsum_", constant=("axis",))
+def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
+    low, high = ranges["x"]
+    shape = op.input("x").shape
+    if not op.attr("flatten") and "axis" in op.constants and shape:
+        shape = (shape[int(op.constants["axis"][0])],)
+    count = math.prod(LONGEST_AXIS if size < 0 else size for size in shape)
+    return min(low * count, low, 0), max(high * count, high, 0)
+
+
+@converter("pd_op.cumsum", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
+@converter("pd_op.cumsum_", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
     """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
 
@@ -61,11 +73,27 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
         axis = 0
     if op.attr("flatten") or not shape:
         x = reshaped(bridge, x, [-1])
-    along = bridge.full(axis, "int64")
-    sums = opset15.cum_sum(x, along, exclusive=op.attr("exclusive"), reverse=reverse)
+    exclusive = op.attr("exclusive")
+    if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
+        raise NgraphError("the sums along so long an axis need 64 bits")
+    known = _known_sums(x, axis, exclusive, reverse)
+    if known is not None and known.size and np.abs(known).max() >= 2**31:
+        sums = opset15.constant(known)  # the engine's own operator has 32 bits
+    else:
+        sums = opset15.cum_sum(x, bridge.full(axis, "int64"), exclusive=exclusive, reverse=reverse)
     if shape or bridge.shape(sums) == list(op.outputs_used()[0].shape):
         return sums
     return reshaped(bridge, sums, shape)
+
+
+def _known_sums(x: Any, axis: int, exclusive: bool, reverse: bool) -> NDArray[np.int64] | None:
+    """The sums of an int64 that is known while the function is built."""
+    source = x.get_node() if isinstance(x, Output) else x
+    if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
+        return None
+    values = np.flip(source.get_data(), axis) if reverse else source.get_data()
+    sums = np.cumsum(values, axis) - (values if exclusive else 0)
+    return np.ascontiguousarray(np.flip(sums, axis) if reverse else sums)
 
 
 # -- products ------------------------------------------------------------------------------------
@@ -86,6 +114,31 @@ def cumprod(bridge: NgraphBridge, op: Op) -> None:
     for piece in pieces[1:]:
         products.append(opset15.multiply(products[-1], piece).output(0))
     bridge.set_output_node(op, "out", opset15.concat(products, axis))
+
+
+@converter("pd_op.cumprod_grad", limits=[_SHORT, _PLAIN])
+def cumprod_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``x_grad[i] = out[i - 1] s[i]`` with ``s[i] = out_grad[i] + x[i + 1] s[i + 1]``.
+
+    (Paddle ``cumprod_grad``, written as a recurrence.)
+    """
+    x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
+    grad = bridge.get_input_node(op, "out_grad")
+    shape = bridge.shape(x)
+    if not shape or shape[op.attr("dim")] == 1:
+        bridge.set_output_node(op, "x_grad", grad)
+        return
+    axis = op.attr("dim") % len(shape)
+    along = bridge.full(axis, "int64")
+    factors, products, grads = (
+        opset15.split(node, along, shape[axis]).outputs() for node in (x, out, grad)
+    )
+    sums = [grads[-1]]
+    for factor, piece in zip(reversed(factors[1:]), reversed(grads[:-1])):
+        sums.append(opset15.add(piece, opset15.multiply(factor, sums[-1])).output(0))
+    first, *rest = reversed(sums)
+    pieces = [opset15.multiply(before, s) for before, s in zip(products, rest)]
+    bridge.set_output_node(op, "x_grad", opset15.concat([first, *pieces], axis))
 
 
 # -- extremes ------------------------------------------------------------------------------------

@@ -145,10 +145,15 @@ def _last_update(bridge: NgraphBridge, shape: Sequence[int], places: Any) -> Nod
 
 # -- single elements along an axis -----------------------------------------------------------------
 
-_REDUCTIONS = {"assign": "none", "add": "sum", "mul": "prod", "multiply": "prod"}
+_REDUCTIONS = {"add": "sum", "mul": "prod", "multiply": "prod", "amin": "min", "amax": "max"}
+_EXTREMES = ("amin", "amax")
+# Of new values alone, Paddle's extremes are NaN only where the first value is.
 _KNOWN_REDUCTION = Limit(
-    "reduce must be assign, add or multiply, with include_self",
-    lambda op: op.attr("reduce") in _REDUCTIONS and op.attr("include_self"),
+    "reduce must be assign, add or multiply, or amin or amax with include_self",
+    lambda op: (
+        op.attr("reduce") in {"assign", *_REDUCTIONS}
+        and (op.attr("include_self") or op.attr("reduce") not in _EXTREMES)
+    ),
 )
 _KNOWN_GRADIENT = Limit(
     "reduce must be assign or add, with include_self",
@@ -166,8 +171,9 @@ _KNOWN_GRADIENT = Limit(
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
 
-    With ``reduce`` add or multiply, what is there and every value that names it are combined.
-    ``values`` may be larger than ``indices``; what goes beyond is not put.
+    With ``reduce`` add, multiply, amin or amax, all values that name a place are combined, and
+    with ``include_self`` what is there, too. ``values`` may be larger than ``indices``; what goes
+    beyond is not put.
     """
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
@@ -175,11 +181,15 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "indices"))
     values = _first_of_each(bridge, bridge.get_input_node(op, "values"), dims)
     values = reshaped(bridge, values, [-1])
-    line = reshaped(bridge, arr, [-1])
-    reduction = _REDUCTIONS[op.attr("reduce")]
-    if reduction == "none":
+    line: Any = reshaped(bridge, arr, [-1])
+    if op.attr("reduce") == "assign":
         node = _assigned(bridge, line, places, values)
     else:
+        reduction = _REDUCTIONS[op.attr("reduce")]
+        if not op.attr("include_self"):
+            neutral = bridge.full(0 if reduction == "sum" else 1, line.get_element_type())
+            start = broadcast_to(bridge, neutral, bridge.shape(values))
+            line = opset15.scatter_nd_update(line, places, start)
         node = opset15.scatter_nd_update(line, places, values, reduction)
     bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
 

@@ -108,7 +108,10 @@ _ROUNDING = ("paddle.floor({0})", "paddle.ceil({0})", "paddle.round({0})", "padd
 def activation(b: Builder) -> None:
     """Smooth activations."""
     x = b.real()
-    b.emit(b.choose(_ACTIVATIONS), x, shape=x.shape, bound=1.8 * x.bound + 1)
+    code = b.choose(_ACTIVATIONS)
+    # Paddle's gradient at infinity is NaN or infinite, by how its loop is unrolled there.
+    code = "F.swish({0})" if "silu" in code and x.wild else code
+    b.emit(code, x, shape=x.shape, bound=1.8 * x.bound + 1)
 
 
 @operator(6)
@@ -294,6 +297,9 @@ def _axes(b: Builder, x: Value, several: bool) -> tuple[int, ...]:
     return tuple(axes)
 
 
+_EXTREMA = ("max", "min", "amax", "amin")
+
+
 @operator(9)
 def reduction(b: Builder) -> None:
     """Sums, means, extrema, products over axes."""
@@ -303,12 +309,13 @@ def reduction(b: Builder) -> None:
     if x.rank == 0 or b.chance(20):
         axes, text = tuple(range(x.rank)), "None"
     else:
-        axes = _axes(b, x, kind != "prod")
+        # Paddle leaves the gradient of an extremum over two axes of five unwritten.
+        axes = _axes(b, x, kind != "prod" and not (x.rank == 5 and kind in _EXTREMA))
         text = str(list(axes)) if len(axes) > 1 or b.chance(30) else str(axes[0])
     shape = _reduced(x.shape, axes, keepdim) if x.rank else ()
     count = math.prod(x.shape[axis] for axis in axes)
     code = f"paddle.{kind}({{0}}, axis={text}, keepdim={keepdim})"
-    if kind in ("max", "min", "amax", "amin"):
+    if kind in _EXTREMA:
         b.select(code, x, shape=shape)
     elif kind == "sum":
         b.emit(code, x, shape=shape, bound=count * x.bound, bits=x.bits)
@@ -724,6 +731,11 @@ def conv(b: Builder) -> None:
            bound=x.bound * w.bound * channels // groups * kernel**2 + 1)  # fmt: skip
 
 
+def _pooled(shape: Shape, kernel: int, stride: int, padding: int, ceil: bool) -> Shape:
+    more = stride - 1 if ceil else 0
+    return tuple((dim + 2 * padding - kernel + more) // stride + 1 for dim in shape)
+
+
 @operator(4)
 def pool(b: Builder) -> None:
     """Pooling, fixed and adaptive; resized images."""
@@ -740,10 +752,11 @@ def pool(b: Builder) -> None:
     else:
         kernel, stride, padding = 2, b.choose([2, 1]), b.choose([0, 1])
         ceil = b.chance(30)
-        sides = []
-        for dim in x.shape[2:]:
-            span = dim + 2 * padding - kernel + (stride - 1 if ceil else 0)
-            sides.append(span // stride + 1)
+        sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
+        # The maximum of a window that holds nothing but padding is the least number there is.
+        if any((n - 1) * stride - padding >= dim for n, dim in zip(sides, x.shape[2:])):
+            ceil = False
+            sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
         code = f"F.{kind}_pool2d({{0}}, 2, {stride}, {padding}, ceil_mode={ceil})"
         emit = b.select if kind == "max" else b.emit
         emit(code, x, shape=(*x.shape[:2], *sides))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
+from tests.fuzz import worker
 from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, check
 from tests.fuzz.programs import Builder, Program
 from tests.fuzz.strategy import programs
@@ -138,3 +141,21 @@ def test_the_script_of_a_program_runs(capsys: pytest.CaptureFixture[str]) -> Non
     program = _program(_tanh, NUMBERS)
     exec(compile(program.script(), "program", "exec"), {})
     assert "native" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+def test_a_failure_is_told_as_it_was_when_time_runs_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, steps: int
+) -> None:
+    def fail(program: Program, tally: Tally | None) -> None:
+        if len(program.lines) > 2:
+            raise Mismatch(f"{len(program.lines)} lines")
+
+    clock = count()
+    monkeypatch.setattr(worker, "check", fail)
+    monkeypatch.setattr(worker.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(worker, "_SHRINK_SECONDS", steps)
+    share = worker._Share(tmp_path / "program.py")
+    message = share.run(50, 1)
+    assert message is not None and message.startswith("Mismatch: ")
+    assert share.smallest in share._failures

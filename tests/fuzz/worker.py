@@ -48,6 +48,7 @@ class _Share:
         self._last = last
         self._reported = 0
         self._failed_at: float | None = None
+        self._failures: dict[str, Exception] = {}
 
     def run(self, count: int, first: int) -> str | None:
         """Checks ``count`` programs drawn with the seed ``first``; returns the failure, if any."""
@@ -75,16 +76,19 @@ class _Share:
 
     def _check(self, program: Program) -> None:
         script = program.script()
-        late = self._failed_at and time.monotonic() > self._failed_at + _SHRINK_SECONDS
-        if late and script != self.smallest:
-            return  # it is small enough
+        if script in self._failures:  # what failed once fails always, whatever the time
+            self.smallest = script
+            raise self._failures[script]
+        if self._failed_at and time.monotonic() > self._failed_at + _SHRINK_SECONDS:
+            return  # the smallest so far is small enough
         self._last.write_text(script)
         try:
             check(program, None if self._failed_at else self.tally)
         except NativeFailure:
             reject()
-        except Exception:
+        except Exception as error:
             self._failed_at = self._failed_at or time.monotonic()
+            self._failures[script] = error
             self.smallest = script
             raise
         if self.tally.programs - self._reported >= 10:

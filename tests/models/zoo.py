@@ -272,9 +272,7 @@ def bert(size: Size = SMALL, steps: int = 0, dynamic: str = "", dropout: float =
             feed["label"] = words[:, :1] % CLASSES
         feeds.append(feed)
     title = _title("BERT encoder", size, steps, dynamic)
-    # Which words are padding, and the positions: arithmetic of 64 bits, before everything else.
-    native = frozenset(f"pd_op.{name}" for name in ("equal", "full_like", "cumsum", "subtract"))
-    return Model(title, build, feeds, steps > 0, native, intervals=2)
+    return Model(title, build, feeds, steps > 0)
 
 
 def gpt(size: Size = SMALL, steps: int = 0, dynamic: str = "") -> Model:

@@ -251,6 +251,62 @@ def test_einsum(equation, shapes):
     check(build, feeds, ["einsum"], gradients=False, rtol=1e-4, atol=1e-5)
 
 
-def test_einsum_in_training_stays_native():
-    build = lambda x, y: paddle.einsum("ij,jk->ik", x, y)  # noqa: E731
-    check_native(build, {"x": normal(3, 4), "y": normal(4, 5)}, ["einsum", "einsum_grad"])
+def product(equation, *operands):
+    """Of tensors that are computed, so that their gradients are read, and dropped nowhere."""
+    return paddle.einsum(equation, *(paddle.tanh(x) for x in operands))
+
+
+GRADIENTS = [
+    ("ij,jk->ik", [(3, 4), (4, 5)]),
+    ("ij,jk->ki", [(3, 4), (4, 5)]),
+    ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+    ("...ij,...jk->...ik", [(2, 3, 3, 4), (2, 3, 4, 5)]),
+    ("ij,j->i", [(3, 4), (4,)]),
+    ("i,j->ij", [(3,), (4,)]),
+    ("ijk,kl->il", [(2, 3, 4), (4, 5)]),
+    ("ij,kl->", [(3, 4), (2, 5)]),
+    ("ij,ij->ij", [(3, 4), (3, 4)]),
+    ("ijk->kij", [(2, 3, 4)]),
+    ("ijk->j", [(2, 3, 4)]),
+    ("ij->", [(3, 4)]),
+    ("ij,jk,kl->il", [(3, 4), (4, 5), (5, 2)]),
+]
+
+
+@pytest.mark.parametrize("equation, shapes", GRADIENTS)
+def test_gradient_of_einsum(equation, shapes):
+    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    build = lambda **x: product(equation, *x.values())  # noqa: E731
+    check(build, feeds, ["einsum", "einsum_grad"], rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_of_einsum_of_open_shape():
+    build = lambda x, y: product("bij,bjk->bik", x, y)  # noqa: E731
+    feeds = {"x": normal(2, 3, 4), "y": normal(2, 4, 5)}
+    dynamic = {"x": [-1, -1, 4], "y": [-1, 4, 5]}
+    check(build, feeds, ["einsum", "einsum_grad"], dynamic=dynamic, rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_of_one_operand_of_einsum():
+    def build(x, y):
+        y.stop_gradient = True
+        return product("ij,jk->ik", x, y)
+
+    check(build, {"x": normal(3, 4), "y": normal(4, 5)}, ["einsum", "einsum_grad"], rtol=1e-4)
+
+
+def test_gradient_of_a_diagonal_by_einsum_stays_native():
+    build = lambda x, y: product("ii,ij->j", x, y)  # noqa: E731
+    check_native(build, {"x": normal(3, 3), "y": normal(3, 5)}, ["einsum", "einsum_grad"])
+
+
+def test_what_einsum_keeps_for_its_gradient_is_no_result():
+    """Where a program asks for it, too, the operator runs natively."""
+
+    def build(x, y):
+        out = product("ij,jk->ik", x, y)
+        first, _ = out.get_defining_op().results()[1].all_used_ops()[0].results()
+        return out, first * 2.0
+
+    feeds = {"x": normal(3, 4), "y": normal(4, 5)}
+    check(build, feeds, ["tanh"], native=["einsum", "einsum_grad"], rtol=1e-4)

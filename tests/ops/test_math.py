@@ -61,6 +61,14 @@ def test_exp_of_large_numbers():
     check(paddle.exp, {"x": x}, ["exp", "exp_grad"])
 
 
+@pytest.mark.parametrize("name", ["floor", "ceil", "round", "trunc"])
+def test_steps_whose_gradient_is_strange(name):
+    """Paddle multiplies it by 0, which leaves NaN, except for trunc."""
+    x, y = sample(name, (4,)), np.array([1, np.nan, np.inf, -np.inf], "float32")
+    build = lambda x, y: getattr(paddle, name)(x) * y  # noqa: E731
+    check(build, {"x": x, "y": y}, [name, f"{name}_grad"])
+
+
 def test_round_takes_the_even_number():
     x = np.arange(-4.5, 5.0, 1.0, dtype="float32")
     check(paddle.round, {"x": x}, ["round", "round_grad"])

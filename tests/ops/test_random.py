@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import paddle
 import pytest
 
@@ -29,6 +30,34 @@ def test_gaussian(shape):
         return x * paddle.normal(1.5, 0.3, shape), x * paddle.randn([3])
 
     check(build, {"x": floats(1)}, ["gaussian"], runs=3)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [40, 50]])
+def test_bernoulli(shape):
+    def build(x: Any) -> Any:
+        return 2.0 * paddle.bernoulli(paddle.nn.functional.sigmoid(x)), x * paddle.rand([1])
+
+    check(build, {"x": floats(*shape)}, ["bernoulli"], gradients=False, runs=3)
+
+
+def test_bernoulli_of_certainties():
+    x = np.array([0, 1, 1, 0, 1], "float32")
+    build = lambda x: paddle.bernoulli(1.0 - x)  # noqa: E731
+    (hits,) = check(build, {"x": x}, ["bernoulli"], gradients=False)
+    np.testing.assert_array_equal(hits, 1 - x)
+
+
+@pytest.mark.parametrize("probability", [1.5, -0.1, np.nan, np.inf])
+def test_bernoulli_refuses_what_is_no_probability(probability):
+    def build() -> Any:
+        x = paddle.static.data("x", [3], "float32")
+        return 2.0 * paddle.bernoulli(x * 1.0)
+
+    program = Program(build)
+    assert not paddle_ngraph.explain(program.main).native
+    for engine in (False, True):
+        with pytest.raises((ValueError, IndexError), match=r"probability"):
+            program.run(engine, x=np.array([0.5, probability, 0.5], "float32"))
 
 
 def test_as_many_as_the_batch_has():

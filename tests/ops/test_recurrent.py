@@ -154,9 +154,47 @@ def test_only_some_gradients():
     check(build, values, BOTH)
 
 
-def test_dropout_between_layers():
-    check(network("GRU", dropout=0.5), feeds("GRU"), BOTH)
-    check_native(network("GRU", 2, dropout=0.5), feeds("GRU", layers=2), ["rnn", "rnn_grad"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layers, bidirectional", [(2, False), (3, True)])
+def test_dropout_between_layers(mode, layers, bidirectional):
+    """The same seed gives the masks of native Paddle, run after run."""
+    values = feeds(mode, layers=layers, bidirectional=bidirectional)
+    build = network(mode, layers, bidirectional, dropout=0.4)
+    check(build, values, BOTH, runs=3, **CLOSE)
+
+
+def test_dropout_between_layers_of_sequences():
+    values = feeds("LSTM", layers=2)
+    values["lengths"] = lengths(5, 2, 4)
+    check(network("LSTM", 2, dropout=0.4), values, BOTH, **CLOSE)
+
+
+@pytest.mark.parametrize("layers, dropout", [(1, 0.5), (2, 1.0)])
+def test_dropout_that_draws_nothing(layers, dropout):
+    def build(**values):
+        return *network("GRU", layers, dropout=dropout)(**values), paddle.rand([3])
+
+    check(build, feeds("GRU", layers=layers), BOTH)
+
+
+def test_dropout_in_training():
+    """Layers as programs use them, between other operators that draw."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 5, 4], "float32")
+        noisy = paddle.nn.functional.dropout(x, 0.3)
+        out, _ = paddle.nn.LSTM(4, 6, num_layers=2, dropout=0.5)(noisy)
+        loss = paddle.mean(paddle.nn.functional.dropout(out, 0.2) ** 2)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    results = []
+    for engine in (False, True):
+        program = Program(build)
+        assert not paddle_ngraph.explain(program.main).native
+        paddle.seed(5)
+        results.append([program.run(engine, x=floats(3, 5, 4, seed=n)) for n in range(4)])
+    np.testing.assert_allclose(*results, rtol=1e-5)
 
 
 def test_lengths_of_64_bits():

@@ -6,7 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from tests.ops.harness import both, check, check_native, normal
+from tests.programs import Program
 
 FLOATING = ["sum", "mean", "max", "min", "amax", "amin", "prod", "logsumexp"]
 CASES = [
@@ -75,6 +77,40 @@ def test_nothing_but_extremes(name, size, value):
     x = np.full((3, size), value, "float32")
     check(lambda x: getattr(paddle, name)(x, 1), {"x": x}, both(name))
     check(lambda x: getattr(paddle, name)(x), {"x": x}, [name], gradients=False)
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((1, 4), 0), ((4, 1, 1), [1, 2]), ((1, 4), 1), ((4,), None)]
+)
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_nan_along_axes_of_size_1(name, shape, axis):
+    x = np.array([np.nan, np.inf, -np.inf, 1], "float32").reshape(shape)
+    check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, both(name))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_nothing_but_nan(name, shape):
+    x = np.full(shape, np.nan, "float32")
+    check(lambda x: getattr(paddle, name)(x), {"x": x}, both(name))
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax", "amin"])
+def test_extremes_over_two_axes_of_five(name):
+    """Native Paddle leaves this gradient unwritten: compared with one over a single axis."""
+
+    def build():
+        x = paddle.static.data("x", [2, 3, 2, 5, 2], "float32")
+        x.stop_gradient = False
+        together = paddle.reshape(x, [2, 6, 5, 2])
+        out = [getattr(paddle, name)(x, [2, 1]), getattr(paddle, name)(together, 1)]
+        return [*out, *(paddle.static.gradients([o * o], [x])[0] for o in out)]
+
+    program = Program(build)
+    assert not paddle_ngraph.explain(program.main).native
+    out, expected, grad, expected_grad = program.run(x=normal((2, 3, 2, 5, 2)))
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(grad, expected_grad)
 
 
 def test_logsumexp_of_large_numbers():

@@ -57,7 +57,15 @@ def test_in_place():
 )
 def test_cumprod(shape, axis):
     x = {"x": normal(shape)}
-    check(lambda x: paddle.cumprod(x, axis), x, ["cumprod"], gradients=False)
+    check(lambda x: paddle.cumprod(x, axis), x, both("cumprod"), rtol=1e-4)
+
+
+@pytest.mark.parametrize("zeros", [[0], [2], [6], [1, 4], [0, 1, 2, 3, 4, 5, 6]])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_cumprod_of_zeros(zeros, axis):
+    x = normal((7, 7))
+    x[zeros, zeros[::-1]] = 0.0
+    check(lambda x: paddle.cumprod(x, axis), {"x": x}, both("cumprod"), rtol=1e-4)
 
 
 def test_cumprod_of_strange_numbers():
@@ -68,9 +76,9 @@ def test_cumprod_of_strange_numbers():
 
 
 def test_cumprod_of_long_and_open_axes_stays_native():
-    check_native(lambda x: paddle.cumprod(x, 0), {"x": normal(65)}, ["cumprod"])
+    check_native(lambda x: paddle.cumprod(x, 0), {"x": normal(65)}, both("cumprod"))
     x = {"x": normal((3, 4))}
-    check_native(lambda x: paddle.cumprod(x, 0), x, ["cumprod"], dynamic={"x": [-1, 4]})
+    check_native(lambda x: paddle.cumprod(x, 0), x, both("cumprod"), dynamic={"x": [-1, 4]})
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -134,9 +134,24 @@ def test_put_along_axis_broadcast(axis):
     check(build, {"x": strange(3, 4), "i": ids(3, *shape)}, ["put_along_axis"])
 
 
-@pytest.mark.parametrize("reduce", ["amin", "mean"])
-def test_put_along_axis_stays_native(reduce):
-    build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce)  # noqa: E731
+@pytest.mark.parametrize(
+    "reduce, include_self",
+    [("add", False), ("mul", False), ("add", True), ("mul", True), ("amin", True), ("amax", True)],
+)
+def test_put_along_axis_of_what_is_there_or_not(reduce, include_self):
+    def build(x, i, v):
+        return paddle.put_along_axis(x, i, v, 0, reduce, include_self, broadcast=False)
+
+    feeds = {"x": floats(3, 4), "i": ids(3, 2, 4), "v": floats(2, 4, seed=5)}
+    check(build, feeds, ["put_along_axis"], gradients=False)
+    odd = {**feeds, "x": strange(3, 4), "v": strange(2, 4)}
+    check(build, odd, ["put_along_axis"], gradients=False)
+    check(build, {**feeds, "x": whole(3, 4), "v": whole(2, 4)}, ["put_along_axis"])
+
+
+@pytest.mark.parametrize("reduce, include_self", [("mean", True), ("amin", False)])
+def test_put_along_axis_stays_native(reduce, include_self):
+    build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce, include_self)  # noqa: E731
     feeds = {"x": floats(3, 4), "i": ids(3, 3, 4), "v": floats(3, 4)}
     check_native(build, feeds, ["put_along_axis"], gradients=False)
 

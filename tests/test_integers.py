@@ -1,0 +1,201 @@
+"""The 64-bit rule: the engine has 32 bits, and no int64 may ever be wrong for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, floats
+
+WIDE = 2**40 + 1
+IDS = np.array([[3, 0, 1, 0], [0, 2, 5, 1]])
+
+
+def with_ids(write: Callable[[Any], Any], shape: Any = (-1, -1)) -> Program:
+    """A program that looks up ids [rows, columns] below 12 and does ``write(ids)`` to them too."""
+
+    def build() -> Any:
+        ids = paddle.static.data("ids", list(shape), "int64")
+        written = write(ids)
+        return [*(written if isinstance(written, tuple) else (written,)), looked_up(ids)]
+
+    return Program(build)
+
+
+def looked_up(ids: Any) -> Any:
+    return paddle.nn.Embedding(12, 3)(ids)
+
+
+def native(program: Program) -> dict[str, str]:
+    report = paddle_ngraph.explain(program.main)
+    return {op.type.removeprefix("pd_op."): op.reason for op in report.native}
+
+
+def positions(ids: Any) -> Any:
+    """BERT's."""
+    ones = paddle.ones_like(ids)
+    return paddle.cumsum(ones, axis=-1) - ones
+
+
+def positions_behind_padding(ids: Any) -> Any:
+    """RoBERTa's: words are counted, padding (0) is not."""
+    is_word = (ids != 0).astype("int64")
+    return paddle.cumsum(is_word, axis=1) * is_word + 1
+
+
+@pytest.mark.parametrize("make", [positions, positions_behind_padding])
+@pytest.mark.parametrize("shape", [(-1, -1), (-1, 4), (2, 4)], ids=str)
+def test_positions_are_counted_in_the_engine(make, shape):
+    program = with_ids(lambda ids: (make(ids), looked_up(make(ids))), shape)
+    assert native(program) == {}
+    assert len(paddle_ngraph.explain(program.main).intervals) == 1
+    program.both(ids=IDS)
+    if shape[1] == -1:
+        program.both(ids=np.tile(IDS, (3, 2)))
+
+
+def test_positions_of_many_shapes_share_a_function():
+    program = with_ids(lambda ids: (positions(ids), looked_up(positions(ids)), ids == 0))
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    for rows, columns in ((2, 4), (3, 5), (4, 7), (5, 6), (6, 9), (2, 12)):
+        program.both(ids=np.resize(IDS, (rows, columns)))
+    assert paddle_ngraph.stats()["functions_built"] <= 3
+
+
+COMPARISONS = ["equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_ids_are_compared_in_the_engine(name):
+    compare = getattr(paddle, name)
+    program = with_ids(lambda ids: (compare(ids, paddle.full([1], 1, "int64")), compare(ids, ids)))
+    assert native(program) == {}
+    program.both(ids=IDS)
+
+
+def test_ids_that_are_looked_up_in_another_shape_are_compared_too():
+    def build():
+        ids = paddle.static.data("ids", [-1, -1], "int64")
+        return ids == 0, looked_up(paddle.reshape(ids, [-1])), paddle.logical_not(ids)
+
+    program = Program(build)
+    assert native(program) == {}
+    program.both(ids=IDS)
+
+
+@pytest.mark.parametrize("value", [WIDE, -WIDE, 2**31, -(2**31) - 1])
+def test_an_id_of_64_bits_is_refused_as_natively(value):
+    program = with_ids(lambda ids: (ids == 0, positions_behind_padding(ids)))
+    assert native(program) == {}
+    ids = IDS.copy()
+    ids[1, 1] = value
+    for engine in (False, True):
+        with pytest.raises(ValueError):
+            program.run(engine, ids=ids)
+
+
+def test_the_ends_of_32_bits_are_compared_exactly():
+    """In the float32 of the engine's own comparison they would be equal."""
+    ends = np.array([2**31 - 1, 2**31 - 2, -(2**31), -(2**31) + 1])
+
+    def build():
+        x = paddle.static.data("x", [4, 1], "int32").astype("int64")
+        y = paddle.static.data("y", [4], "int32").astype("int64")
+        return [getattr(paddle, name)(x, y) for name in COMPARISONS]
+
+    program = Program(build)
+    assert native(program) == {}
+    program.both(x=ends[:, None].astype("int32"), y=ends.astype("int32"))
+
+
+@pytest.mark.parametrize("name", [*COMPARISONS, "add", "subtract", "multiply"])
+def test_what_nobody_looks_up_stays_64_bits(name):
+    def build():
+        n = paddle.static.data("n", [4], "int64")
+        return getattr(paddle, name)(n, n - 1), paddle.exp(paddle.static.data("x", [4]))
+
+    program = Program(build)
+    assert name in native(program)
+    program.both(n=np.array([WIDE, -WIDE, 2**31, 5]), x=floats(4))
+
+
+def beyond_32_bits(ids: Any) -> tuple[Any, ...]:
+    many = paddle.cumsum(paddle.expand(ids, [300, 2, 4]), axis=0)
+    return ids + ids, ids * 7, paddle.cumsum(ids, axis=1), ids < WIDE, paddle.cumsum(many, axis=0)
+
+
+def test_sums_and_products_of_ids_stay_64_bits():
+    program = with_ids(beyond_32_bits)
+    assert native(program).keys() >= {"add", "scale", "cumsum", "less_than"}
+    program.both(ids=IDS)
+
+
+def test_what_is_computed_in_64_bits_may_be_looked_up():
+    def build():
+        n = paddle.static.data("n", [4], "int64")
+        ids = n * 1000003 % 10
+        return ids == 7, looked_up(ids)
+
+    program = Program(build)
+    assert {"scale", "remainder"} <= native(program).keys()
+    assert "equal" not in native(program)
+    program.both(n=np.array([WIDE, -WIDE, 2**31, 5]))
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_is_known_is_computed_in_64_bits(exclusive, reverse):
+    def build():
+        x = paddle.static.data("x", [-1, 3], "float32")
+        wide = paddle.full([2, 3], 2**31, "int64")
+        sums = paddle._C_ops.cumsum(wide, 1, False, exclusive, reverse)
+        multiples = [sums == wide * n for n in range(4)]
+        return *multiples, wide == wide + 2**32, wide < wide + 1, paddle.reshape(x, [3, -1])
+
+    program = Program(build)
+    assert native(program) == {}
+    *multiples, same, less, _ = program.both(x=floats(2, 3))
+    assert np.sum(multiples, axis=0).all() and not same.any() and less.all()
+
+
+def test_large_sums_are_exact():
+    def build():
+        counted = paddle.static.data("x", [4, 3], "bool").astype("int64") * (2**29 - 2**10)
+        return counted, paddle.cumsum(counted, axis=0)
+
+    program = Program(build)
+    assert native(program) == {}
+    program.both(x=floats(4, 3) > -1)
+
+
+def test_a_size_that_is_looked_up_too_is_compared():
+    """Known by value while the function is built: in 64 bits."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        n = paddle.static.data("n", [1], "int64")
+        return paddle.reshape(x, [n, -1]), n == 2**31 - 1, looked_up(n)
+
+    program = Program(build)
+    for n in (1, 2):
+        program.both(x=floats(2, 4), n=np.array([n]))
+    with pytest.raises(ValueError):
+        program.run(True, x=floats(2, 4), n=np.array([WIDE]))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 2.0**63])
+def test_constants_that_are_no_whole_numbers_are_left_to_paddle(value):
+    def build():
+        ids = paddle.static.data("ids", [2, 4], "int64")
+        strange = paddle.full([4], value, "int64")
+        return ids < strange, paddle.scale(ids, value), ids + strange, looked_up(ids)
+
+    program = Program(build)
+    assert {"less_than", "scale", "add"} <= native(program).keys()
+    program.both(ids=IDS)
