@@ -11,6 +11,8 @@
 #include "ngraph_engine_op.h"
 #include "program_editor.h"
 #include "tensors.h"
+#include "../mkl_packed/packed_gemm.h"
+#include "../mkl_packed/packed_weights.h"
 
 namespace py = pybind11;
 
@@ -144,6 +146,13 @@ PYBIND11_MODULE(_core, module) {
   module.def("cache_info", &cache_info);
   module.def("weights_written", &weights_written);
   module.def("clear_cache", [] { FunctionCache::instance().clear(); });
+
+  auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");
+  packed.def("pack_count", &mkl_packed::pack_count);
+  packed.def("set_packing", &mkl_packed::set_packing, py::arg("on"));
+  packed.def("clear_packed_weights", &mkl_packed::clear_packed_weights);
+  packed.def("provider", [] { return std::string(mkl_packed::provider().name()); });
+  packed.def("why_unavailable", &mkl_packed::why_unavailable, py::arg("provider"));
 
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
