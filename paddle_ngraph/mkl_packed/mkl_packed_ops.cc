@@ -1,8 +1,13 @@
 // The custom operators mkl_packed_rnn, mkl_packed_gru and mkl_packed_lstm, and their gradients.
 //
-// Inputs and attributes are those of Paddle's `rnn` (see recurrent.h). `Reserve` and `Mask` are what
-// the gradient needs of a forward pass.
+// Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial states,
+// the weights; a custom operator with a list among its outputs, as the gradient, can have only that
+// one. `Reserve` and `Mask` are what the gradient needs of a forward pass.
+#include <Python.h>
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "../core/error.h"
 #include "../core/random.h"
@@ -69,9 +74,25 @@ std::vector<int64_t> lengths_of(const Tensor& tensor, int64_t steps, int64_t bat
   return lengths;
 }
 
+// What the list `Input` holds.
+struct Operands {
+  Operands(const Tensors& inputs, Mode mode) {
+    const size_t num_states = mode == Mode::lstm ? 2 : 1;
+    require(inputs.size() > num_states, "there are only ", inputs.size(), " inputs");
+    x = inputs[0];
+    pre_state.assign(inputs.begin() + 1, inputs.begin() + 1 + num_states);
+    weights.assign(inputs.begin() + 1 + num_states, inputs.end());
+  }
+
+  Tensor x;
+  Tensors pre_state;
+  Tensors weights;
+};
+
 // The network, after all that it is made of has been checked.
-Network network_of(const Tensor& x, const Tensors& pre_state, const Tensors& weights,
-                   const paddle::optional<Tensor>& sequence_length, const Attributes& attributes) {
+Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
+                   const Attributes& attributes) {
+  const auto& [x, pre_state, weights] = operands;
   const Shape shape = x.shape();
   require(shape.size() == 3, "x has the shape ", text_of(shape), ", expected 3 dimensions");
   require(shape[0] > 0 && shape[1] > 0 && shape[2] > 0, "x is empty: its shape is ",
@@ -91,9 +112,6 @@ Network network_of(const Tensor& x, const Tensors& pre_state, const Tensors& wei
   net.is_test = attributes.is_test;
   net.dropout = attributes.dropout_prob;
   require_shape("x", x, shape);
-  const size_t num_states = net.mode == Mode::lstm ? 2 : 1;
-  require(pre_state.size() == num_states, attributes.mode, " has ", num_states,
-          " initial states, got ", pre_state.size());
   for (const auto& state : pre_state) {
     require_shape("an initial state", state, {net.cells(), net.batch, net.hidden});
   }
@@ -147,6 +165,9 @@ void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) 
 template <Tensors (*run)(const Inputs&, const Attributes&)>
 void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);
+  // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check() != 0) released.emplace();
   try {
     set_outputs(context, run(Inputs(*context), attributes));
   } catch (const InvalidInput& error) {
@@ -175,9 +196,9 @@ Tensor allocate(const Shape& shape) {
 }
 
 Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
-  const Tensor& x = inputs.at(0);
-  const Tensors pre_state = inputs.list(1), weights = inputs.list(2);
-  const Network net = network_of(x, pre_state, weights, inputs.optional(3), attributes);
+  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+  const auto& [x, pre_state, weights] = operands;
+  const Network net = network_of(operands, inputs.optional(1), attributes);
   auto out = allocate({net.steps, net.batch, net.width()});
   auto reserve = allocate({net.reserve_size()});
   auto mask = draw_mask(net, attributes.seed);
@@ -202,22 +223,23 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
 }
 
 template <int kStates>
-Shapes infer_shape(const Shapes& inputs, const std::vector<Shapes>& vector_inputs,
+Shapes infer_shape(const Shapes& /*inputs*/, const std::vector<Shapes>& lists,
                    const std::vector<paddle::any>& attributes) {
   const int64_t hidden = *paddle::any_cast<int>(&attributes.at(1));
   const int64_t directions = *paddle::any_cast<bool>(&attributes.at(3)) ? 2 : 1;
+  const Shapes& inputs = lists.at(0);
   Shapes shapes{{inputs.at(0).at(0), inputs.at(0).at(1), directions * hidden}};
-  for (int i = 0; i < kStates; ++i) shapes.push_back(vector_inputs.at(0).at(i));
+  for (int i = 0; i < kStates; ++i) shapes.push_back(inputs.at(1 + i));
   shapes.insert(shapes.end(), {{-1}, {-1}});
   return shapes;
 }
 
 template <int kStates>
 std::vector<paddle::DataType> infer_dtype(
-    const std::vector<paddle::DataType>& inputs,
-    const std::vector<std::vector<paddle::DataType>>& /*vector_inputs*/,
+    const std::vector<paddle::DataType>& /*inputs*/,
+    const std::vector<std::vector<paddle::DataType>>& lists,
     const std::vector<paddle::any>& /*attributes*/) {
-  std::vector<paddle::DataType> types(kStates + 2, inputs.at(0));
+  std::vector<paddle::DataType> types(kStates + 2, lists.at(0).at(0));
   types.push_back(paddle::DataType::UINT8);
   return types;
 }
@@ -232,14 +254,14 @@ Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
 
 Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
   require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
-  const Tensor& x = inputs.at(0);
-  const Tensors pre_state = inputs.list(1), weights = inputs.list(2);
-  const Network net = network_of(x, pre_state, weights, inputs.optional(3), attributes);
-  const Tensor &out = inputs.at(4), &reserve = inputs.at(5), &mask = inputs.at(6);
-  const Tensor out_grad = given_or_zeros(inputs.at(7), out);
+  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+  const auto& [x, pre_state, weights] = operands;
+  const Network net = network_of(operands, inputs.optional(1), attributes);
+  const Tensor &out = inputs.at(2), &reserve = inputs.at(3), &mask = inputs.at(4);
+  const Tensor out_grad = given_or_zeros(inputs.at(5), out);
   Tensors state_grads;
   for (size_t i = 0; i < pre_state.size(); ++i) {
-    state_grads.push_back(given_or_zeros(inputs.at(8 + i), pre_state[i]));
+    state_grads.push_back(given_or_zeros(inputs.at(6 + i), pre_state[i]));
   }
   require_shape("out", out, {net.steps, net.batch, net.width()});
   require_shape("the gradient of out", out_grad, out.shape());
@@ -275,8 +297,7 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
 
 // -- registration ----------------------------------------------------------------------------------
 
-const std::vector<std::string> kInputs{"X", paddle::Vec("PreState"), paddle::Vec("WeightList"),
-                                       paddle::Optional("SequenceLength")};
+const std::vector<std::string> kInputs{paddle::Vec("Input"), paddle::Optional("SequenceLength")};
 const std::vector<std::string> kAttributes{
     "mode: std::string", "hidden_size: int", "num_layers: int", "is_bidirec: bool",
     "dropout_prob: float", "seed: int", "is_test: bool"};
@@ -302,8 +323,7 @@ bool register_operator(std::string name) {
       .SetInferDtypeFn(infer_dtype<kStates>);
   paddle::OpMetaInfoBuilder(std::move(grad_name), 1)
       .Inputs(joined(joined(kInputs, {"Out", "Reserve", "Mask"}), grads))
-      .Outputs({paddle::Grad("X"), paddle::Grad(paddle::Vec("PreState")),
-                paddle::Grad(paddle::Vec("WeightList"))})
+      .Outputs({paddle::Grad(paddle::Vec("Input"))})
       .Attrs(std::vector<std::string>(kAttributes))
       .SetKernelFn(kernel<run_backward>);
   return true;
