@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def _is_off(name: str, default: str = "ON") -> bool:
-    return os.environ.get(name, default).upper() in ("OFF", "0", "FALSE", "NO")
+    return (os.environ.get(name) or default).upper() in ("OFF", "0", "FALSE", "NO")
 
 
 def _file_of(package: str, name: str) -> Path | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import paddle
 
@@ -57,12 +58,10 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
-def get(name: str) -> bool | int:
-    """The value of a flag, e.g. ``get("use_ngraph")``."""
+def get(name: str) -> Any:
+    """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
     key = FLAGS[name].key
-    value = paddle.get_flags([key])[key]
-    assert isinstance(value, int)  # a bool is one
-    return value
+    return paddle.get_flags([key])[key]
 
 
 def set(name: str, value: bool | int | str) -> None:

@@ -174,7 +174,8 @@ void kernel(paddle::CustomOpKernelContext* context) {
     PADDLE_THROW(common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode,
                                                  error.what()));
   } catch (const std::exception& error) {
-    PADDLE_THROW(common::errors::External("mkl_packed (%s): %s", attributes.mode, error.what()));
+    PADDLE_THROW(common::errors::PreconditionNotMet("mkl_packed (%s): %s", attributes.mode,
+                                                    error.what()));
   }
 }
 

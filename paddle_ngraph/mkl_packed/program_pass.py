@@ -77,18 +77,25 @@ def _replace(op: Any) -> None:
     name = f"custom_op.{OPERATORS[attrs['mode']]}"
     states = _members(_operand(op, "pre_state")) or []
     reserve = _result(op, "reserve")
+    attributes = _attributes(attrs)
+    if not gradients and not _drops(attrs):
+        attributes["is_test"] = True  # the same numbers, and nothing kept for a gradient
     out, *others = _core.insert_operator(
         op,
         name,
         [_core.insert_combine(op, _inputs(op) or []), _lengths(op)],
         [_result(op, "out"), *states, reserve, reserve],
-        _attributes(attrs),
+        attributes,
     )
     _result(op, "out").replace_all_uses_with(out)
     for gradient in gradients:
         _replace_gradient(gradient, f"{name}_grad", out, others[len(states) :])
     _replace_members(_result(op, "state"), others)
     op.get_parent_block().remove_op(op)
+
+
+def _drops(attrs: dict[str, Any]) -> bool:
+    return bool(attrs["dropout_prob"] > 0 and attrs["num_layers"] > 1)
 
 
 def _replace_gradient(op: Any, name: str, out: Any, kept: list[Any]) -> None:
