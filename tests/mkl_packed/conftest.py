@@ -1,4 +1,4 @@
-"""Every test of the packed layers runs with each provider, in dynamic graphs unless it says else."""
+"""Each test of the packed layers runs with both providers, in dynamic graphs if it says nothing."""
 
 from __future__ import annotations
 
