@@ -127,7 +127,8 @@ class OpNode:
         if self.writes_variables or self.touches or self.type in _NAMING:
             return True
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
-        return not (is_paddles or self.is_engine) or self.type in _WRITING
+        is_known = is_paddles or self.is_engine or is_packed(self.type)
+        return not is_known or self.type in _WRITING
 
     @property
     def graph(self) -> str:
