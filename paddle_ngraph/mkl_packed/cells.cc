@@ -134,9 +134,13 @@ NGRAPH_VECTORIZED
 void tanh_backward(const BackwardPiece& p) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
+  const float* __restrict__ h = p.h;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = p.out_grad[j] + p.through_gates[j] + carried[j];
-    gate_grads[j] = h_grad * (1.0f - p.h[j] * p.h[j]);
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    gate_grads[j] = h_grad * (1.0f - h[j] * h[j]);
     carried[j] = 0.0f;
   }
 }
@@ -145,9 +149,13 @@ NGRAPH_VECTORIZED
 void relu_backward(const BackwardPiece& p) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
+  const float* __restrict__ h = p.h;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = p.out_grad[j] + p.through_gates[j] + carried[j];
-    gate_grads[j] = p.h[j] > 0.0f ? h_grad : 0.0f;
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    gate_grads[j] = h[j] > 0.0f ? h_grad : 0.0f;
     carried[j] = 0.0f;
   }
 }
@@ -161,11 +169,16 @@ void gru_backward(const BackwardPiece& p) {
   float* __restrict__ grads = p.gate_grads;
   float* __restrict__ input_grads = p.input_gate_grads;
   float* __restrict__ carried = p.carried;
+  const float* __restrict__ h_before = p.h_before;
+  const float* __restrict__ recurrent_new = p.recurrent_new;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = p.out_grad[j] + p.through_gates[j] + carried[j];
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
     const float new_grad = h_grad * (1.0f - z[j]) * (1.0f - n[j] * n[j]);
-    const float update_grad = h_grad * (p.h_before[j] - n[j]) * z[j] * (1.0f - z[j]);
-    const float reset_grad = new_grad * p.recurrent_new[j] * r[j] * (1.0f - r[j]);
+    const float update_grad = h_grad * (h_before[j] - n[j]) * z[j] * (1.0f - z[j]);
+    const float reset_grad = new_grad * recurrent_new[j] * r[j] * (1.0f - r[j]);
     grads[j] = input_grads[j] = reset_grad;
     grads[hidden + j] = input_grads[hidden + j] = update_grad;
     input_grads[2 * hidden + j] = new_grad;
@@ -184,12 +197,17 @@ void lstm_backward(const BackwardPiece& p) {
   float* __restrict__ grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
   float* __restrict__ c_grads = p.c_grad;
+  const float* __restrict__ c_before = p.c_before;
+  const float* __restrict__ c_active = p.c_active;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = p.out_grad[j] + p.through_gates[j] + carried[j];
-    const float active = p.c_active[j];
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    const float active = c_active[j];
     const float c_grad = c_grads[j] + h_grad * o[j] * (1.0f - active * active);
     grads[j] = c_grad * g[j] * i[j] * (1.0f - i[j]);
-    grads[hidden + j] = c_grad * p.c_before[j] * f[j] * (1.0f - f[j]);
+    grads[hidden + j] = c_grad * c_before[j] * f[j] * (1.0f - f[j]);
     grads[2 * hidden + j] = c_grad * i[j] * (1.0f - g[j] * g[j]);
     grads[3 * hidden + j] = h_grad * active * o[j] * (1.0f - o[j]);
     c_grads[j] = c_grad * f[j];
