@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
 SEED ?= 1
-SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*)
+SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*) \
+	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr test fuzz lint bench docs clean
+.PHONY: help demo imdb ocr test fuzz lint bench packed docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -38,11 +39,15 @@ lint: $(VENV)/.built  ## Check style and types.
 bench: $(VENV)/.built  ## Measure training steps, side by side with native Paddle.
 	$(RUN) benchmarks/training_step.py
 
+packed: $(VENV)/.built  ## Measure the packed recurrent layers beside Paddle's and PyTorch's.
+	$(RUN) benchmarks/mkl_packed.py
+
 docs: $(VENV)/.built  ## Write docs/operators.md from the registry.
 	$(RUN) -m paddle_ngraph operators > docs/operators.md
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/_build_info.py
+	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
+		paddle_ngraph/_build_info.py
 
 # What the core is compiled against first, so that the build uses it as it is.
 $(VENV)/.tools: requirements/build.txt requirements/develop.txt

@@ -1,12 +1,17 @@
 """Builds the C++ core with Paddle's cpp_extension.
 
 WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what is missing.
+WITH_MKL=ON|OFF builds the provider "mkl" of the packed layers or leaves it out; where nothing is
+said, it is built if the packages mkl and mkl-include are installed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +23,28 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-WITH_NGRAPH = os.environ.get("WITH_NGRAPH", "ON").upper() not in ("OFF", "0", "FALSE", "NO")
+
+
+def _is_off(name: str, default: str = "ON") -> bool:
+    return (os.environ.get(name) or default).upper() in ("OFF", "0", "FALSE", "NO")
+
+
+def _file_of(package: str, name: str) -> Path | None:
+    """A file that an installed package brings; the last part of its path, or more, says which."""
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        return None
+    found = [Path(str(file.locate())).resolve() for file in files if str(file).endswith(name)]
+    return found[0] if found else None
+
+
+MKL_HEADER = _file_of("mkl-include", "/mkl_cblas.h")
+MKL_CORE = _file_of("mkl", "/libmkl_core.so.2")
+WITH_NGRAPH = not _is_off("WITH_NGRAPH")
+WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CORE else "OFF")
+# The release whose headers fit the oneDNN 3.6 that Paddle brings.
+ONEDNN_HEADERS = "onednn-devel==2025.0.0"
 
 if int(setuptools_version.split(".")[0]) < 77:  # it would not read pyproject.toml
     raise SystemExit("paddle-ngraph needs setuptools 77 to build: run `pip install -U setuptools`.")
@@ -35,6 +61,7 @@ class BuildPython(build_py):
         info.write_text(
             '"""Written by setup.py: what this build was compiled against."""\n\n'
             f"WITH_NGRAPH = {WITH_NGRAPH}\n"
+            f"WITH_MKL = {WITH_MKL}\n"
             f'PADDLE_VERSION = "{_version("paddlepaddle", "paddlepaddle-gpu")}"\n'
             f'OPENVINO_VERSION = "{_version("openvino")}"\n'
         )
@@ -46,15 +73,14 @@ class BuildCore(build_ext):
     Paddle loads the library by its file name, Python by its module name.
     """
 
-    def build_extension(self, ext: Extension) -> None:
+    def build_extensions(self) -> None:
         self.force = True  # what an earlier build left may be compiled against other releases
-        if self.inplace or self.editable_mode:
-            ext.extra_link_args += _absolute_rpaths()
+        onednn = _onednn_headers(Path(self.build_temp))
         compile_all = self.compiler.compile
 
         def compile_one(source: str, options: dict[str, Any]) -> list[str]:
-            side = _openvino_flags() if Path(source).parent.name == "ov" else _paddle_flags()
-            flags = [*options.pop("extra_postargs"), *side]
+            folder = Path(source).parent.name
+            flags = [*options.pop("extra_postargs"), *_flags_of(folder, onednn)]
             return compile_all([source], extra_postargs=flags, **options)
 
         def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
@@ -63,6 +89,11 @@ class BuildCore(build_ext):
                 return [obj for part in parts for obj in part]
 
         self.compiler.compile = compile_side_by_side
+        super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        if self.inplace or self.editable_mode:
+            ext.extra_link_args += _absolute_rpaths()
         super().build_extension(ext)
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -78,13 +109,17 @@ def _engine() -> Extension:
     from paddle.utils.cpp_extension import CppExtension
 
     libraries = _openvino() / "libs"
+    patterns = ("paddle_ngraph/core/**/*.cc", "paddle_ngraph/mkl_packed/*.cc")
+    sources = [path for pattern in patterns for path in ROOT.glob(pattern)]
     extension = CppExtension(
-        sources=sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("paddle_ngraph/core/**/*.cc")),
+        sources=sorted(str(path.relative_to(ROOT)) for path in sources),
         extra_link_args=[
             "-s",
             # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             str(next(libraries.glob("libopenvino.so.*"))),
             str(next(libraries.glob("libtbb.so.*"))),
+            str(_paddle_library("libdnnl.so.3")),
+            str(_paddle_library("libiomp5.so")),
             *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
         ],
     )
@@ -98,6 +133,68 @@ def _engine() -> Extension:
     ]
     extension.include_dirs = []
     return extension
+
+
+def _mkl() -> Extension:
+    """MKL by its explicit layers, in a library that the core opens when it needs it.
+
+    Its threads are those of the OpenMP runtime that Paddle brings.
+    """
+    if not MKL_HEADER or not MKL_CORE:
+        raise SystemExit("WITH_MKL=ON needs the packages mkl==2023.2.0 and mkl-include==2023.2.0")
+    layers = ("libmkl_intel_lp64.so.2", "libmkl_intel_thread.so.2", "libmkl_core.so.2")
+    return Extension(
+        "paddle_ngraph.mkl_packed._mkl",
+        sources=["paddle_ngraph/mkl_packed/mkl/mkl_layers.cc"],
+        include_dirs=[str(MKL_HEADER.parent)],
+        extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
+        extra_link_args=[
+            "-s",
+            "-Wl,--no-as-needed",
+            str(_paddle_library("libiomp5.so")),
+            *(str(MKL_CORE.parent / layer) for layer in layers),
+            "-Wl,-rpath,$ORIGIN/../../paddle/libs",
+            "-Wl,-rpath,$ORIGIN/../../../..",  # <environment>/lib, where the wheel puts it
+            f"-Wl,-rpath,{MKL_CORE.parent}",
+        ],
+    )
+
+
+def _onednn_headers(folder: Path) -> Path:
+    """The folder of oneDNN's headers, in an installed package or fetched into ``folder``.
+
+    Paddle's wheel has the library, but not its headers. The package that has them asks for half a
+    gigabyte of other packages, so that it is taken alone.
+    """
+    package = ONEDNN_HEADERS.split("==")[0]
+    installed = _file_of(package, "/oneapi/dnnl/dnnl.hpp")
+    if installed:
+        return installed.parents[2]
+    target = folder / package
+    if not target.is_dir():
+        target.mkdir(parents=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--dest", str(target), ONEDNN_HEADERS], check=True)
+        for wheel in target.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(target)
+    return next(target.glob("*.data/data/include"))
+
+
+def _flags_of(folder: str, onednn: Path) -> list[str]:
+    """Compiler flags of the sources in one folder."""
+    if folder == "ov":
+        return _openvino_flags()
+    if folder == "mkl":
+        return []
+    if folder == "mkl_packed":
+        return [*_paddle_flags(), "-fopenmp", f"-isystem{onednn}"]
+    return _paddle_flags()
+
+
+def _paddle_library(name: str) -> Path:
+    import paddle
+
+    return Path(paddle.__file__).parent / "libs" / name
 
 
 def _paddle_flags() -> list[str]:
@@ -167,6 +264,6 @@ def _requirements() -> list[str]:
 
 setup(
     install_requires=_requirements(),
-    ext_modules=[_engine()] if WITH_NGRAPH else [],
+    ext_modules=([_engine()] if WITH_NGRAPH else []) + ([_mkl()] if WITH_MKL else []),
     cmdclass={"build_py": BuildPython, "build_ext": BuildCore},
 )

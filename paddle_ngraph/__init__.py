@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import warnings as _warnings
+from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from paddle_ngraph import library as _library
@@ -45,6 +46,7 @@ __all__ = [
     "is_enabled",
     "reset_stats",
     "stats",
+    "use_mkl_packed",
     "use_ngraph",
 ]
 
@@ -65,4 +67,7 @@ def __getattr__(name: str) -> _Any:
         from paddle_ngraph.bridge import NgraphBridge
 
         return NgraphBridge
+    if name in ("mkl_packed", "use_mkl_packed"):
+        mkl_packed = _import_module("paddle_ngraph.mkl_packed")
+        return mkl_packed if name == "mkl_packed" else mkl_packed.use_mkl_packed
     raise AttributeError(f"module 'paddle_ngraph' has no attribute {name!r}")

@@ -288,7 +288,7 @@ def _rewritten(plan: Any, keep_weights: bool) -> dict[str, _Rewritten]:
         job_type: _Rewritten(program, program_pass.apply(program, keep_weights))
         for job_type, program in _pir_programs(plan).items()
     }
-    return found if any(each.report.ops_converted for each in found.values()) else {}
+    return found if any(each.report.changes for each in found.values()) else {}
 
 
 def _pir_programs(plan: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import paddle
 
@@ -19,7 +20,7 @@ class Flag:
     """A flag: its name without ``FLAGS_``, its default, and what it does."""
 
     name: str
-    default: bool | int
+    default: bool | int | str
     meaning: str
 
     @property
@@ -48,6 +49,8 @@ FLAGS = {
             1,
             "An interval of fewer compute ops than this stays native.",
         ),
+        Flag("use_mkl_packed", True, "Run the recurrent layers of a program with packed weights."),
+        Flag("mkl_packed_provider", "auto", "Who multiplies by packed weights: auto, mkl, onednn."),
     ]
 }
 
@@ -55,15 +58,13 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
-def get(name: str) -> bool | int:
-    """The value of a flag, e.g. ``get("use_ngraph")``."""
+def get(name: str) -> Any:
+    """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
     key = FLAGS[name].key
-    value = paddle.get_flags([key])[key]
-    assert isinstance(value, int)  # a bool is one
-    return value
+    return paddle.get_flags([key])[key]
 
 
-def set(name: str, value: bool | int) -> None:
+def set(name: str, value: bool | int | str) -> None:
     """Sets a flag from the next run on."""
     paddle.set_flags({FLAGS[name].key: value})
 
@@ -79,8 +80,10 @@ def read_environment() -> None:
             set(flag.name, _parse(flag, os.environ[flag.key]))
 
 
-def _parse(flag: Flag, text: str) -> bool | int:
+def _parse(flag: Flag, text: str) -> bool | int | str:
     word = text.strip().lower()
+    if isinstance(flag.default, str):
+        return word
     if isinstance(flag.default, bool):
         if word in _TRUE | _FALSE:
             return word in _TRUE

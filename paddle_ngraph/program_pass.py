@@ -17,6 +17,7 @@ from paddle_ngraph import _core, flags, refusals, statistics
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.mkl_packed import program_pass as mkl_packed_pass
 from paddle_ngraph.program_view import (
     BLANK,
     CONSTANTS,
@@ -26,6 +27,7 @@ from paddle_ngraph.program_view import (
     blocks_outside_in,
     describe,
     dtype_name,
+    is_packed,
     value_id,
 )
 from paddle_ngraph.registry import (
@@ -55,15 +57,19 @@ def apply(program: Any, keep_weights: bool = False) -> Report:
     Returns:
         What was converted and what was not, with reasons.
     """
-    report = Report([_apply_to_block(b, keep_weights) for b in blocks_outside_in(program)])
+    packed = mkl_packed_pass.apply(program)
+    blocks = [_apply_to_block(block, keep_weights) for block in blocks_outside_in(program)]
+    report = Report(blocks, packed)
     statistics.count(report)
     return report
 
 
 def plan(program: Any) -> Report:
     """What :func:`apply` would do, without changing the program."""
-    plans = [_plan_block(block, keep_weights=False) for block in blocks_outside_in(program)]
-    return Report([_report(capable, borders) for capable, borders in plans])
+    copy = program.clone()
+    packed = mkl_packed_pass.apply(copy)
+    plans = [_plan_block(block, keep_weights=False) for block in blocks_outside_in(copy)]
+    return Report([_report(capable, borders) for capable, borders in plans], packed)
 
 
 def _apply_to_block(block: Any, keep_weights: bool) -> BlockReport:
@@ -927,6 +933,6 @@ def _report(capable: Capability, borders: list[Border]) -> BlockReport:
         native=[
             NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
             for node in capable.view.nodes
-            if node.is_compute and not capable.can_convert(node)
+            if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
         ],
     )

@@ -33,6 +33,8 @@ LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # The attribute of a ``data`` operator that stands for a variable without contents.
 BLANK = "blank"
+# Recurrent layers with packed weights: native to the program pass.
+PACKED_PREFIX = "custom_op.mkl_packed_"
 # Constants: copied into every interval that reads them.
 CONSTANTS = frozenset({"pd_op.full", "pd_op.full_int_array"})
 
@@ -125,12 +127,18 @@ class OpNode:
         if self.writes_variables or self.touches or self.type in _NAMING:
             return True
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
-        return not (is_paddles or self.is_engine) or self.type in _WRITING
+        is_known = is_paddles or self.is_engine or is_packed(self.type)
+        return not is_known or self.type in _WRITING
 
     @property
     def graph(self) -> str:
         """The graph string of an interval."""
         return str(self.op.attrs()["graph"])
+
+
+def is_packed(op_name: str) -> bool:
+    """Whether an operator is a recurrent layer with packed weights, or the gradient of one."""
+    return op_name.startswith(PACKED_PREFIX)
 
 
 def blocks_outside_in(program: Any) -> Iterator[Any]:
@@ -319,15 +327,25 @@ def _ordered(op: Any) -> frozenset[str]:
         return frozenset({ACT}).union(*inner)
     if name.startswith(ENGINE_PREFIX):
         return frozenset({DRAW})
+    if is_packed(name):
+        return (
+            frozenset({DRAW}) if _drops(op.attrs()) and not name.endswith("_grad") else frozenset()
+        )
     if name == "pd_op.py_func" or not name.startswith(("pd_op.", "builtin.", "cf.")):
         return frozenset({ACT, DRAW})
     if name in _ACTING or name.startswith("cf."):
         return frozenset({ACT})
     if name.removesuffix("_") not in _RANDOM or op.attrs().get("is_test", False):
         return frozenset()
-    if name == "pd_op.rnn" and op.attrs()["dropout_prob"] == 0:
+    if name == "pd_op.rnn" and not _drops(op.attrs()):
         return frozenset()
     return frozenset({DRAW})
+
+
+def _drops(attributes: Any) -> bool:
+    """Whether a recurrent operator draws: for the dropout between its layers."""
+    drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
+    return bool(drops and not attributes["is_test"])
 
 
 def _touched(op: Any) -> Iterator[Any]:

@@ -45,9 +45,16 @@ class Report:
 
     Attributes:
         blocks: The global block first, then the blocks of control flow.
+        packed: Recurrent layers that run with packed weights.
     """
 
     blocks: list[BlockReport]
+    packed: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether the program is another one afterwards."""
+        return self.ops_converted > 0 or self.packed > 0
 
     @property
     def intervals(self) -> list[IntervalReport]:
@@ -80,6 +87,8 @@ class Report:
             f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
             f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
         ]
+        if self.packed:
+            lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         for number, block in enumerate(self.blocks):
             if block.intervals or block.native:
                 lines += _block_lines(number, block)

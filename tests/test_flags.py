@@ -43,6 +43,13 @@ def test_the_environment_sets_a_number(monkeypatch):
     flags.set("ngraph_cache_size", flags.FLAGS["ngraph_cache_size"].default)
 
 
+def test_the_environment_sets_a_word(monkeypatch):
+    monkeypatch.setenv("FLAGS_mkl_packed_provider", "onednn")
+    flags.read_environment()
+    assert flags.get("mkl_packed_provider") == "onednn"
+    flags.set("mkl_packed_provider", flags.FLAGS["mkl_packed_provider"].default)
+
+
 @pytest.mark.parametrize("name", ["FLAGS_use_ngraph", "FLAGS_ngraph_cache_size"])
 def test_nonsense_in_the_environment_is_refused(monkeypatch, name):
     monkeypatch.setenv(name, "many")

@@ -17,6 +17,14 @@ def test_the_build_requirements_agree():
     assert build and build == pins((ROOT / "pyproject.toml").read_text())
 
 
+def test_mkl_is_pinned_to_the_release_that_setup_asks_for():
+    texts = [
+        (ROOT / name).read_text()
+        for name in ("pyproject.toml", "requirements/build.txt", "setup.py", "docs/mkl_packed.md")
+    ]
+    assert {pin for text in texts for pin in re.findall(r"mkl==([\d.]+)", text)} == {"2023.2.0"}
+
+
 def test_the_readme_names_the_paddle_release_that_is_pinned():
     (paddle,) = (v for name, v in pins((ROOT / "pyproject.toml").read_text()) if name != "openvino")
     assert f"Paddle {paddle}" in (ROOT / "README.md").read_text()

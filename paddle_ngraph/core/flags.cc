@@ -8,3 +8,7 @@ PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
                           "Threads of the engine; 0: every core the process may use.");
 PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_ops, 1,
                           "An interval of fewer compute ops than this stays native.");
+PHI_DEFINE_EXPORTED_bool(use_mkl_packed, true,
+                         "Run the recurrent layers of a program with packed weights.");
+PHI_DEFINE_EXPORTED_string(mkl_packed_provider, "auto",
+                           "Who multiplies by packed weights: auto, mkl or onednn.");

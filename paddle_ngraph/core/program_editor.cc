@@ -90,4 +90,34 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
   return values;
 }
 
+pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values) {
+  pir::Builder builder(pir::IrContext::Instance(), anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  return combine(&builder, values);
+}
+
+std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list) {
+  pir::Builder builder(pir::IrContext::Instance(), anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  return builder.Build<pir::SplitOp>(list).outputs();
+}
+
+std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::string& name,
+                                        const std::vector<pir::Value>& operands,
+                                        const std::vector<pir::Value>& like,
+                                        const pir::AttributeMap& attributes) {
+  auto* context = pir::IrContext::Instance();
+  auto info = context->GetRegisteredOpInfo(name);
+  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
+  std::vector<pir::Type> types;
+  for (const auto& value : like) types.push_back(value.type());
+  pir::AttributeMap all = attributes;
+  all["stop_gradient"] = bool_array(context, types.size(), true);
+  pir::Builder builder(context, anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  auto* op = pir::Operation::Create(operands, all, types, info);
+  builder.Insert(op);
+  return op->results();
+}
+
 }  // namespace paddle_ngraph

@@ -23,4 +23,14 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
                                              const std::string& graph,
                                              const std::vector<int>& interval);
 
+// Inserts a list of values, or what takes one apart, before `anchor`.
+pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values);
+std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list);
+
+// Inserts an operator before `anchor`. Operands may be null; the results have the types of `like`.
+std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::string& name,
+                                        const std::vector<pir::Value>& operands,
+                                        const std::vector<pir::Value>& like,
+                                        const pir::AttributeMap& attributes);
+
 }  // namespace paddle_ngraph

@@ -9,8 +9,12 @@
 #include "function_cache.h"
 #include "ngraph_engine.h"
 #include "ngraph_engine_op.h"
+#include "paddle/pir/include/core/builtin_attribute.h"
+#include "paddle/pir/include/core/ir_context.h"
 #include "program_editor.h"
 #include "tensors.h"
+#include "../mkl_packed/packed_gemm.h"
+#include "../mkl_packed/packed_weights.h"
 
 namespace py = pybind11;
 
@@ -91,6 +95,32 @@ class ArrayIO {
   NgraphIO io_;
 };
 
+pir::Attribute attribute_of(const py::handle& value) {
+  auto* context = pir::IrContext::Instance();
+  if (py::isinstance<py::bool_>(value)) return pir::BoolAttribute::get(context, value.cast<bool>());
+  if (py::isinstance<py::int_>(value)) return pir::Int32Attribute::get(context, value.cast<int>());
+  if (py::isinstance<py::float_>(value)) {
+    return pir::FloatAttribute::get(context, value.cast<float>());
+  }
+  return pir::StrAttribute::get(context, value.cast<std::string>());
+}
+
+// See insert_operator in program_editor.h; None is a null operand.
+std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, const std::string& name,
+                                                    const py::list& operands,
+                                                    const std::vector<pir::Value>& like,
+                                                    const py::dict& attributes) {
+  std::vector<pir::Value> values;
+  for (const auto& operand : operands) {
+    values.push_back(operand.is_none() ? pir::Value() : operand.cast<pir::Value>());
+  }
+  pir::AttributeMap map;
+  for (const auto& [key, value] : attributes) {
+    map[key.cast<std::string>()] = attribute_of(value);
+  }
+  return insert_operator(anchor, name, values, like, map);
+}
+
 py::dict engine_stats() {
   auto& stats = EngineStats::instance();
   py::dict result;
@@ -136,6 +166,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_ngraph_engine", &insert_ngraph_engine, py::arg("block"),
              py::arg("anchor").none(true), py::arg("inputs"), py::arg("states"), py::arg("outputs"),
              py::arg("graph"), py::arg("interval"));
+  module.def("insert_combine", &insert_combine, py::arg("anchor"), py::arg("values"));
+  module.def("insert_split", &insert_split, py::arg("anchor"), py::arg("list"));
+  module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
+             py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {
     EngineStats::instance().reset();
@@ -144,6 +178,13 @@ PYBIND11_MODULE(_core, module) {
   module.def("cache_info", &cache_info);
   module.def("weights_written", &weights_written);
   module.def("clear_cache", [] { FunctionCache::instance().clear(); });
+
+  auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");
+  packed.def("pack_count", &mkl_packed::pack_count);
+  packed.def("set_packing", &mkl_packed::set_packing, py::arg("on"));
+  packed.def("clear_packed_weights", &mkl_packed::clear_packed_weights);
+  packed.def("provider", [] { return std::string(mkl_packed::provider().name()); });
+  packed.def("why_unavailable", &mkl_packed::why_unavailable, py::arg("provider"));
 
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(

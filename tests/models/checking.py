@@ -11,7 +11,8 @@ def check(model: Model) -> Outcome:
     outcome = agreeing(model)
     report = outcome.report
     assert {op.type for op in report.native} <= model.native, report
-    assert 0 < len(report.intervals) <= model.intervals, report
+    # A recurrent layer with packed weights lies between two intervals, and so does its gradient.
+    assert 0 < len(report.intervals) <= model.intervals + 2 * report.packed, report
     # A function that could not be built would have been Paddle's to run.
     assert outcome.engine_runs == len(report.intervals) * len(model.feeds)
     assert not outcome.wrong(model.tolerance)

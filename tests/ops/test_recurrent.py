@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import program_pass, registry
+from paddle_ngraph import flags, program_pass, registry
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Graph
 from tests.ops.harness import check, check_native
@@ -18,6 +18,14 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 MODES = list(GATES)
 # Gradients add up over the steps, and cancel.
 CLOSE = {"rtol": 1e-4, "atol": 5e-6}
+
+
+@pytest.fixture(autouse=True)
+def converted():
+    """The engine gets what would otherwise run with packed weights."""
+    flags.set("use_mkl_packed", False)
+    yield
+    flags.set("use_mkl_packed", True)
 
 
 def floats(*shape, seed=0, scale=1.0):

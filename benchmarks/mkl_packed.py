@@ -1,0 +1,278 @@
+"""Measures the packed recurrent layers beside Paddle's and PyTorch's, in one run.
+
+    python benchmarks/mkl_packed.py --cases rnn gru
+
+Every contestant computes the same network on the same input, in turns, with one thread and with all
+cores; each provider takes part packed and unpacked, so that what packing itself brings can be seen.
+The outputs are compared before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Run as a script, only the folder of this file is searched for modules.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import paddle
+
+from benchmarks.training_step import environment
+from demos import command_line
+from paddle_ngraph import _core, flags, mkl_packed
+
+STEPS = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and its input."""
+
+    title: str
+    kind: str
+    input: int
+    hidden: int
+    layers: int
+    batch: int
+
+
+CASES = {
+    "rnn": Case("RNN 2048, batch 16", "SimpleRNN", 2048, 2048, 1, 16),
+    "gru": Case("GRU 512, batch 32", "GRU", 512, 512, 1, 32),
+    "lstm": Case("2-layer LSTM 128 to 256, batch 32", "LSTM", 128, 256, 2, 32),
+    "rnn-1": Case("RNN 2048, batch 1", "SimpleRNN", 2048, 2048, 1, 1),
+    "gru-1": Case("GRU 512, batch 1", "GRU", 512, 512, 1, 1),
+    "lstm-1": Case("2-layer LSTM 128 to 256, batch 1", "LSTM", 128, 256, 2, 1),
+}
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """What computes the network: a forward pass, and one with gradients."""
+
+    name: str
+    infer: Callable[[], Any]
+    train: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Milliseconds of one case by contestant, forward and in training."""
+
+    case: str
+    title: str
+    threads: int
+    forward: dict[str, float]
+    training: dict[str, float]
+
+
+def measure(name: str, threads: int, rounds: int) -> Result:
+    """Measures one case; every time is the median over ``rounds`` turns."""
+    case = CASES[name]
+    _set_threads(threads)
+    x = np.random.default_rng(0).standard_normal((STEPS, case.batch, case.input))
+    x = x.astype(np.float32)
+    contestants = [*_paddle(case, x), *_torch(case, x)]
+    expected = contestants[0].infer()
+    for contestant in contestants:
+        found = contestant.infer()
+        if found.shape != expected.shape or not np.isfinite(found).all():
+            raise SystemExit(f"{contestant.name}: no result to measure")
+        if contestant.name != "PyTorch" and np.abs(found - expected).max() > 1e-5:
+            raise SystemExit(f"{contestant.name}: another result than Paddle's")
+    times: dict[str, tuple[list[float], list[float]]] = {c.name: ([], []) for c in contestants}
+    for _ in range(rounds):
+        for contestant in contestants:
+            for way, run in enumerate((contestant.infer, contestant.train)):
+                run()  # not counted: the threads of another contestant go to sleep
+                start = time.perf_counter()
+                run()
+                times[contestant.name][way].append(1e3 * (time.perf_counter() - start))
+    forward = {who: statistics.median(t[0]) for who, t in times.items()}
+    training = {who: statistics.median(t[1]) for who, t in times.items()}
+    return Result(name, case.title, threads, forward, training)
+
+
+def _set_threads(threads: int) -> None:
+    folder = Path(paddle.__file__).parent / "libs"
+    ctypes.CDLL(str(folder / "libiomp5.so")).omp_set_num_threads(threads)
+    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
+
+
+def _paddle(case: Case, x: np.ndarray) -> list[Contestant]:
+    """Paddle's layer, and the packed one with the same weights by each provider."""
+    paddle.seed(1)
+    sizes = (case.input, case.hidden, case.layers)
+    native = getattr(paddle.nn, case.kind)(*sizes, time_major=True)
+    packed = getattr(mkl_packed, case.kind)(*sizes, time_major=True)
+    packed.set_state_dict(native.state_dict())
+    tensor = paddle.to_tensor(x)
+
+    def contestant(name: str, net: Any, prepare: Callable[[], None]) -> Contestant:
+        def infer() -> np.ndarray:
+            prepare()
+            net.eval()
+            with paddle.no_grad():
+                result: np.ndarray = net(tensor)[0].numpy()
+            return result
+
+        def train() -> None:
+            prepare()
+            net.train()
+            net(tensor)[0].mean().backward()
+            net.clear_gradients()
+
+        return Contestant(name, infer, train)
+
+    def by(provider: str, packs: bool) -> Callable[[], None]:
+        def prepare() -> None:
+            flags.set("mkl_packed_provider", provider)
+            _core.mkl_packed.set_packing(packs)
+
+        return prepare
+
+    found = [contestant("Paddle", native, lambda: None)]
+    for provider in ("onednn", "mkl"):
+        if not _core.mkl_packed.why_unavailable(provider):
+            found.append(contestant(f"{provider} packed", packed, by(provider, True)))
+            found.append(contestant(f"{provider} unpacked", packed, by(provider, False)))
+    return found
+
+
+def _torch(case: Case, x: np.ndarray) -> list[Contestant]:
+    try:
+        import torch
+    except ImportError:
+        return []
+    torch.set_num_threads(flags.get("ngraph_num_threads"))
+    kind = {"SimpleRNN": torch.nn.RNN}.get(case.kind) or getattr(torch.nn, case.kind)
+    net = kind(case.input, case.hidden, case.layers)
+    tensor = torch.from_numpy(x)
+
+    def infer() -> np.ndarray:
+        with torch.no_grad():
+            result: np.ndarray = net(tensor)[0].numpy()
+        return result
+
+    def train() -> None:
+        net(tensor)[0].mean().backward()
+        net.zero_grad()
+
+    return [Contestant("PyTorch", infer, train)]
+
+
+def markdown(results: Sequence[Result], machine: dict[str, str], rounds: int) -> str:
+    """The results as a page of Markdown."""
+    lines = [
+        "# Recurrent layers with packed weights",
+        "",
+        f"Milliseconds for {STEPS} steps in float32, median over {rounds} turns, all contestants "
+        "in one process; in brackets how much faster than Paddle with as many threads. Paddle's "
+        "default is one thread. Made by `python benchmarks/mkl_packed.py`.",
+    ]
+    for way in ("forward", "training"):
+        lines += ["", f"## {way.capitalize()}", ""]
+        names = list(results[0].forward)
+        lines.append(f"| network | threads | {' | '.join(names)} |")
+        lines.append(f"| --- | ---: |{' ---: |' * len(names)}")
+        for result in results:
+            times = getattr(result, way)
+            cells = [f"{times[n]:.1f} ({times['Paddle'] / times[n]:.1f}x)" for n in names]
+            cells[0] = f"{times['Paddle']:.1f}"
+            lines.append(f"| {result.title} | {result.threads} | {' | '.join(cells)} |")
+    lines += ["", *(f"- {name}: {value}" for name, value in machine.items())]
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: Sequence[Result], path: Path) -> None:
+    """Writes how much faster than Paddle, as a bar chart, where matplotlib is installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    most = max(result.threads for result in results)
+    shown = [result for result in results if result.threads == most]
+    for axes, way in zip(figure.subplots(2, 1, sharex=True), ("forward", "training")):
+        names = [name for name in shown[0].forward if name != "Paddle"]
+        width = 0.8 / len(names)
+        for index, name in enumerate(names):
+            ratios = [getattr(r, way)["Paddle"] / getattr(r, way)[name] for r in shown]
+            bars = axes.bar(np.arange(len(shown)) + index * width, ratios, width, label=name)
+            axes.bar_label(bars, [f"{ratio:.1f}" for ratio in ratios], fontsize=7)
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xticks(np.arange(len(shown)) + 0.4 - width / 2, [r.case for r in shown])
+        axes.set(title=f"{way.capitalize()}, {most} threads", ylabel="times as fast as Paddle")
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, dpi=110)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures, prints and writes ``mkl_packed.md``, ``.json`` and ``.png``."""
+    paddle.disable_static()
+    machine = environment()
+    machine.pop("threads of Paddle"), machine.pop("threads of the engine")
+    results = []
+    for threads in sorted({1, int(machine["cores"])}):
+        for name in options.cases:
+            result = measure(name, threads, options.rounds)
+            print(f"{name}, {threads} threads: {_line(result)}", flush=True)
+            results.append(result)
+    folder: Path = options.output
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mkl_packed.md").write_text(markdown(results, machine, options.rounds))
+    data = {"environment": machine, "results": [asdict(result) for result in results]}
+    (folder / "mkl_packed.json").write_text(json.dumps(data, indent=2) + "\n")
+    plot(results, folder / "mkl_packed.png")
+    print(f"written to {folder}")
+
+
+def _line(result: Result) -> str:
+    return ", ".join(
+        f"{name} {time:.1f} / {result.training[name]:.1f} ms"
+        for name, time in result.forward.items()
+    )
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        choices=tuple(CASES),
+        default=tuple(CASES),
+        metavar="CASE",
+        help=f"which of {', '.join(CASES)} (default: all)",
+    )
+    parser.add_argument(
+        "--rounds", type=command_line.positive, default=3, help="turns (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(__file__).resolve().parent / "results",
+        metavar="DIR",
+        help="where the results go (default: benchmarks/results)",
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    return command_line.exit_status(lambda: run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+#include "cells.h"
+
+#include <cstring>
+
+#include "../core/error.h"
+#include "../core/vectorized.h"
+
+#define NGRAPH_INLINE inline __attribute__((always_inline))
+
+// Nothing here looks at floating-point exceptions; choices may then be computed both ways.
+#pragma GCC optimize("no-trapping-math")
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+NGRAPH_INLINE float from_bits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+NGRAPH_INLINE uint32_t to_bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// e^x for |x| <= 87 (beyond that, e^87 or its inverse): 2^n e^r with |r| <= ln(2)/2, e^r by its Taylor
+// polynomial. NaN stays NaN.
+NGRAPH_INLINE float exponential(float x) {
+  constexpr float kLimit = 87.0f;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  x = x > kLimit ? kLimit : x;
+  x = x < -kLimit ? -kLimit : x;
+  const float rounded = x * 1.44269504f + kRound;
+  const float n = rounded - kRound;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
+  float sum = 1.0f / 5040.0f;
+  sum = sum * r + 1.0f / 720.0f;
+  sum = sum * r + 1.0f / 120.0f;
+  sum = sum * r + 1.0f / 24.0f;
+  sum = sum * r + 1.0f / 6.0f;
+  sum = sum * r + 0.5f;
+  const float power = (sum * r) * r + r + 1.0f;
+  return power * from_bits((to_bits(rounded) + 127) << 23);
+}
+
+NGRAPH_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// Near 0, where 1 - 2 / (e^2x + 1) cancels, by the continued fraction of tanh.
+NGRAPH_INLINE float tanh_of(float x) {
+  const float size = from_bits(to_bits(x) & 0x7fffffffu);
+  const float square = x * x;
+  const float near = size *
+                     (945.0f + square * (105.0f + square)) /
+                     (945.0f + square * (420.0f + square * 15.0f));
+  const float far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
+  const float result = size < 0.35f ? near : far;
+  return from_bits(to_bits(result) | (to_bits(x) & 0x80000000u));
+}
+
+NGRAPH_VECTORIZED
+void tanh_forward(const ForwardPiece& p) {
+  float* __restrict__ gates = p.gates;
+  float* __restrict__ h = p.h;
+  const float* __restrict__ bias = p.bias;
+  for (int64_t j = 0; j < p.count; ++j) h[j] = tanh_of(gates[j] + bias[j]);
+}
+
+NGRAPH_VECTORIZED
+void relu_forward(const ForwardPiece& p) {
+  float* __restrict__ gates = p.gates;
+  float* __restrict__ h = p.h;
+  const float* __restrict__ bias = p.bias;
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float sum = gates[j] + bias[j];
+    h[j] = sum < 0.0f ? 0.0f : sum;
+  }
+}
+
+NGRAPH_VECTORIZED
+void gru_forward(const ForwardPiece& p) {
+  const int64_t hidden = p.hidden;
+  float* __restrict__ r = p.gates;
+  float* __restrict__ z = p.gates + hidden;
+  float* __restrict__ n = p.gates + 2 * hidden;
+  const float* __restrict__ bias = p.bias;
+  const float* __restrict__ recurrent = p.recurrent;
+  const float* __restrict__ new_bias = p.new_bias;
+  const float* h_before = p.h_before;
+  float* __restrict__ recurrent_new = p.recurrent_new;
+  float* h = p.h;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float reset = sigmoid(r[j] + recurrent[j] + bias[j]);
+    const float update = sigmoid(z[j] + recurrent[hidden + j] + bias[hidden + j]);
+    const float inner = recurrent[2 * hidden + j] + new_bias[j];
+    const float candidate = tanh_of(n[j] + bias[2 * hidden + j] + reset * inner);
+    r[j] = reset;
+    z[j] = update;
+    n[j] = candidate;
+    recurrent_new[j] = inner;
+    h[j] = update * h_before[j] + (1.0f - update) * candidate;
+  }
+}
+
+NGRAPH_VECTORIZED
+void lstm_forward(const ForwardPiece& p) {
+  const int64_t hidden = p.hidden;
+  float* __restrict__ i = p.gates;
+  float* __restrict__ f = p.gates + hidden;
+  float* __restrict__ g = p.gates + 2 * hidden;
+  float* __restrict__ o = p.gates + 3 * hidden;
+  const float* __restrict__ bias = p.bias;
+  const float* c_before = p.c_before;
+  float* c = p.c;
+  float* __restrict__ c_active = p.c_active;
+  float* __restrict__ h = p.h;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    i[j] = sigmoid(i[j] + bias[j]);
+    f[j] = sigmoid(f[j] + bias[hidden + j]);
+    g[j] = tanh_of(g[j] + bias[2 * hidden + j]);
+    o[j] = sigmoid(o[j] + bias[3 * hidden + j]);
+    const float cell = f[j] * c_before[j] + i[j] * g[j];
+    c[j] = cell;
+    c_active[j] = tanh_of(cell);
+    h[j] = o[j] * c_active[j];
+  }
+}
+
+NGRAPH_VECTORIZED
+void tanh_backward(const BackwardPiece& p) {
+  float* __restrict__ gate_grads = p.gate_grads;
+  float* __restrict__ carried = p.carried;
+  const float* __restrict__ h = p.h;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    gate_grads[j] = h_grad * (1.0f - h[j] * h[j]);
+    carried[j] = 0.0f;
+  }
+}
+
+NGRAPH_VECTORIZED
+void relu_backward(const BackwardPiece& p) {
+  float* __restrict__ gate_grads = p.gate_grads;
+  float* __restrict__ carried = p.carried;
+  const float* __restrict__ h = p.h;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    gate_grads[j] = h[j] > 0.0f ? h_grad : 0.0f;
+    carried[j] = 0.0f;
+  }
+}
+
+NGRAPH_VECTORIZED
+void gru_backward(const BackwardPiece& p) {
+  const int64_t hidden = p.hidden;
+  const float* __restrict__ r = p.gates;
+  const float* __restrict__ z = p.gates + hidden;
+  const float* __restrict__ n = p.gates + 2 * hidden;
+  float* __restrict__ grads = p.gate_grads;
+  float* __restrict__ input_grads = p.input_gate_grads;
+  float* __restrict__ carried = p.carried;
+  const float* __restrict__ h_before = p.h_before;
+  const float* __restrict__ recurrent_new = p.recurrent_new;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    const float new_grad = h_grad * (1.0f - z[j]) * (1.0f - n[j] * n[j]);
+    const float update_grad = h_grad * (h_before[j] - n[j]) * z[j] * (1.0f - z[j]);
+    const float reset_grad = new_grad * recurrent_new[j] * r[j] * (1.0f - r[j]);
+    grads[j] = input_grads[j] = reset_grad;
+    grads[hidden + j] = input_grads[hidden + j] = update_grad;
+    input_grads[2 * hidden + j] = new_grad;
+    grads[2 * hidden + j] = new_grad * r[j];
+    carried[j] = h_grad * z[j];
+  }
+}
+
+NGRAPH_VECTORIZED
+void lstm_backward(const BackwardPiece& p) {
+  const int64_t hidden = p.hidden;
+  const float* __restrict__ i = p.gates;
+  const float* __restrict__ f = p.gates + hidden;
+  const float* __restrict__ g = p.gates + 2 * hidden;
+  const float* __restrict__ o = p.gates + 3 * hidden;
+  float* __restrict__ grads = p.gate_grads;
+  float* __restrict__ carried = p.carried;
+  float* __restrict__ c_grads = p.c_grad;
+  const float* __restrict__ c_before = p.c_before;
+  const float* __restrict__ c_active = p.c_active;
+  const float* __restrict__ out_grad = p.out_grad;
+  const float* __restrict__ through_gates = p.through_gates;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
+    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
+    const float active = c_active[j];
+    const float c_grad = c_grads[j] + h_grad * o[j] * (1.0f - active * active);
+    grads[j] = c_grad * g[j] * i[j] * (1.0f - i[j]);
+    grads[hidden + j] = c_grad * c_before[j] * f[j] * (1.0f - f[j]);
+    grads[2 * hidden + j] = c_grad * i[j] * (1.0f - g[j] * g[j]);
+    grads[3 * hidden + j] = h_grad * active * o[j] * (1.0f - o[j]);
+    c_grads[j] = c_grad * f[j];
+    carried[j] = 0.0f;
+  }
+}
+
+}  // namespace
+
+Mode mode_of(const std::string& name) {
+  if (name == "RNN_TANH") return Mode::rnn_tanh;
+  if (name == "RNN_RELU") return Mode::rnn_relu;
+  if (name == "GRU") return Mode::gru;
+  if (name == "LSTM") return Mode::lstm;
+  throw NgraphError(concat("mode '", name, "' is none of RNN_TANH, RNN_RELU, GRU, LSTM"));
+}
+
+void forward_piece(Mode mode, const ForwardPiece& piece) {
+  switch (mode) {
+    case Mode::rnn_tanh: return tanh_forward(piece);
+    case Mode::rnn_relu: return relu_forward(piece);
+    case Mode::gru: return gru_forward(piece);
+    case Mode::lstm: return lstm_forward(piece);
+  }
+}
+
+void backward_piece(Mode mode, const BackwardPiece& piece) {
+  switch (mode) {
+    case Mode::rnn_tanh: return tanh_backward(piece);
+    case Mode::rnn_relu: return relu_backward(piece);
+    case Mode::gru: return gru_backward(piece);
+    case Mode::lstm: return lstm_backward(piece);
+  }
+}
+
+}  // namespace paddle_ngraph::mkl_packed

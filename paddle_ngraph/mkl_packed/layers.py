@@ -1,0 +1,123 @@
+"""``SimpleRNN``, ``GRU`` and ``LSTM`` as in ``paddle.nn``, computed with packed weights."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import paddle
+from paddle import _C_ops, nn
+from paddle.base.framework import in_dynamic_or_pir_mode, in_pir_mode
+
+# The operator of each of Paddle's modes.
+OPERATORS = {
+    "RNN_TANH": "mkl_packed_rnn",
+    "RNN_RELU": "mkl_packed_rnn",
+    "GRU": "mkl_packed_gru",
+    "LSTM": "mkl_packed_lstm",
+}
+# Marks Paddle's own operator as one to be left alone, see ``program_pass``.
+OPT_OUT = "use_mkl_packed"
+
+
+class _Packed(nn.layer.rnn.RNNBase):
+    """What computes ``out, states`` of a recurrent layer, with packed weights where they fit."""
+
+    use_mkl_packed: bool = True
+
+    def _cudnn_impl(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
+        if self.use_mkl_packed and self._fits(inputs):
+            return self._packed(inputs, initial_states, sequence_length)
+        out, states = super()._cudnn_impl(inputs, initial_states, sequence_length)
+        if not self.use_mkl_packed and in_pir_mode():
+            first = states[0] if isinstance(states, tuple) else states
+            first.get_defining_op().operand_source(0).get_defining_op().set_bool_attr(
+                OPT_OUT, False
+            )
+        return out, states
+
+    def _fits(self, inputs: Any) -> bool:
+        """Whether the operators can take it; Paddle has its own word on everything else."""
+        if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
+            return False
+        tensors = [inputs, *self._all_weights]
+        return all(tensor.dtype == paddle.float32 for tensor in tensors)
+
+    def _packed(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
+        if not self.time_major:
+            inputs = paddle.transpose(inputs, [1, 0, 2])
+        out, *others = _C_ops._run_custom_op(  # type: ignore[attr-defined]
+            OPERATORS[self.mode],
+            [inputs, *initial_states, *self._all_weights],
+            sequence_length,
+            self.mode,
+            self.hidden_size,
+            self.num_layers,
+            self.num_directions == 2,
+            float(self.dropout),
+            0,
+            not self.training,
+        )
+        if not self.time_major:
+            out = paddle.transpose(out, [1, 0, 2])
+        states = tuple(others[: self.state_components])
+        return out, states if len(states) > 1 else states[0]
+
+
+class SimpleRNN(_Packed, nn.SimpleRNN):
+    """``paddle.nn.SimpleRNN`` with packed weights.
+
+    Args:
+        *args, **kwargs: Those of ``paddle.nn.SimpleRNN``.
+        use_mkl_packed: ``False`` leaves the layer to Paddle, now and in the program pass.
+
+    Parameters, their names and the state dict are those of ``paddle.nn.SimpleRNN``, and so are
+    shapes and results. What is not float32 or not on the CPU is computed by Paddle itself.
+
+    Raises:
+        ValueError: Shapes that do not fit, an empty input, a sequence longer than the input.
+    """
+
+    def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.use_mkl_packed = use_mkl_packed
+
+
+class GRU(_Packed, nn.GRU):
+    """``paddle.nn.GRU`` with packed weights; see :class:`SimpleRNN`."""
+
+    def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.use_mkl_packed = use_mkl_packed
+
+
+class LSTM(_Packed, nn.LSTM):
+    """``paddle.nn.LSTM`` with packed weights; see :class:`SimpleRNN`."""
+
+    def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.use_mkl_packed = use_mkl_packed
+
+
+_PACKED = {nn.SimpleRNN: SimpleRNN, nn.GRU: GRU, nn.LSTM: LSTM}
+
+Model = TypeVar("Model", bound=nn.Layer)
+
+
+def use_mkl_packed(layer: Model, on: bool = True) -> Model:
+    """Exchanges the recurrent layers inside ``layer`` for packed ones, in place; weights stay.
+
+    Args:
+        layer: A layer of any kind, or a recurrent layer itself.
+        on: ``False`` leaves the recurrent layers to Paddle, now and in the program pass.
+
+    Returns:
+        ``layer``.
+    """
+    for inner in layer.sublayers(include_self=True):
+        if not isinstance(inner, nn.layer.rnn.RNNBase):
+            continue
+        if not isinstance(inner, _Packed):
+            kind = type(inner)
+            inner.__class__ = _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {})
+        inner.use_mkl_packed = on
+    return layer

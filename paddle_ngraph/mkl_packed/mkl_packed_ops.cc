@@ -1,0 +1,339 @@
+// The custom operators mkl_packed_rnn, mkl_packed_gru and mkl_packed_lstm, and their gradients.
+//
+// Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial states,
+// the weights; a custom operator with a list among its outputs, as the gradient, can have only that
+// one. `Reserve` and `Mask` are what the gradient needs of a forward pass.
+#include <Python.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "../core/error.h"
+#include "../core/random.h"
+#include "../core/tensors.h"
+#include "paddle/common/enforce.h"
+#include "paddle/extension.h"
+#include "recurrent.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Shapes = std::vector<Shape>;
+using paddle::Tensor;
+using Tensors = std::vector<Tensor>;
+
+struct Attributes {
+  std::string mode;
+  int64_t hidden_size;
+  int64_t num_layers;
+  bool is_bidirec;
+  float dropout_prob;
+  int seed;
+  bool is_test;
+
+  int64_t directions() const { return is_bidirec ? 2 : 1; }
+};
+
+std::string text_of(const Shape& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+template <typename... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (!holds) throw InvalidInput(concat(parts...));
+}
+
+void require_shape(const char* name, const Tensor& tensor, const Shape& expected) {
+  require(tensor.dtype() == paddle::DataType::FLOAT32, name, " is ", tensor.dtype(),
+          ": packed recurrent layers compute in float32");
+  require(tensor.shape() == expected, name, " has the shape ", text_of(tensor.shape()),
+          ", expected ", text_of(expected));
+  require(dense(tensor)->meta().is_contiguous(), name, " is not contiguous");
+}
+
+std::vector<int64_t> lengths_of(const Tensor& tensor, int64_t steps, int64_t batch) {
+  require(tensor.shape() == Shape{batch}, "sequence_length has the shape ", text_of(tensor.shape()),
+          ", expected ", text_of({batch}));
+  std::vector<int64_t> lengths;
+  if (tensor.dtype() == paddle::DataType::INT32) {
+    lengths.assign(tensor.data<int32_t>(), tensor.data<int32_t>() + batch);
+  } else {
+    require(tensor.dtype() == paddle::DataType::INT64, "sequence_length is ", tensor.dtype(),
+            ", expected int32 or int64");
+    lengths.assign(tensor.data<int64_t>(), tensor.data<int64_t>() + batch);
+  }
+  for (const int64_t length : lengths) {
+    require(length >= 0 && length <= steps, "sequence_length holds ", length, ", but x has ", steps,
+            " steps");
+  }
+  return lengths;
+}
+
+// What the list `Input` holds.
+struct Operands {
+  Operands(const Tensors& inputs, Mode mode) {
+    const size_t num_states = mode == Mode::lstm ? 2 : 1;
+    require(inputs.size() > num_states, "there are only ", inputs.size(), " inputs");
+    x = inputs[0];
+    pre_state.assign(inputs.begin() + 1, inputs.begin() + 1 + num_states);
+    weights.assign(inputs.begin() + 1 + num_states, inputs.end());
+  }
+
+  Tensor x;
+  Tensors pre_state;
+  Tensors weights;
+};
+
+// The network, after all that it is made of has been checked.
+Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
+                   const Attributes& attributes) {
+  const auto& [x, pre_state, weights] = operands;
+  const Shape shape = x.shape();
+  require(shape.size() == 3, "x has the shape ", text_of(shape), ", expected 3 dimensions");
+  require(shape[0] > 0 && shape[1] > 0 && shape[2] > 0, "x is empty: its shape is ",
+          text_of(shape));
+  require(attributes.hidden_size > 0 && attributes.num_layers > 0,
+          "hidden_size and num_layers must be positive");
+  require(attributes.dropout_prob >= 0 && attributes.dropout_prob <= 1, "dropout_prob is ",
+          attributes.dropout_prob, ", expected 0 to 1");
+  Network net{};
+  net.mode = mode_of(attributes.mode);
+  net.steps = shape[0];
+  net.batch = shape[1];
+  net.input = shape[2];
+  net.hidden = attributes.hidden_size;
+  net.layers = attributes.num_layers;
+  net.directions = attributes.directions();
+  net.is_test = attributes.is_test;
+  net.dropout = attributes.dropout_prob;
+  require_shape("x", x, shape);
+  for (const auto& state : pre_state) {
+    require_shape("an initial state", state, {net.cells(), net.batch, net.hidden});
+  }
+  require(static_cast<int64_t>(weights.size()) == 4 * net.cells(), "there are ", weights.size(),
+          " weights and biases, expected ", 4 * net.cells());
+  for (int64_t cell = 0; cell < net.cells(); ++cell) {
+    const int64_t input = cell < net.directions ? net.input : net.width();
+    require_shape("weight_ih", weights[2 * cell], {net.gates(), input});
+    require_shape("weight_hh", weights[2 * cell + 1], {net.gates(), net.hidden});
+    require_shape("bias_ih", weights[2 * (net.cells() + cell)], {net.gates()});
+    require_shape("bias_hh", weights[2 * (net.cells() + cell) + 1], {net.gates()});
+  }
+  for (const auto& weight : weights) net.weights.push_back(dense(weight));
+  if (sequence_length) net.lengths = lengths_of(*sequence_length, net.steps, net.batch);
+  return net;
+}
+
+// An operator's inputs by position, whether Paddle calls it with tensors or lists of them.
+class Inputs {
+ public:
+  explicit Inputs(const paddle::CustomOpKernelContext& context) : context_(context) {}
+
+  const Tensor& at(size_t slot) const { return context_.InputAt(context_.InputRangeAt(slot).first); }
+  Tensors list(size_t slot) const {
+    const auto [first, last] = context_.InputRangeAt(slot);
+    return context_.InputsBetween(first, last);
+  }
+  paddle::optional<Tensor> optional(size_t slot) const {
+    return context_.OptionalInputAt(context_.InputRangeAt(slot).first);
+  }
+
+ private:
+  const paddle::CustomOpKernelContext& context_;
+};
+
+Attributes attributes_of(const paddle::CustomOpKernelContext& context) {
+  return {context.AttrAt<std::string>(0), context.AttrAt<int>(1),   context.AttrAt<int>(2),
+          context.AttrAt<bool>(3),        context.AttrAt<float>(4), context.AttrAt<int>(5),
+          context.AttrAt<bool>(6)};
+}
+
+// Hands `values` to Paddle as the operator's outputs; those that it does not want are left out.
+void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    auto* output = dense(*context->MutableOutputAt(i));
+    if (output != nullptr) *output = *dense(values[i]);
+  }
+}
+
+// A kernel that turns our errors into Paddle's, which Python sees as ValueError and RuntimeError.
+template <Tensors (*run)(const Inputs&, const Attributes&)>
+void kernel(paddle::CustomOpKernelContext* context) {
+  const auto attributes = attributes_of(*context);
+  // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check() != 0) released.emplace();
+  try {
+    set_outputs(context, run(Inputs(*context), attributes));
+  } catch (const InvalidInput& error) {
+    PADDLE_THROW(common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode,
+                                                 error.what()));
+  } catch (const std::exception& error) {
+    PADDLE_THROW(common::errors::PreconditionNotMet("mkl_packed (%s): %s", attributes.mode,
+                                                    error.what()));
+  }
+}
+
+// -- forward ---------------------------------------------------------------------------------------
+
+// One mask for all layers, with the numbers that Paddle's own operator takes of its stream.
+Tensor draw_mask(const Network& net, int seed) {
+  auto mask = paddle::empty({net.mask_size()}, paddle::DataType::UINT8, paddle::CPUPlace());
+  if (net.mask_size() == 0) return mask;
+  if (net.dropout == 1.0f) return paddle::zeros({net.mask_size()}, paddle::DataType::UINT8);
+  const Draw wanted{Distribution::keep, net.dropout, 0, seed,
+                    {static_cast<size_t>(net.mask_size())}};
+  draw({wanted}, {mask.data()});
+  return mask;
+}
+
+Tensor allocate(const Shape& shape) {
+  return paddle::empty(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
+}
+
+Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
+  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+  const auto& [x, pre_state, weights] = operands;
+  const Network net = network_of(operands, inputs.optional(1), attributes);
+  auto out = allocate({net.steps, net.batch, net.width()});
+  auto reserve = allocate({net.reserve_size()});
+  auto mask = draw_mask(net, attributes.seed);
+  Tensors states;
+  for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
+  ForwardData data{};
+  data.x = x.data<float>();
+  data.h_before = pre_state[0].data<float>();
+  data.out = out.data<float>();
+  data.h_last = states[0].data<float>();
+  if (net.mode == Mode::lstm) {
+    data.c_before = pre_state[1].data<float>();
+    data.c_last = states[1].data<float>();
+  }
+  data.reserve = static_cast<float*>(memory(*dense(reserve)));
+  data.mask = static_cast<const uint8_t*>(memory(*dense(mask)));
+  forward(net, data);
+  Tensors results{out};
+  results.insert(results.end(), states.begin(), states.end());
+  results.insert(results.end(), {reserve, mask});
+  return results;
+}
+
+template <int kStates>
+Shapes infer_shape(const Shapes& /*inputs*/, const std::vector<Shapes>& lists,
+                   const std::vector<paddle::any>& attributes) {
+  const int64_t hidden = *paddle::any_cast<int>(&attributes.at(1));
+  const int64_t directions = *paddle::any_cast<bool>(&attributes.at(3)) ? 2 : 1;
+  const Shapes& inputs = lists.at(0);
+  Shapes shapes{{inputs.at(0).at(0), inputs.at(0).at(1), directions * hidden}};
+  for (int i = 0; i < kStates; ++i) shapes.push_back(inputs.at(1 + i));
+  shapes.insert(shapes.end(), {{-1}, {-1}});
+  return shapes;
+}
+
+template <int kStates>
+std::vector<paddle::DataType> infer_dtype(
+    const std::vector<paddle::DataType>& /*inputs*/,
+    const std::vector<std::vector<paddle::DataType>>& lists,
+    const std::vector<paddle::any>& /*attributes*/) {
+  std::vector<paddle::DataType> types(kStates + 2, lists.at(0).at(0));
+  types.push_back(paddle::DataType::UINT8);
+  return types;
+}
+
+// -- backward --------------------------------------------------------------------------------------
+
+// The gradient of an output; zeros, of the shape of `like`, where nobody used it.
+Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
+  if (grad.initialized()) return grad;
+  return paddle::zeros(like.shape(), paddle::DataType::FLOAT32, paddle::CPUPlace());
+}
+
+Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
+  require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
+  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+  const auto& [x, pre_state, weights] = operands;
+  const Network net = network_of(operands, inputs.optional(1), attributes);
+  const Tensor &out = inputs.at(2), &reserve = inputs.at(3), &mask = inputs.at(4);
+  const Tensor out_grad = given_or_zeros(inputs.at(5), out);
+  Tensors state_grads;
+  for (size_t i = 0; i < pre_state.size(); ++i) {
+    state_grads.push_back(given_or_zeros(inputs.at(6 + i), pre_state[i]));
+  }
+  require_shape("out", out, {net.steps, net.batch, net.width()});
+  require_shape("the gradient of out", out_grad, out.shape());
+  require_shape("reserve", reserve, {net.reserve_size()});
+  for (const auto& grad : state_grads) {
+    require_shape("the gradient of a state", grad, pre_state[0].shape());
+  }
+  // Of x, the initial states and the weights, in this order.
+  Tensors grads{allocate(x.shape())};
+  for (const auto& state : pre_state) grads.push_back(allocate(state.shape()));
+  for (const auto& weight : weights) grads.push_back(allocate(weight.shape()));
+  BackwardData data{};
+  data.x = x.data<float>();
+  data.h_before = pre_state[0].data<float>();
+  data.out = out.data<float>();
+  data.reserve = reserve.data<float>();
+  data.mask = static_cast<const uint8_t*>(memory(*dense(mask)));
+  data.out_grad = out_grad.data<float>();
+  data.h_last_grad = state_grads[0].data<float>();
+  data.x_grad = grads[0].data<float>();
+  data.h_before_grad = grads[1].data<float>();
+  if (net.mode == Mode::lstm) {
+    data.c_before = pre_state[1].data<float>();
+    data.c_last_grad = state_grads[1].data<float>();
+    data.c_before_grad = grads[2].data<float>();
+  }
+  for (size_t i = 1 + pre_state.size(); i < grads.size(); ++i) {
+    data.weight_grads.push_back(grads[i].data<float>());
+  }
+  backward(net, data);
+  return grads;
+}
+
+// -- registration ----------------------------------------------------------------------------------
+
+const std::vector<std::string> kInputs{paddle::Vec("Input"), paddle::Optional("SequenceLength")};
+const std::vector<std::string> kAttributes{
+    "mode: std::string", "hidden_size: int", "num_layers: int", "is_bidirec: bool",
+    "dropout_prob: float", "seed: int", "is_test: bool"};
+
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <int kStates>
+bool register_operator(std::string name) {
+  const std::vector<std::string> all_states{"H", "C"};
+  const std::vector<std::string> states(all_states.begin(), all_states.begin() + kStates);
+  std::vector<std::string> grads{paddle::Grad("Out")};
+  for (const auto& state : states) grads.push_back(paddle::Grad(state));
+  std::string grad_name = name;
+  paddle::OpMetaInfoBuilder(std::move(name), 0)
+      .Inputs(std::vector<std::string>(kInputs))
+      .Outputs(joined(joined({"Out"}, states), {"Reserve", "Mask"}))
+      .Attrs(std::vector<std::string>(kAttributes))
+      .SetKernelFn(kernel<run_forward>)
+      .SetInferShapeFn(infer_shape<kStates>)
+      .SetInferDtypeFn(infer_dtype<kStates>);
+  paddle::OpMetaInfoBuilder(std::move(grad_name), 1)
+      .Inputs(joined(joined(kInputs, {"Out", "Reserve", "Mask"}), grads))
+      .Outputs({paddle::Grad(paddle::Vec("Input"))})
+      .Attrs(std::vector<std::string>(kAttributes))
+      .SetKernelFn(kernel<run_backward>);
+  return true;
+}
+
+[[maybe_unused]] const bool registered = register_operator<1>("mkl_packed_rnn") &&
+                                         register_operator<1>("mkl_packed_gru") &&
+                                         register_operator<2>("mkl_packed_lstm");
+
+}  // namespace
+
+}  // namespace paddle_ngraph::mkl_packed

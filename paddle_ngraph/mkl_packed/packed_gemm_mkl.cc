@@ -1,0 +1,135 @@
+// The provider "mkl": the mkl wheel, where it is installed, through `_mkl.so` beside the core.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "../core/error.h"
+#include "mkl/mkl_layers.h"
+#include "packed_gemm.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+const MklFunctions* load() {
+  Dl_info here;
+  dladdr(reinterpret_cast<const void*>(&load), &here);
+  const std::string core = here.dli_fname;
+  const std::string path = core.substr(0, core.rfind('/') + 1) + "mkl_packed/_mkl.so";
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw NgraphError(concat("the provider mkl cannot be used: ", dlerror(),
+                             "; build with WITH_MKL=ON, with the package mkl installed, or set "
+                             "FLAGS_mkl_packed_provider=onednn"));
+  }
+  using Function = const MklFunctions* (*)();
+  return reinterpret_cast<Function>(dlsym(library, "mkl_functions"))();
+}
+
+const MklFunctions& mkl() {
+  static const MklFunctions* functions = load();
+  return *functions;
+}
+
+float beta(bool accumulate) { return accumulate ? 1.0f : 0.0f; }
+
+// The sizes of a right operand, and what holds it.
+struct Operand {
+  Matrix b;
+  int64_t n;
+  int64_t k;
+};
+
+class MklProduct : public Product {
+ public:
+  MklProduct(const Operand& operand, const ProductShape& shape, bool is_packed)
+      : operand_(operand), shape_(shape), is_packed_(is_packed) {}
+
+  void compute(const float* a, float* c) override {
+    const auto& [b, n, k] = operand_;
+    const float scale = beta(shape_.accumulate);
+    if (is_packed_) {
+      mkl().compute(shape_.m, n, k, a, shape_.lda, b.data, c, shape_.ldc, scale);
+    } else {
+      mkl().gemm(shape_.m, n, k, false, a, shape_.lda, b.transposed, b.data, b.ld, c, shape_.ldc,
+                 scale);
+    }
+  }
+
+ private:
+  Operand operand_;
+  ProductShape shape_;
+  bool is_packed_;
+};
+
+class MklMatrix : public PackedMatrix {
+ public:
+  MklMatrix(const Matrix& b, int64_t m, int64_t n, int64_t k) : m_(m) {
+    constexpr size_t kAlignment = 64;
+    const size_t size = (mkl().pack_size(m, n, k) + kAlignment - 1) / kAlignment * kAlignment;
+    memory_.reset(static_cast<float*>(std::aligned_alloc(kAlignment, size)));
+    if (memory_ == nullptr) throw NgraphError(concat("no memory for ", size, " bytes of weights"));
+    mkl().pack(m, n, k, b.transposed, b.data, b.ld, memory_.get());
+    operand_ = {{memory_.get(), n}, n, k};
+  }
+
+  std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    return std::make_unique<MklProduct>(operand_, shape, /*is_packed=*/true);
+  }
+
+  // MKL is told the number of rows when it packs.
+  bool fits(int64_t m) const override { return m == m_; }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { std::free(memory); }
+  };
+
+  int64_t m_;
+  std::unique_ptr<float, Free> memory_;
+  Operand operand_;
+};
+
+class MklReference : public PackedMatrix {
+ public:
+  explicit MklReference(const Operand& operand) : operand_(operand) {}
+
+  std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    return std::make_unique<MklProduct>(operand_, shape, /*is_packed=*/false);
+  }
+
+ private:
+  Operand operand_;
+};
+
+class MklProvider : public GemmProvider {
+ public:
+  MklProvider() { mkl(); }
+
+  const char* name() const override { return "mkl"; }
+
+  std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
+                                           int64_t k) const override {
+    return std::make_shared<MklMatrix>(b, m, n, k);
+  }
+
+  std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const override {
+    return std::make_shared<MklReference>(Operand{b, n, k});
+  }
+
+  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
+            bool accumulate) const override {
+    mkl().gemm(m, n, k, a.transposed, a.data, a.ld, b.transposed, b.data, b.ld, c, ldc,
+               beta(accumulate));
+  }
+};
+
+}  // namespace
+
+const GemmProvider& mkl_provider() {
+  static const MklProvider provider;
+  return provider;
+}
+
+}  // namespace paddle_ngraph::mkl_packed

@@ -1,0 +1,195 @@
+// The provider "onednn": the library that Paddle brings.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "../core/error.h"
+#include "packed_gemm.h"
+#include "threads.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+using dnnl::matmul;
+using dnnl::memory;
+using tag = memory::format_tag;
+
+const dnnl::engine& cpu() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+memory::desc rows(int64_t count, int64_t size, int64_t ld) {
+  return memory::desc({count, size}, memory::data_type::f32, memory::dims{ld, 1});
+}
+
+memory::desc plain(const Matrix& b, int64_t n, int64_t k) {
+  const memory::dims strides = b.transposed ? memory::dims{1, b.ld} : memory::dims{b.ld, 1};
+  return memory::desc({k, n}, memory::data_type::f32, strides);
+}
+
+memory::desc in_format(tag format, int64_t n, int64_t k) {
+  return memory::desc({k, n}, memory::data_type::f32, format);
+}
+
+matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
+  const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
+  dnnl::primitive_attr attributes;
+  // A primitive may run on another thread than the one that made it: no memory of the library's own.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (shape.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum();
+    attributes.set_post_ops(sum);
+  }
+  return {cpu(), rows(shape.m, k, shape.lda), b, rows(shape.m, n, shape.ldc), attributes};
+}
+
+bool is_for_blocks(const matmul::primitive_desc& desc) {
+  return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
+}
+
+// The format that products of `m` rows want, and how much of k one product may take. With AVX-512
+// oneDNN asks for blocks itself. With AVX2 it has a kernel for blocks too, the fastest it has, but does
+// not ask for them; in the releases that Paddle ships, that kernel is wrong for k > 1024.
+std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kMost = 1024;
+  const ProductShape shape{m, k, n, false};
+  const auto wanted = describe(shape, in_format(tag::any, n, k));
+  if (is_for_blocks(wanted)) return {wanted.weights_desc(), k};
+  const int64_t part = std::min(k, kMost);
+  const auto blocks = in_format(tag::BA16a16b, n, part);
+  if (is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
+  return {in_format(tag::ba, n, k), k};
+}
+
+using Primitive = std::pair<matmul, matmul::primitive_desc>;
+
+// Some rows of the right operand, from row `k` on.
+struct Part {
+  int64_t k;
+  memory b;
+};
+
+// One primitive for each part, with its arguments.
+class OnednnProduct : public Product {
+ public:
+  OnednnProduct() : stream_(cpu()) {}
+
+  void add(const Part& part, const Primitive& primitive) {
+    const auto& desc = primitive.second;
+    const memory a(desc.src_desc(), cpu(), nullptr), c(desc.dst_desc(), cpu(), nullptr);
+    const memory scratchpad(desc.scratchpad_desc(), cpu());
+    calls_.push_back({primitive.first, part.k, a, c,
+                      {{DNNL_ARG_SRC, a},
+                       {DNNL_ARG_WEIGHTS, part.b},
+                       {DNNL_ARG_DST, c},
+                       {DNNL_ARG_SCRATCHPAD, scratchpad}}});
+  }
+
+  void compute(const float* a, float* c) override {
+    for (auto& call : calls_) {
+      call.a.set_data_handle(const_cast<float*>(a + call.k));
+      call.c.set_data_handle(c);
+      call.primitive.execute(stream_, call.arguments);
+    }
+  }
+
+ private:
+  struct Call {
+    matmul primitive;
+    int64_t k;
+    memory a, c;
+    std::unordered_map<int, memory> arguments;
+  };
+
+  dnnl::stream stream_;
+  std::vector<Call> calls_;
+};
+
+class OnednnMatrix : public PackedMatrix {
+ public:
+  explicit OnednnMatrix(std::vector<Part> parts) : parts_(std::move(parts)) {}
+
+  std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    auto product = std::make_unique<OnednnProduct>();
+    for (const auto& part : parts_) {
+      ProductShape partial = shape;
+      partial.accumulate = shape.accumulate || part.k > 0;
+      product->add(part, primitive(partial, part.b.get_desc()));
+    }
+    return product;
+  }
+
+ private:
+  // Made once: it takes longer than a small product.
+  Primitive primitive(const ProductShape& shape, const memory::desc& b) const {
+    // A primitive is made for a number of threads.
+    const Key key{shape.m, b.get_dims()[0], shape.lda, shape.ldc, shape.accumulate,
+                  num_omp_threads()};
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = primitives_.find(key);
+    if (found == primitives_.end()) {
+      const auto desc = describe(shape, b);
+      found = primitives_.emplace(key, Primitive(matmul(desc), desc)).first;
+    }
+    return found->second;
+  }
+
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, int>;
+
+  std::vector<Part> parts_;
+  mutable std::mutex mutex_;
+  mutable std::map<Key, Primitive> primitives_;
+};
+
+class OnednnProvider : public GemmProvider {
+ public:
+  const char* name() const override { return "onednn"; }
+
+  std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
+                                           int64_t k) const override {
+    const auto [format, most] = preferred(m, n, k);
+    dnnl::stream stream(cpu());
+    std::vector<Part> parts;
+    for (int64_t first = 0; first < k; first += most) {
+      const int64_t count = std::min(most, k - first);
+      memory packed(count == most ? format : in_format(tag::BA16a16b, n, count), cpu());
+      const float* data = b.data + first * (b.transposed ? 1 : b.ld);
+      memory source(plain(b, n, count), cpu(), const_cast<float*>(data));
+      dnnl::reorder(source, packed).execute(stream, source, packed);
+      parts.push_back({first, packed});
+    }
+    stream.wait();
+    return std::make_shared<OnednnMatrix>(std::move(parts));
+  }
+
+  std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const override {
+    const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
+    return std::make_shared<OnednnMatrix>(std::vector<Part>{{0, whole}});
+  }
+
+  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
+            bool accumulate) const override {
+    const auto status =
+        dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data, a.ld,
+                    b.data, b.ld, accumulate ? 1.0f : 0.0f, c, ldc);
+    if (status != dnnl::status::success) throw NgraphError("oneDNN refused a matrix product");
+  }
+};
+
+}  // namespace
+
+const GemmProvider& onednn_provider() {
+  static const OnednnProvider provider;
+  return provider;
+}
+
+}  // namespace paddle_ngraph::mkl_packed

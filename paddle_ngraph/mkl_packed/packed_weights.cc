@@ -1,0 +1,91 @@
+#include "packed_weights.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "fingerprint.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+std::atomic<int64_t> conversions{0};
+std::atomic<bool> packs{true};
+
+// A conversion and what it was made of.
+struct Entry {
+  std::weak_ptr<phi::Allocation> owner;
+  Fingerprint contents;
+  std::shared_ptr<const PackedMatrix> matrix;
+};
+
+// Where a weight lies, its shape and side, and who converted it.
+using Key = std::tuple<const void*, int64_t, int64_t, Side, const GemmProvider*>;
+
+class Cache {
+ public:
+  static Cache& instance() {
+    static Cache cache;
+    return cache;
+  }
+
+  std::shared_ptr<const PackedMatrix> find(const Key& key, const Fingerprint& contents) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.contents != contents) return nullptr;
+    return found->second.matrix;
+  }
+
+  void keep(const Key& key, Entry entry) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      it = it->second.owner.expired() ? entries_.erase(it) : std::next(it);
+    }
+    entries_[key] = std::move(entry);
+  }
+
+  void clear() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    entries_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Entry> entries_;
+};
+
+}  // namespace
+
+std::shared_ptr<const PackedMatrix> pack_once(const phi::DenseTensor& weight, Side side,
+                                              int64_t m) {
+  const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
+  const bool transposed = side == Side::transposed;
+  const Matrix b{weight.data<float>(), columns, transposed};
+  const int64_t n = transposed ? rows : columns, k = transposed ? columns : rows;
+  if (!packs) return provider().refer(b, n, k);
+  ++conversions;
+  return provider().pack(b, m, n, k);
+}
+
+std::shared_ptr<const PackedMatrix> packed(const phi::DenseTensor& weight, Side side, int64_t m) {
+  if (!packs) return pack_once(weight, side, m);
+  const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
+  const Key key{weight.data(), rows, columns, side, &provider()};
+  const auto contents = fingerprint(weight.data<float>(), rows * columns);
+  auto matrix = Cache::instance().find(key, contents);
+  if (matrix == nullptr || !matrix->fits(m)) {
+    matrix = pack_once(weight, side, m);
+    Cache::instance().keep(key, {weight.Holder(), contents, matrix});
+  }
+  return matrix;
+}
+
+int64_t pack_count() { return conversions; }
+
+void clear_packed_weights() { Cache::instance().clear(); }
+
+void set_packing(bool on) { packs = on; }
+
+}  // namespace paddle_ngraph::mkl_packed

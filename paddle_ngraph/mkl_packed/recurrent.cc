@@ -1,0 +1,451 @@
+#include "recurrent.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "packed_gemm.h"
+#include "packed_weights.h"
+#include "threads.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+namespace {
+
+// Memory for one call, not initialized.
+class Buffer {
+ public:
+  explicit Buffer(int64_t count) : memory_(new float[std::max<int64_t>(count, 1)]) {}
+  float* data() { return memory_.get(); }
+
+ private:
+  std::unique_ptr<float[]> memory_;
+};
+
+// Floating-point operations below which a step is not worth more than one thread.
+constexpr int64_t kLeastParallelWork = 400 * 1000;
+
+int threads_for(const Network& net) {
+  const int64_t work = 2 * net.batch * net.gates() * std::max(net.hidden, net.input);
+  return work < kLeastParallelWork ? 1 : max_threads();
+}
+
+// One layer in one direction.
+struct Cell {
+  Cell(const Network& net, int64_t layer, int64_t direction)
+      : index(layer * net.directions + direction), backwards(direction == 1),
+        input(layer == 0 ? net.input : net.width()), offset(direction * net.hidden) {
+    const auto weight = [&](int64_t i) { return net.weights[i]; };
+    w_ih = weight(2 * index)->data<float>();
+    w_hh = weight(2 * index + 1);
+    b_ih = weight(2 * (net.cells() + index))->data<float>();
+    b_hh = weight(2 * (net.cells() + index) + 1)->data<float>();
+  }
+
+  int64_t index;
+  bool backwards;
+  int64_t input;   // features of what it reads
+  int64_t offset;  // of its h in a row of the output
+  const float* w_ih;
+  const phi::DenseTensor* w_hh;
+  const float* b_ih;
+  const float* b_hh;
+
+  // The step that it computes as its `i`-th.
+  int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
+};
+
+// What one cell leaves for its gradient: active gates, then for LSTM c and tanh(c), for GRU the third
+// gate of R h + d, each [steps, batch, ...].
+struct Kept {
+  static int64_t size(const Network& net) {
+    return net.rows() * (net.gates() + extra(net) * net.hidden);
+  }
+  static int64_t extra(const Network& net) {
+    return net.mode == Mode::lstm ? 2 : net.mode == Mode::gru ? 1 : 0;
+  }
+
+  template <typename Float>
+  static Float* gates(Float* memory) { return memory; }
+  template <typename Float>
+  static Float* first(const Network& net, Float* memory) {
+    return memory + net.rows() * net.gates();
+  }
+  template <typename Float>
+  static Float* second(const Network& net, Float* memory) {
+    return first(net, memory) + net.rows() * net.hidden;
+  }
+};
+
+// The reserve: what every cell keeps, then the outputs of all layers but the last.
+template <typename Float>
+Float* kept_of(const Network& net, Float* reserve, int64_t cell) {
+  return reserve + cell * Kept::size(net);
+}
+
+template <typename Float>
+Float* output_of(const Network& net, Float* reserve, int64_t layer) {
+  return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
+}
+
+bool is_active(const Network& net, int64_t step, int64_t row) {
+  return net.lengths.empty() || step < net.lengths[row];
+}
+
+void drop(const Network& net, const float* values, const uint8_t* mask, float* result) {
+  const float scale = net.dropout == 1.0f ? 0.0f : 1.0f / (1.0f - net.dropout);
+  for_pieces(1, net.rows() * net.width(), 1, [&](int64_t, int64_t first, int64_t count) {
+    for (int64_t i = first; i < first + count; ++i) result[i] = mask[i] ? values[i] * scale : 0.0f;
+  });
+}
+
+// -- forward ---------------------------------------------------------------------------------------
+
+class ForwardCell {
+ public:
+  ForwardCell(const Network& net, const Cell& cell, const ForwardData& data, const float* x,
+              float* out, float* memory)
+      : net_(net), cell_(cell), x_(x), out_(out), gates_(memory), memory_(memory),
+        bias_(net.gates()), recurrent_(net.mode == Mode::gru ? net.batch * net.gates() : 0),
+        unkept_(net.is_test ? net.batch * net.hidden : 0) {
+    const int64_t start = cell.index * net.batch * net.hidden;
+    h_before_ = data.h_before + start;
+    h_last_ = data.h_last + start;
+    if (net.mode == Mode::lstm) {
+      c_before_ = data.c_before + start;
+      c_last_ = data.c_last + start;
+    }
+  }
+
+  void run() {
+    provider().gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
+                    cell_.input, gates_, net_.gates(), false);
+    join_biases();
+    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, net_.batch)
+                                     : pack_once(*cell_.w_hh, Side::transposed, net_.batch);
+    const bool is_gru = net_.mode == Mode::gru;
+    const auto product_with = [&](int64_t ld) {
+      return weight->product({net_.batch, ld, net_.gates(), !is_gru});
+    };
+    const auto from_state = product_with(net_.hidden);
+    const auto from_out = product_with(net_.width());
+    const int64_t size = net_.batch * net_.hidden;
+    if (holds_state()) std::copy_n(h_before_, size, h_last_);
+    if (c_last_ != nullptr) std::copy_n(c_before_, size, c_last_);
+    for (int64_t i = 0; i < net_.steps; ++i) {
+      const int64_t step = cell_.step(net_, i);
+      float* target = is_gru ? recurrent_.data() : gates_of(step);
+      if (i == 0 || holds_state()) {
+        from_state->compute(i == 0 ? h_before_ : h_last_, target);
+      } else {
+        from_out->compute(out_of(cell_.step(net_, i - 1)), target);
+      }
+      run_step(i, step);
+    }
+    finish();
+  }
+
+ private:
+  // With sequences of different lengths, h is what h_last holds: out is zero after an end.
+  bool holds_state() const { return !net_.lengths.empty(); }
+
+  float* gates_of(int64_t step) { return gates_ + step * net_.batch * net_.gates(); }
+  float* out_of(int64_t step) { return out_ + step * net_.batch * net_.width() + cell_.offset; }
+
+  // b + d, but of the third gate of GRU only b.
+  void join_biases() {
+    const int64_t joined = net_.mode == Mode::gru ? 2 * net_.hidden : net_.gates();
+    for (int64_t j = 0; j < net_.gates(); ++j) {
+      bias_.data()[j] = cell_.b_ih[j] + (j < joined ? cell_.b_hh[j] : 0.0f);
+    }
+  }
+
+  void run_step(int64_t i, int64_t step) {
+    for_pieces(net_.batch, net_.hidden, num_gates(net_.mode), [&](int64_t row, int64_t first, int64_t count) {
+      if (is_active(net_, step, row)) {
+        run_piece(i, step, row, first, count);
+      } else {
+        pass_over(i, step, row, first, count);
+      }
+    });
+  }
+
+  void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+    const int64_t at = row * net_.hidden + first;
+    ForwardPiece piece{};
+    piece.hidden = net_.hidden;
+    piece.count = count;
+    piece.gates = gates_of(step) + row * net_.gates() + first;
+    piece.bias = bias_.data() + first;
+    piece.h = out_of(step) + row * net_.width() + first;
+    if (net_.mode == Mode::gru) {
+      piece.recurrent = recurrent_.data() + row * net_.gates() + first;
+      piece.new_bias = cell_.b_hh + 2 * net_.hidden + first;
+      piece.recurrent_new = kept(Kept::first<float>, step) + at;
+      piece.h_before = h_before(i, row) + first;
+    } else if (net_.mode == Mode::lstm) {
+      piece.c_before = c_before(i) + at;
+      piece.c = c_of(step) + at;
+      piece.c_active = kept(Kept::second<float>, step) + at;
+    }
+    forward_piece(net_.mode, piece);
+    if (holds_state()) std::copy_n(piece.h, count, h_last_ + at);
+  }
+
+  void pass_over(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+    const int64_t at = row * net_.hidden + first;
+    std::fill_n(out_of(step) + row * net_.width() + first, count, 0.0f);
+    if (net_.mode == Mode::lstm && !net_.is_test) {
+      std::copy_n(c_before(i) + at, count, c_of(step) + at);
+    }
+  }
+
+  const float* h_before(int64_t i, int64_t row) {
+    if (holds_state()) return h_last_ + row * net_.hidden;
+    if (i == 0) return h_before_ + row * net_.hidden;
+    return out_of(cell_.step(net_, i - 1)) + row * net_.width();
+  }
+
+  // Without a gradient to come, c is updated in place.
+  const float* c_before(int64_t i) {
+    if (net_.is_test) return c_last_;
+    return i == 0 ? c_before_ : c_of(cell_.step(net_, i - 1));
+  }
+  float* c_of(int64_t step) {
+    if (net_.is_test) return c_last_;
+    return Kept::first(net_, memory_) + step * net_.batch * net_.hidden;
+  }
+
+  template <typename Part>
+  float* kept(Part part, int64_t step) {
+    if (net_.is_test) return unkept_.data();
+    return part(net_, memory_) + step * net_.batch * net_.hidden;
+  }
+
+  void finish() {
+    const int64_t last = cell_.step(net_, net_.steps - 1);
+    const int64_t size = net_.batch * net_.hidden;
+    for (int64_t row = 0; row < net_.batch && !holds_state(); ++row) {
+      std::copy_n(out_of(last) + row * net_.width(), net_.hidden, h_last_ + row * net_.hidden);
+    }
+    if (net_.mode == Mode::lstm && !net_.is_test) std::copy_n(c_of(last), size, c_last_);
+  }
+
+  const Network& net_;
+  const Cell& cell_;
+  const float* x_;
+  float* out_;
+  float* gates_;
+  float* memory_;
+  Buffer bias_, recurrent_, unkept_;
+  const float* h_before_;
+  const float* c_before_ = nullptr;
+  float* h_last_;
+  float* c_last_ = nullptr;
+};
+
+// -- backward --------------------------------------------------------------------------------------
+
+class BackwardCell {
+ public:
+  BackwardCell(const Network& net, const Cell& cell, const BackwardData& data, const float* x,
+               const float* out, const float* out_grad)
+      : net_(net), cell_(cell), data_(data), x_(x), out_(out), out_grad_(out_grad),
+        memory_(kept_of(net, data.reserve, cell.index)), size_(net.batch * net.hidden),
+        gate_grads_(net.rows() * net.gates()),
+        input_gate_grads_(net.mode == Mode::gru ? net.rows() * net.gates() : 0), through_(size_) {
+    const int64_t start = cell.index * size_;
+    h_before_ = data.h_before + start;
+    carried_ = data.h_before_grad + start;
+    std::copy_n(data.h_last_grad + start, size_, carried_);
+    if (net.mode == Mode::lstm) {
+      c_before_ = data.c_before + start;
+      c_grad_ = data.c_before_grad + start;
+      std::copy_n(data.c_last_grad + start, size_, c_grad_);
+    }
+  }
+
+  // `x_grad` gets this cell's part added where `adds`.
+  void run(float* x_grad, bool adds) {
+    const auto weight = pack_once(*cell_.w_hh, Side::plain, net_.batch);
+    const auto product = weight->product({net_.batch, net_.gates(), net_.hidden, false});
+    std::fill_n(through_.data(), size_, 0.0f);
+    for (int64_t i = net_.steps - 1; i >= 0; --i) {
+      const int64_t step = cell_.step(net_, i);
+      run_step(i, step);
+      product->compute(at_step(gate_grads_.data(), step, net_.gates()), through_.data());
+    }
+    for (int64_t j = 0; j < size_; ++j) carried_[j] += through_.data()[j];
+    set_weight_grads();
+    provider().gemm({of_input(), net_.gates()}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
+                    net_.gates(), x_grad, cell_.input, adds);
+  }
+
+ private:
+  template <typename Float>
+  Float* at_step(Float* data, int64_t step, int64_t width) const {
+    return data + step * net_.batch * width;
+  }
+
+  const float* of_input() {
+    return net_.mode == Mode::gru ? input_gate_grads_.data() : gate_grads_.data();
+  }
+
+  void run_step(int64_t i, int64_t step) {
+    for_pieces(net_.batch, net_.hidden, num_gates(net_.mode), [&](int64_t row, int64_t first, int64_t count) {
+      if (is_active(net_, step, row)) {
+        run_piece(i, step, row, first, count);
+      } else {
+        pass_over(step, row, first, count);
+      }
+    });
+  }
+
+  void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
+    const int64_t at = row * net_.hidden + first;
+    const int64_t gates = row * net_.gates() + first;
+    const int64_t out = row * net_.width() + cell_.offset + first;
+    BackwardPiece piece{};
+    piece.hidden = net_.hidden;
+    piece.count = count;
+    piece.gates = at_step(Kept::gates(memory_), step, net_.gates()) + gates;
+    piece.h = at_step(out_, step, net_.width()) + out;
+    piece.out_grad = at_step(out_grad_, step, net_.width()) + out;
+    piece.through_gates = through_.data() + at;
+    piece.carried = carried_ + at;
+    piece.gate_grads = at_step(gate_grads_.data(), step, net_.gates()) + gates;
+    if (net_.mode == Mode::gru) {
+      piece.h_before = i == 0 ? h_before_ + at
+                              : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
+      piece.recurrent_new = at_step(Kept::first(net_, memory_), step, net_.hidden) + at;
+      piece.input_gate_grads = at_step(input_gate_grads_.data(), step, net_.gates()) + gates;
+    } else if (net_.mode == Mode::lstm) {
+      const float* c = Kept::first(net_, memory_);
+      piece.c_before = (i == 0 ? c_before_ : at_step(c, cell_.step(net_, i - 1), net_.hidden)) + at;
+      piece.c_active = at_step(Kept::second(net_, memory_), step, net_.hidden) + at;
+      piece.c_grad = c_grad_ + at;
+    }
+    backward_piece(net_.mode, piece);
+  }
+
+  // After the end of a sequence the state stays as it is, and so does its gradient.
+  void pass_over(int64_t step, int64_t row, int64_t first, int64_t count) {
+    const int64_t at = row * net_.hidden + first;
+    for (int64_t j = at; j < at + count; ++j) carried_[j] += through_.data()[j];
+    for (auto* grads : {&gate_grads_, &input_gate_grads_}) {
+      if (grads == &input_gate_grads_ && net_.mode != Mode::gru) continue;
+      float* gates = at_step(grads->data(), step, net_.gates()) + row * net_.gates() + first;
+      for (int64_t g = 0; g < num_gates(net_.mode); ++g) {
+        std::fill_n(gates + g * net_.hidden, count, 0.0f);
+      }
+    }
+  }
+
+  void set_weight_grads() {
+    const auto& grads = data_.weight_grads;
+    const int64_t biases = 2 * (net_.cells() + cell_.index);
+    provider().gemm({of_input(), net_.gates(), true}, {x_, cell_.input}, net_.gates(), cell_.input,
+                    net_.rows(), grads[2 * cell_.index], cell_.input, false);
+    set_recurrent_grad(grads[2 * cell_.index + 1]);
+    sum_rows(of_input(), grads[biases]);
+    sum_rows(gate_grads_.data(), grads[biases + 1]);
+  }
+
+  // All steps but the first read h from the output of the step before.
+  void set_recurrent_grad(float* grad) {
+    const int64_t first = cell_.step(net_, 0);
+    const int64_t others = net_.rows() - net_.batch;
+    provider().gemm({at_step(gate_grads_.data(), first, net_.gates()), net_.gates(), true},
+                    {h_before_, net_.hidden}, net_.gates(), net_.hidden, net_.batch, grad,
+                    net_.hidden, false);
+    if (others == 0) return;
+    const float* later = at_step(gate_grads_.data(), cell_.backwards ? 0 : 1, net_.gates());
+    const float* before = at_step(out_, cell_.backwards ? 1 : 0, net_.width()) + cell_.offset;
+    provider().gemm({later, net_.gates(), true}, {before, net_.width()}, net_.gates(), net_.hidden,
+                    others, grad, net_.hidden, true);
+  }
+
+  void sum_rows(const float* grads, float* sums) {
+    const int64_t width = net_.gates();
+    for_pieces(1, width, net_.rows(), [&](int64_t, int64_t first, int64_t count) {
+      std::fill_n(sums + first, count, 0.0f);
+      for (int64_t row = 0; row < net_.rows(); ++row) {
+        const float* values = grads + row * width;
+        for (int64_t j = first; j < first + count; ++j) sums[j] += values[j];
+      }
+    });
+  }
+
+  const Network& net_;
+  const Cell& cell_;
+  const BackwardData& data_;
+  const float* x_;
+  const float* out_;
+  const float* out_grad_;
+  const float* memory_;
+  int64_t size_;
+  Buffer gate_grads_, input_gate_grads_, through_;
+  const float* h_before_;
+  const float* c_before_ = nullptr;
+  float* carried_;
+  float* c_grad_ = nullptr;
+};
+
+}  // namespace
+
+int64_t Network::reserve_size() const {
+  if (is_test) return 0;
+  return cells() * Kept::size(*this) + (layers - 1) * rows() * width();
+}
+
+void forward(const Network& net, const ForwardData& data) {
+  const OmpThreads threads(threads_for(net));
+  const int64_t size = net.rows() * net.width();
+  // Without a gradient to come, layers write by turns into two memories.
+  Buffer gates(net.is_test ? net.rows() * net.gates() : 0);
+  Buffer turns(net.is_test && net.layers > 1 ? size : 0);
+  Buffer dropped(net.drops() ? size : 0);
+  const float* x = data.x;
+  for (int64_t layer = 0; layer < net.layers; ++layer) {
+    const bool is_last = layer == net.layers - 1;
+    float* out = data.out;
+    if (!net.is_test && !is_last) out = output_of(net, data.reserve, layer);
+    if (net.is_test && (net.layers - 1 - layer) % 2 == 1) out = turns.data();
+    if (layer > 0 && net.drops()) {
+      drop(net, x, data.mask, dropped.data());
+      x = dropped.data();
+    }
+    for (int64_t direction = 0; direction < net.directions; ++direction) {
+      const Cell cell(net, layer, direction);
+      float* memory = net.is_test ? gates.data() : kept_of(net, data.reserve, cell.index);
+      ForwardCell(net, cell, data, x, out, memory).run();
+    }
+    x = out;
+  }
+}
+
+void backward(const Network& net, const BackwardData& data) {
+  const OmpThreads threads(threads_for(net));
+  const int64_t size = net.rows() * net.width();
+  Buffer turns[2] = {Buffer(net.layers > 2 ? size : 0), Buffer(net.layers > 1 ? size : 0)};
+  Buffer dropped(net.drops() ? size : 0);
+  const float* out = data.out;
+  const float* out_grad = data.out_grad;
+  for (int64_t layer = net.layers - 1; layer >= 0; --layer) {
+    const float* below = layer == 0 ? data.x : output_of(net, data.reserve, layer - 1);
+    const float* x = below;
+    if (layer > 0 && net.drops()) {
+      drop(net, below, data.mask, dropped.data());
+      x = dropped.data();
+    }
+    float* x_grad = layer == 0 ? data.x_grad : turns[layer % 2].data();
+    for (int64_t direction = 0; direction < net.directions; ++direction) {
+      const Cell cell(net, layer, direction);
+      BackwardCell(net, cell, data, x, out, out_grad).run(x_grad, direction > 0);
+    }
+    if (layer > 0 && net.drops()) drop(net, x_grad, data.mask, x_grad);
+    out = below;
+    out_grad = x_grad;
+  }
+}
+
+}  // namespace paddle_ngraph::mkl_packed

@@ -1,0 +1,71 @@
+// Recurrent networks of several layers and directions, forward and backward, as Paddle's `rnn`.
+//
+// Everything is float32 and time-major: x [steps, batch, input], out [steps, batch, directions *
+// hidden], states [layers * directions, batch, hidden]; weights in Paddle's order: w_ih and w_hh of
+// every layer and direction, then b_ih and b_hh of each.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cells.h"
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace paddle_ngraph::mkl_packed {
+
+struct Network {
+  Mode mode;
+  int64_t steps;
+  int64_t batch;
+  int64_t input;
+  int64_t hidden;
+  int64_t layers;
+  int64_t directions;
+  bool is_test;
+  float dropout;                    // between layers
+  std::vector<const phi::DenseTensor*> weights;
+  std::vector<int64_t> lengths;     // of each sequence; empty: all of `steps`
+
+  int64_t gates() const { return num_gates(mode) * hidden; }
+  int64_t width() const { return directions * hidden; }
+  int64_t rows() const { return steps * batch; }
+  int64_t cells() const { return layers * directions; }
+  bool drops() const { return !is_test && layers > 1 && dropout > 0.0f; }
+
+  // Floats that the gradient needs of a forward pass.
+  int64_t reserve_size() const;
+  int64_t mask_size() const { return drops() ? rows() * width() : 0; }
+};
+
+struct ForwardData {
+  const float* x;
+  const float* h_before;  // [cells, batch, hidden], as the three below
+  const float* c_before;  // LSTM
+  float* out;
+  float* h_last;
+  float* c_last;          // LSTM
+  float* reserve;         // null when is_test
+  const uint8_t* mask;    // of the dropout, the same between any two layers
+};
+
+void forward(const Network& network, const ForwardData& data);
+
+struct BackwardData {
+  const float* x;
+  const float* h_before;
+  const float* c_before;
+  const float* out;
+  const float* reserve;
+  const uint8_t* mask;
+  const float* out_grad;
+  const float* h_last_grad;
+  const float* c_last_grad;
+  float* x_grad;
+  float* h_before_grad;
+  float* c_before_grad;
+  std::vector<float*> weight_grads;
+};
+
+void backward(const Network& network, const BackwardData& data);
+
+}  // namespace paddle_ngraph::mkl_packed

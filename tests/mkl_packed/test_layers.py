@@ -1,0 +1,246 @@
+"""The packed layers against Paddle's own: outputs, states, gradients, training."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph import mkl_packed
+
+from .comparing import (
+    MODES,
+    Packs,
+    Shape,
+    assert_close,
+    data,
+    layer,
+    pair,
+    run,
+)
+
+SIZES = [(32, 1, 7), (33, 5, 6), (128, 100, 3), (512, 5, 4)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirect"])
+@pytest.mark.parametrize(("hidden", "batch", "steps"), SIZES)
+def test_one_layer(mode, ragged, direction, hidden, batch, steps):
+    shape = Shape(hidden // 2, hidden, batch, steps, direction=direction)
+    native, packed = pair(mode, shape)
+    given = data(mode, shape, ragged)
+    with Packs() as packs:
+        found = run(packed, given)
+    assert_close(run(native, given), found)
+    assert packs.count == 2 * shape.cells
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("mode", ["RNN_TANH", "GRU"])
+def test_the_largest_size(mode, batch):
+    shape = Shape(32, 2048, batch, 2)
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    assert_close(run(native, given), run(packed, given))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_many_layers_with_dropout_between(mode, time_major, layers):
+    shape = Shape(7, 24, 4, 6, layers=layers, direction="bidirect")
+    native, packed = pair(mode, shape, time_major=time_major, dropout=0.4)
+    given = data(mode, shape, ragged=True, time_major=time_major)
+    assert_close(run(native, given), run(packed, given))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1.0])
+def test_dropout_of_nothing_and_of_all(dropout):
+    shape = Shape(4, 8, 2, 3, layers=2)
+    native, packed = pair("GRU", shape, dropout=dropout)
+    given = data("GRU", shape)
+    expected, found = run(native, given), run(packed, given)
+    assert_close({"out": expected["out"]}, {"out": found["out"]})
+
+
+def test_the_random_stream_goes_on_as_after_paddles_layer():
+    shape = Shape(4, 8, 2, 3, layers=2)
+    numbers = []
+    for net in pair("LSTM", shape, dropout=0.5):
+        run(net, data("LSTM", shape), seed=9)
+        numbers.append(paddle.rand([4]).numpy())
+    np.testing.assert_array_equal(*numbers)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("direction", ["forward", "bidirect"])
+def test_a_batch_equals_its_sequences_one_at_a_time(mode, direction):
+    shape = Shape(6, 32, 5, 7, layers=2, direction=direction)
+    net = layer(mode, shape, packed=True)
+    net.eval()
+    given = data(mode, shape, ragged=True)
+    x, lengths = paddle.to_tensor(given.x), given.lengths
+    out, last = net(x, sequence_length=paddle.to_tensor(lengths))
+    for i, length in enumerate(lengths):
+        alone, last_alone = net(x[i : i + 1, : int(length)])
+        np.testing.assert_allclose(out[i, : int(length)], alone[0], atol=1e-6)
+        assert not out[i, int(length) :].any()
+        states = zip(last, last_alone) if mode == "LSTM" else [(last, last_alone)]
+        for batch_state, state in states:
+            np.testing.assert_allclose(batch_state[:, i], state[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_evaluation_equals_training(mode):
+    shape = Shape(6, 20, 3, 5, layers=3, direction="bidirect")
+    native, packed = pair(mode, shape)
+    x = paddle.to_tensor(data(mode, shape).x)
+    native.eval(), packed.eval()
+    np.testing.assert_allclose(packed(x)[0], native(x)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_step_by_step(mode):
+    shape = Shape(8, 32, 4, 6)
+    x = paddle.to_tensor(data(mode, shape).x)
+    losses = []
+    for net in pair(mode, shape):
+        optimizer = paddle.optimizer.Adam(0.01, parameters=net.parameters())
+        losses.append([])
+        for _ in range(50):
+            loss = paddle.mean(paddle.square(net(x)[0] - 0.3))
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            losses[-1].append(float(loss))
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    assert losses[1][-1] < losses[1][0] / 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_are_differences(mode):
+    shape = Shape(3, 5, 2, 4, layers=2)
+    net = layer(mode, shape, packed=True)
+    given = data(mode, shape, ragged=True)
+    grads = run(net, given)
+
+    def loss() -> float:
+        found = run(net, given)
+        parts = [(found["out"], given.out_grad)]
+        parts += [(found[f"last_{i}"], g) for i, g in enumerate(given.state_grads)]
+        return sum(float((a.astype(np.float64) * b).sum()) for a, b in parts)
+
+    step = 1e-2
+    for name, parameter in net.named_parameters():
+        values = parameter.numpy()
+        differences = np.zeros(3)
+        for i, where in enumerate(np.random.default_rng(2).integers(0, values.size, 3)):
+            moved = []
+            for sign in (1, -1):
+                changed = values.copy()
+                changed.flat[where] += sign * step
+                parameter.set_value(changed)
+                moved.append(loss())
+            differences[i] = (moved[0] - moved[1]) / (2 * step)
+            assert differences[i] == pytest.approx(
+                grads[f"grad of {name}"].flat[where], rel=2e-2, abs=2e-2
+            )
+        parameter.set_value(values)
+
+
+def test_parameters_are_those_of_paddle():
+    shape = Shape(6, 8, 2, 3, layers=2, direction="bidirect")
+    native, packed = pair("LSTM", shape)
+    assert list(native.state_dict()) == list(packed.state_dict())
+    for a, b in zip(native.parameters(), packed.parameters()):
+        assert a.shape == b.shape
+    assert isinstance(packed, nn.LSTM)
+
+
+def test_use_mkl_packed_exchanges_the_layers_of_a_model():
+    class Model(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 8))
+            self.first = nn.GRU(8, 16)
+            self.second = nn.LayerList([nn.LSTM(16, 8), nn.SimpleRNN(8, 4)])
+
+        def forward(self, x):
+            x, _ = self.first(self.encoder(x))
+            for inner in self.second:
+                x, _ = inner(x)
+            return x
+
+    model = Model()
+    model.eval()
+    x = paddle.randn([3, 5, 6])
+    expected = model(x)
+    before = {name: p.data_ptr() for name, p in model.named_parameters()}
+    with Packs() as none:
+        model(x)
+    assert paddle_ngraph.use_mkl_packed(model) is model
+    with Packs() as packs:
+        found = model(x)
+    assert (none.count, packs.count) == (0, 3)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert {name: p.data_ptr() for name, p in model.named_parameters()} == before
+    assert type(model.first) is mkl_packed.GRU
+    paddle_ngraph.use_mkl_packed(model, on=False)
+    with Packs() as none:
+        model(x)
+    assert none.count == 0
+
+
+def test_use_mkl_packed_takes_a_layer_derived_from_paddles():
+    class Doubled(nn.GRU):
+        def forward(self, *args):
+            out, last = super().forward(*args)
+            return 2 * out, last
+
+    net = Doubled(4, 8)
+    x = paddle.randn([2, 3, 4])
+    expected, _ = net(x)
+    paddle_ngraph.use_mkl_packed(net)
+    with Packs() as packs:
+        found, _ = net(x)
+    assert packs.count == 1 and isinstance(net, Doubled)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_copy_of_a_layer_is_packed_too():
+    net = copy.deepcopy(layer("GRU", Shape(4, 8, 2, 3), packed=True))
+    with Packs() as packs:
+        net(paddle.randn([2, 3, 4]))
+    assert packs.count == 1
+
+
+def test_to_static():
+    shape = Shape(6, 16, 3, 5, layers=2)
+    native, packed = pair("LSTM", shape)
+    x = data("LSTM", shape).x
+    grads = []
+    for net in (native, paddle.jit.to_static(packed, full_graph=True)):
+        value = paddle.to_tensor(x, stop_gradient=False)
+        with Packs() as packs:
+            out, _ = net(value)
+            out.sum().backward()
+        grads.append(value.grad.numpy())
+    assert packs.count == 4
+    np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads(threads):
+    shape = Shape(64, 256, 8, 3)
+    native, packed = pair("LSTM", shape)
+    given = data("LSTM", shape)
+    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
+    try:
+        assert_close(run(native, given), run(packed, given))
+    finally:
+        paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
