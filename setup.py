@@ -85,6 +85,9 @@ def _engine() -> Extension:
             # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             str(next(libraries.glob("libopenvino.so.*"))),
             str(next(libraries.glob("libtbb.so.*"))),
+            # Paddle's own: one oneDNN and one OpenMP in the process.
+            str(_paddle() / "libs" / "libdnnl.so.3"),
+            str(_paddle() / "libs" / "libiomp5.so"),
             *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
         ],
     )
@@ -117,6 +120,7 @@ def _openvino_flags() -> list[str]:
     return [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(not old_abi)}",
         f"-isystem{_openvino() / 'include'}",
+        f"-isystem{_onednn_headers()}",
         # Releases before 2026 deprecate ov::Tensor::data() const for its return type of then.
         "-Wno-error=deprecated-declarations",
     ]
@@ -138,6 +142,20 @@ def _openvino() -> Path:
     import openvino
 
     return Path(openvino.__file__).parent
+
+
+def _paddle() -> Path:
+    import paddle
+
+    return Path(paddle.__file__).parent
+
+
+def _onednn_headers() -> Path:
+    """Those of the release that Paddle's wheel brings; it has the library only."""
+    for file in metadata.files("onednn-devel") or ():
+        if file.parts[-3:] == ("oneapi", "dnnl", "dnnl.hpp"):
+            return Path(file.locate()).resolve().parents[2]
+    raise SystemExit("the headers of oneDNN are missing: `pip install onednn-devel==2025.0.0`.")
 
 
 def _absolute_rpaths() -> list[str]:
