@@ -118,6 +118,7 @@ def _engine() -> Extension:
             # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             str(next(libraries.glob("libopenvino.so.*"))),
             str(next(libraries.glob("libtbb.so.*"))),
+            # Paddle's own: one oneDNN and one OpenMP in the process.
             str(_paddle_library("libdnnl.so.3")),
             str(_paddle_library("libiomp5.so")),
             *(f"-Wl,-rpath,$ORIGIN/../{folder}" for folder in _LIBRARY_FOLDERS),
@@ -183,7 +184,7 @@ def _onednn_headers(folder: Path) -> Path:
 def _flags_of(folder: str, onednn: Path) -> list[str]:
     """Compiler flags of the sources in one folder."""
     if folder == "ov":
-        return _openvino_flags()
+        return [*_openvino_flags(), f"-isystem{onednn}"]
     if folder == "mkl":
         return []
     if folder == "mkl_packed":

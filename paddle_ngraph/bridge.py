@@ -8,7 +8,7 @@ Shapes are concrete here: a function is built for one input signature.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph import dynamic_shapes, refusals
 from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
 
@@ -85,7 +86,10 @@ class NgraphBridge:
         self._parameters: list[Node] = []
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
+        self._op_types = frozenset(op.type for op in graph.ops)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        # What a layout of its own makes of an operator's output before others read it.
+        self.settle: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
         self.shared: dict[Any, Any] = {}
         values = values or {}
@@ -126,9 +130,15 @@ class NgraphBridge:
         spec = specs[position]
         if spec is None:
             return
-        output = self._folded(_as_output(node))
+        output = self.settle(self._folded(_as_output(node)))
         self._check_output(name, spec, output)
         self._nodes[spec.id] = output
+
+    def trains(self, *gradients: str) -> bool:
+        """Whether the graph holds one of these gradients; any, if none is named."""
+        if gradients:
+            return not self._op_types.isdisjoint(gradients)
+        return any(kind.endswith("_grad") for kind in self._op_types)
 
     def constant(self, op: Op, name: str) -> np.ndarray:
         """The contents of input ``name``, known while the function is built.
@@ -279,6 +289,7 @@ class NgraphBridge:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
+        fuse_rectifiers(model, self.extension)
         _divide_exactly(model)
         _squeeze_to_scalars(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]

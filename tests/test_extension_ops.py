@@ -151,3 +151,40 @@ def test_refuses_other_dtypes(bridge):
     with pytest.raises(NgraphError, match="EmbeddingGrad: input 0 is f32"):
         floats = parameters(np.zeros(2, "float32"), np.zeros((2, 2), "float32"))
         bridge.extension("EmbeddingGrad", floats, rows=2, padding_idx=-1)
+
+
+@pytest.mark.parametrize("channels", [8, 16, 48])
+@pytest.mark.parametrize("blocks", [(8, 1), (16, 1), (8, 16), (16, 8)])
+def test_reblock(bridge, channels, blocks):
+    if any(channels % block for block in blocks):
+        with pytest.raises(NgraphError, match="do not divide into blocks"):
+            (x,) = parameters(np.zeros((1, channels, 2, 2), "float32"))
+            bridge.extension("Reblock", [x], block=16)
+        return
+    data = np.random.default_rng(0).normal(size=(2, channels, 5, 70)).astype("float32")
+    (x,) = parameters(data)
+    first, second = blocks
+    turned = bridge.extension("Reblock", [x], block=first)
+    node = bridge.extension("Reblock", [turned], block=second)
+    (found,) = run(node, [x], [data])
+    expected = data
+    if second > 1:
+        expected = data.reshape(2, channels // second, second, 5, 70).transpose(0, 1, 3, 4, 2)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attributes", "message"),
+    [
+        ("Convolution", [(2, 1, 4, 4, 8), (12, 8, 3, 3)], {"sizes": [8]}, "divide into blocks"),
+        ("Convolution", [(2, 1, 4, 4, 8), (8, 4, 3, 3)], {"sizes": [8]}, "does not fit"),
+        ("Convolution", [(2, 2, 4, 4, 4), (8, 8, 3, 3)], {"sizes": [8]}, "a block of 4 channels"),
+        ("LayerNorm", [(2, 3), (3,), (2,)], {}, "must have shape"),
+        ("BatchNorm", [(2, 3, 4, 1), (3,), (3,), (3,), (4,)], {}, "must have shape"),
+        ("BatchNormGrad", [(2, 3, 4, 1)] * 2 + [(3,)] * 3, {"rectified": True}, "takes 6 inputs"),
+    ],
+)
+def test_training_operators_refuse_what_does_not_fit(bridge, name, shapes, attributes, message):
+    inputs = parameters(*(np.zeros(shape, "float32") for shape in shapes))
+    with pytest.raises(NgraphError, match=message):
+        bridge.extension(name, inputs, **attributes)

@@ -14,7 +14,9 @@ from typing import Any
 
 from openvino import Node, Output, opset15
 
+from paddle_ngraph.blocked import Blocked, block_of, threads
 from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.spatial import get_data, padding, reshape, set_data, transpose
 from paddle_ngraph.registry import Limit, converter
@@ -323,6 +325,76 @@ def _readers(node: Output) -> int:
     return len(node.get_target_inputs())
 
 
+# -- in training: oneDNN's kernels ------------------------------------------------------------
+
+_FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
+
+
+class _Blocks:
+    """A convolution and its gradients on the core's operators, over channels in blocks.
+
+    Each gives None where oneDNN has no fast kernel for it.
+    """
+
+    def __init__(self, bridge: NgraphBridge, geometry: _Geometry, data: int, out: int) -> None:
+        self._bridge = bridge
+        self._layout = Blocked.of(bridge)
+        self._g = geometry
+        self._data_block, self._out_block = data, out
+
+    @staticmethod
+    def of(
+        bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
+    ) -> _Blocks | None:
+        """For data and filter of these shapes, if the program trains and the layout suits it."""
+        trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
+        if not trains or len(data) != 4 or data[0] < threads() or geometry.sees_only_padding():
+            return None
+        (channels, features), groups = (data[1], filter_[0]), geometry.groups
+        if channels <= _FEW_CHANNELS and groups == 1 and block_of(features) > 1:
+            return _Blocks(bridge, geometry, 1, block_of(features))
+        depthwise = channels == features == groups
+        block = block_of(groups) if depthwise else block_of(channels // groups, features // groups)
+        return _Blocks(bridge, geometry, block, block) if block > 1 else None
+
+    def forward(self, data: Output, filter_: Output) -> Output | None:
+        """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
+        data = self._layout.turned(data, self._data_block)
+        out = self._operator("Convolution", data, filter_, [self._out_block])
+        return out and self._layout.plain(out)
+
+    def data_gradient(self, grad: Output, filter_: Output) -> Output | None:
+        """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
+        if self._data_block == 1:
+            return None
+        grad = self._layout.turned(grad, self._out_block)
+        found = self._operator("ConvolutionDataGrad", grad, filter_, self._g.size)
+        return found and self._layout.plain(found)
+
+    def filter_gradient(self, data: Output, grad: Output) -> Output | None:
+        """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        data = self._layout.turned(data, self._data_block)
+        grad = self._layout.turned(grad, self._out_block)
+        return self._operator("ConvolutionFilterGrad", data, grad, self._g.kernel)
+
+    def _operator(self, name: str, first: Output, second: Output, sizes: list[int]) -> Any:
+        g = self._g
+        try:
+            node = self._bridge.extension(
+                name,
+                [first, second],
+                strides=g.strides,
+                pads_begin=g.begin,
+                pads_end=g.end,
+                dilations=g.dilations,
+                groups=g.groups,
+                sizes=sizes,
+            )
+        except NgraphError:
+            return None
+        return node.output(0)
+
+
 # -- convolution ------------------------------------------------------------------------------
 
 
@@ -334,7 +406,9 @@ def conv2d(bridge: NgraphBridge, op: Op) -> None:
     data = get_data(bridge, op, "input")
     filter_ = bridge.get_input_node(op, "filter")
     geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
-    set_data(bridge, op, "out", _Convolution(bridge, geometry).forward(data, filter_))
+    blocks = _Blocks.of(bridge, geometry, bridge.shape(data), bridge.shape(filter_))
+    out = blocks and blocks.forward(data, filter_)
+    set_data(bridge, op, "out", out or _Convolution(bridge, geometry).forward(data, filter_))
 
 
 @converter("pd_op.conv2d_grad", limits=_LIMITS)
@@ -347,10 +421,14 @@ def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
     grad = get_data(bridge, op, "out_grad")
     geometry = _geometry(op, bridge.shape(data), bridge.shape(filter_))
     convolution = _Convolution(bridge, geometry)
+    blocks = _Blocks.of(bridge, geometry, bridge.shape(data), bridge.shape(filter_))
     if op.has_output("input_grad"):
-        set_data(bridge, op, "input_grad", convolution.data_gradient(grad, filter_))
+        found = blocks and blocks.data_gradient(grad, filter_)
+        set_data(bridge, op, "input_grad", found or convolution.data_gradient(grad, filter_))
     if op.has_output("filter_grad"):
-        bridge.set_output_node(op, "filter_grad", convolution.filter_gradient(data, grad))
+        found = blocks and blocks.filter_gradient(data, grad)
+        found = found or convolution.filter_gradient(data, grad)
+        bridge.set_output_node(op, "filter_grad", found)
 
 
 # -- transposed convolution: the data gradient of a convolution from `out` to `x` --------------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
+from paddle_ngraph.blocked import Blocked
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.registry import Limit, converter
@@ -52,8 +53,9 @@ class _Channels:
 
     def __init__(self, bridge: NgraphBridge, x: Any, layout: str) -> None:
         self._bridge = bridge
-        shape = bridge.shape(x)
-        axis = len(shape) - 1 if layout == "NHWC" else 1
+        self._shape = shape = bridge.shape(x)
+        self.is_last = layout == "NHWC"
+        axis = len(shape) - 1 if self.is_last else 1
         self.axes = [i for i in range(len(shape)) if i != axis]
         self.size = shape[axis]
         self.count = int(np.prod(shape, dtype=np.int64)) // max(self.size, 1)
@@ -66,6 +68,31 @@ class _Channels:
     def flat(self, node: Any) -> Any:
         """The opposite of :meth:`spread`."""
         return _reshaped(self._bridge, node, [self.size])
+
+    def rows(self, node: Any) -> Any:
+        """[N, C, ...] as the core's normalizations take it: its blocked form, if there is one.
+
+        Otherwise [N, C, S, 1], or [1, 1, S, C] for ``NHWC``.
+        """
+        found = None if self.is_last else Blocked.of(self._bridge).find(node)
+        if found is not None:
+            return found
+        places = self.count if self.is_last else self.count // max(self._shape[0], 1)
+        dims = [1, 1, places, self.size] if self.is_last else [self._shape[0], self.size, places, 1]
+        return _reshaped(self._bridge, node, dims)
+
+    def like(self, rows: Any, node: Any) -> Any:
+        """``node`` in the form that ``rows`` has."""
+        dims = self._bridge.shape(rows)
+        if len(dims) == 5:
+            return Blocked.of(self._bridge).turned(node, dims[4])
+        return _reshaped(self._bridge, node, dims)
+
+    def unlike(self, rows: Any) -> Any:
+        """The opposite of :meth:`rows`."""
+        if len(self._bridge.shape(rows)) == 5:
+            return Blocked.of(self._bridge).plain(rows)
+        return _reshaped(self._bridge, rows, self._shape)
 
     def constant(self, value: float) -> Any:
         """``value`` for each channel."""
@@ -89,25 +116,45 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     """
     x = bridge.get_input_node(op, "x")
     channels = _Channels(bridge, x, op.attr("data_format"))
-    running = [channels.spread(bridge.get_input_node(op, n)) for n in ("mean", "variance")]
-    updated = running
-    single = not _uses_running_statistics(op) and channels.count == 1
+    running = [bridge.get_input_node(op, name) for name in ("mean", "variance")]
     if _uses_running_statistics(op):
-        mean, variance = running
+        mean, variance = map(channels.spread, running)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
-    elif single:
-        mean = inverse = channels.constant(0.0)
-    else:
+        out = _scaled(bridge, op, channels, x, mean, inverse)
+        statistics = [*running, channels.flat(mean), channels.flat(inverse)]
+    elif channels.count == 1:
+        none = channels.flat(channels.constant(0.0))
+        out, statistics = x, [*running, none, none]
+    elif not bridge.trains("pd_op.batch_norm_grad"):
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
-        updated = [_moved(old, new, op) for old, new in zip(running, (mean, variance))]
-    out = x if single else _scaled(bridge, op, channels, x, mean, inverse)
+        out = _scaled(bridge, op, channels, x, mean, inverse)
+        pairs = zip(map(channels.spread, running), (mean, variance))
+        updated = [channels.flat(_moved(before, batch, op)) for before, batch in pairs]
+        statistics = [*updated, channels.flat(mean), channels.flat(inverse)]
+    else:
+        factors = [_factor(bridge, op, channels, *pair) for pair in (("scale", 1.0), ("bias", 0.0))]
+        node = bridge.extension(
+            "BatchNorm",
+            [channels.rows(x), *factors, *running],
+            epsilon=op.attr("epsilon"),
+            momentum=op.attr("momentum"),
+        )
+        out, statistics = channels.unlike(node.output(0)), node.outputs()[1:]
     bridge.set_output_node(op, "out", out)
-    for name, node in zip(("mean_out", "variance_out"), updated):
-        bridge.set_output_node(op, name, channels.flat(node))
-    bridge.set_output_node(op, "saved_mean", channels.flat(mean))
-    bridge.set_output_node(op, "saved_variance", channels.flat(inverse))
+    for name, node in zip(_STATISTICS, statistics):
+        bridge.set_output_node(op, name, node)
     bridge.set_output_node(op, "reserve_space", bridge.full(0, "uint8", [1]))
+
+
+_STATISTICS = ("mean_out", "variance_out", "saved_mean", "saved_variance")
+
+
+def _factor(bridge: NgraphBridge, op: Op, channels: _Channels, name: str, absent: float) -> Any:
+    """Input ``name``, [channels]; ``absent`` for each of them where the operator lacks it."""
+    if op.has_input(name):
+        return bridge.get_input_node(op, name)
+    return channels.flat(channels.constant(absent))
 
 
 def _scaled(
@@ -153,27 +200,41 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
             if op.has_output(name):
                 bridge.set_output_node(op, name, channels.flat(channels.constant(0.0)))
         return
-    names = ("mean_out", "variance_out") if is_global else ("saved_mean", "saved_variance")
+    by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
+    gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)
+    for name, node in zip(("x_grad", "scale_grad", "bias_grad"), gradients):
+        if op.has_output(name):
+            bridge.set_output_node(op, name, node)
+
+
+def _core_gradients(
+    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, grad: Any
+) -> tuple[Any, ...]:
+    rows = channels.rows(x)
+    scale = _factor(bridge, op, channels, "scale", 1.0)
+    statistics = [bridge.get_input_node(op, name) for name in _STATISTICS[2:]]
+    node = bridge.extension("BatchNormGrad", [rows, channels.like(rows, grad), scale, *statistics])
+    return channels.unlike(node.output(0)), *node.outputs()[1:]
+
+
+def _gradients(
+    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, grad: Any
+) -> tuple[Any, ...]:
+    is_global = op.attr("is_test") or op.attr("use_global_stats")
+    names = _STATISTICS[:2] if is_global else _STATISTICS[2:]
     mean, inverse = (channels.spread(bridge.get_input_node(op, name)) for name in names)
     if is_global:
         inverse = _inverse_deviation(inverse, op.attr("epsilon"))
-    total = _sum(bridge, grad, channels.axes)
     distance = opset15.subtract(x, mean)
     scores = opset15.multiply(opset15.multiply(distance, inverse), grad)
-    product = _sum(bridge, scores, channels.axes)
-    factor = inverse
-    if op.has_input("scale"):
-        factor = opset15.multiply(channels.spread(bridge.get_input_node(op, "scale")), inverse)
+    product, total = (_sum(bridge, node, channels.axes) for node in (scores, grad))
+    factor = opset15.multiply(channels.spread(_factor(bridge, op, channels, "scale", 1.0)), inverse)
     if not is_global:
         count = _number(channels.count)
-        shared = opset15.divide(total, count)
         slope = opset15.divide(opset15.multiply(product, inverse), count)
-        grad = opset15.subtract(opset15.subtract(grad, shared), opset15.multiply(distance, slope))
-    bridge.set_output_node(op, "x_grad", opset15.multiply(factor, grad))
-    if op.has_output("scale_grad"):
-        bridge.set_output_node(op, "scale_grad", channels.flat(product))
-    if op.has_output("bias_grad"):
-        bridge.set_output_node(op, "bias_grad", channels.flat(total))
+        grad = opset15.subtract(grad, opset15.divide(total, count))
+        grad = opset15.subtract(grad, opset15.multiply(distance, slope))
+    return opset15.multiply(factor, grad), channels.flat(product), channels.flat(total)
 
 
 # -- layer, group and instance normalization -----------------------------------------------------
@@ -245,6 +306,13 @@ def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
     return _reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
+def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: float) -> Any:
+    """Input ``name``, [length]; ``absent`` everywhere where the operator lacks it."""
+    if op.has_input(name):
+        return bridge.get_input_node(op, name)
+    return opset15.constant(np.full(length, absent, np.float32))
+
+
 @converter("pd_op.layer_norm")
 def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``layer_norm``).
@@ -253,13 +321,22 @@ def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     size, in one dimension.
     """
     x = _rows(bridge, op, "x")
-    shape = bridge.shape(bridge.get_input_node(op, "x"))
-    normal, statistics = _normalized(bridge, op, x, [1])
-    if statistics is not None:
-        rows = shape[: op.attr("begin_norm_axis")]
-        bridge.set_output_node(op, "mean", _reshaped(bridge, statistics.mean, rows))
-        bridge.set_output_node(op, "variance", _reshaped(bridge, statistics.variance, rows))
-    out = _affine(bridge, op, normal, [1, -1])
+    shape, length = bridge.shape(bridge.get_input_node(op, "x")), bridge.shape(x)[1]
+    statistics: list[Any] = []
+    if not bridge.trains("pd_op.layer_norm_grad"):
+        normal, found = _normalized(bridge, op, x, [1])
+        statistics = [found.mean, found.variance] if found is not None else []
+        out = _affine(bridge, op, normal, [1, -1])
+    else:
+        parameters = [
+            _parameter(bridge, op, name, length, absent)
+            for name, absent in (("scale", 1.0), ("bias", 0.0))
+        ]
+        node = bridge.extension("LayerNorm", [x, *parameters], epsilon=op.attr("epsilon"))
+        out, *statistics = node.outputs()
+    rows = shape[: op.attr("begin_norm_axis")]
+    for name, statistic in zip(("mean", "variance"), statistics):
+        bridge.set_output_node(op, name, _reshaped(bridge, statistic, rows))
     bridge.set_output_node(op, "out", _reshaped(bridge, out, shape))
 
 
@@ -272,18 +349,21 @@ def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     as on Paddle's CPU, ``h = g`` where the scale is not trained.
     """
     x, grad = _rows(bridge, op, "x"), _rows(bridge, op, "out_grad")
-    mean = _reshaped(bridge, bridge.get_input_node(op, "mean"), [-1, 1])
-    variance = _reshaped(bridge, bridge.get_input_node(op, "variance"), [-1, 1])
-    inverse = _inverse_deviation(variance, op.attr("epsilon"))
-    normal = opset15.multiply(opset15.subtract(x, mean), inverse)
-    _set_parameter_gradients(bridge, op, grad, normal, [0])
-    if op.has_output("x_grad"):
-        if op.has_input("scale") and op.outputs["scale_grad"]:
-            scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), [1, -1])
-            grad = opset15.multiply(grad, scale)
-        gradient = _input_gradient(bridge, grad, normal, inverse, [1])
-        shape = bridge.shape(bridge.get_input_node(op, "x"))
-        bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, shape))
+    length = bridge.shape(x)[1]
+    is_trained = op.has_input("scale") and bool(op.outputs["scale_grad"])
+    ones = opset15.constant(np.ones(length, np.float32))
+    scale = _parameter(bridge, op, "scale", length, 1.0) if is_trained else ones
+    statistics = [
+        _reshaped(bridge, bridge.get_input_node(op, name), [-1]) for name in ("mean", "variance")
+    ]
+    node = bridge.extension(
+        "LayerNormGrad", [x, grad, scale, *statistics], epsilon=op.attr("epsilon")
+    )
+    shape = bridge.shape(bridge.get_input_node(op, "x"))
+    shapes = (("x_grad", shape), ("scale_grad", [length]), ("bias_grad", [length]))
+    for (name, dims), output in zip(shapes, node.outputs()):
+        if op.has_output(name):
+            bridge.set_output_node(op, name, _reshaped(bridge, output, dims))
 
 
 class _Groups:

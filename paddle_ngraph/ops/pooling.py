@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
+from paddle_ngraph.blocked import Blocked
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import select
@@ -148,11 +149,15 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("pooling_type") == "max":
         x_grad = _maximum_grad(bridge, x, get_data(bridge, op, "out"), grad, pooling)
     else:
-        x_grad = _average_grad(bridge, grad, pooling)
+        x_grad = _average_grad(bridge, x, grad, pooling)
     set_data(bridge, op, "x_grad", x_grad)
 
 
-def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
+def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
+    layout = Blocked.of(bridge)
+    found = layout.find(x)
+    if found is not None:
+        return layout.plain(bridge.extension("AvgPool", [found], **pooling.attributes()))
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
@@ -178,7 +183,14 @@ def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> No
     return reshape(bridge, pooled, [batch, channels, *pooling.out])
 
 
-def _average_grad(bridge: NgraphBridge, grad: Output, pooling: _Pooling) -> Node:
+def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooling) -> Any:
+    layout = Blocked.of(bridge)
+    found = layout.find(x)
+    if found is not None:
+        grad = layout.turned(grad, bridge.shape(found)[4])
+        attributes = pooling.attributes()
+        spread = bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **attributes)
+        return layout.plain(spread)
     if len(pooling.size) == 2:
         return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
     batch, channels, *_ = bridge.shape(grad)
@@ -190,7 +202,11 @@ def _average_grad(bridge: NgraphBridge, grad: Output, pooling: _Pooling) -> Node
     return reshape(bridge, spread, [batch, channels, *pooling.size])
 
 
-def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
+def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
+    layout = Blocked.of(bridge)
+    found = layout.find(x)
+    if found is not None:
+        return layout.plain(bridge.extension("MaxPool", [found], **pooling.attributes()))
     if len(pooling.size) == 2:
         return bridge.extension("MaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
@@ -200,7 +216,13 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
 
 def _maximum_grad(
     bridge: NgraphBridge, x: Output, out: Output, grad: Output, pooling: _Pooling
-) -> Node:
+) -> Any:
+    layout = Blocked.of(bridge)
+    found = layout.find(x)
+    if found is not None:
+        turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
+        inputs = [found, *turned]
+        return layout.plain(bridge.extension("MaxPoolGrad", inputs, **pooling.attributes()))
     if len(pooling.size) == 2:
         return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
     rows = _Rows(pooling)

@@ -2,10 +2,14 @@
 
 #include <openvino/core/op_extension.hpp>
 
+#include "batch_norm_ops.h"
 #include "check_range_op.h"
+#include "conv_ops.h"
 #include "division_ops.h"
 #include "embedding_grad_op.h"
+#include "layer_norm_ops.h"
 #include "pool_ops.h"
+#include "reblock_op.h"
 #include "sort_op.h"
 
 namespace paddle_ngraph {
@@ -55,14 +59,22 @@ void ExtensionOp::require_positions(size_t index, size_t rank) const {
 }  // namespace paddle_ngraph
 
 OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
+    std::make_shared<ov::OpExtension<paddle_ngraph::BatchNorm>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::BatchNormGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::CheckRange>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::Convolution>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::ConvolutionDataGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::ConvolutionFilterGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::EmbeddingGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::LayerNorm>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::LayerNormGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPool>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndex>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndexGrad>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPool>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::AvgPoolGrad>>(),
+    std::make_shared<ov::OpExtension<paddle_ngraph::Reblock>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::Sort>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::FloorDivide>>(),
     std::make_shared<ov::OpExtension<paddle_ngraph::Remainder>>(),

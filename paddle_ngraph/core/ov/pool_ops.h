@@ -1,5 +1,6 @@
 // 2-D pooling as native Paddle computes it: windows cut at the border, the first maximum takes the
-// gradient, NaN and infinities as in a running comparison. Data is [N, C, H, W].
+// gradient, NaN and infinities as in a running comparison. Data is [N, C, H, W], or with channels in
+// blocks of 8 or 16, [N, C / block, H, W, block], where no positions are asked for.
 #pragma once
 
 #include <vector>
@@ -36,6 +37,8 @@ class PoolOp : public ExtensionOp {
   bool visit_attributes(ov::AttributeVisitor& visitor) override;
 
  protected:
+  // Requires input `index` to be float32 in one of the two layouts.
+  void require_planes(size_t index) const;
   ov::Shape pooled_shape(const ov::Shape& input) const;
   std::vector<PoolWindow> windows(int64_t input, size_t axis) const;
 

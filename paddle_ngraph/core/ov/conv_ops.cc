@@ -1,0 +1,402 @@
+#include "conv_ops.h"
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "one_thread.h"
+#include "parallel.h"
+#include "workspace.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+using Dims = dnnl::memory::dims;
+
+constexpr auto kFloat = dnnl::memory::data_type::f32;
+
+// Filters are reordered in parts of a multiple of this many output channels, the widest block.
+constexpr int64_t kFilterBlock = 16;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream own(engine());
+  return own;
+}
+
+dnnl::memory view(const Desc& desc, const void* data) {
+  return dnnl::memory(desc, engine(), const_cast<void*>(data));
+}
+
+Tag tag_of(int64_t block) {
+  if (block == 1) return Tag::nchw;
+  return block == 8 ? Tag::nChw8c : Tag::nChw16c;
+}
+
+Dims dims_of(const ov::Shape& shape) { return {shape.begin(), shape.end()}; }
+
+int64_t elements(const ov::Shape& shape, size_t from = 0) {
+  int64_t count = 1;
+  for (size_t i = from; i < shape.size(); ++i) count *= static_cast<int64_t>(shape[i]);
+  return count;
+}
+
+// A filter's dims as oneDNN has them: with the groups in front, if there are any.
+Dims filter_dims(const ConvProblem& problem) {
+  Dims dims = dims_of(problem.filter);
+  const int64_t groups = problem.attributes.groups;
+  if (groups == 1) return dims;
+  dims[0] /= groups;
+  dims.insert(dims.begin(), groups);
+  return dims;
+}
+
+// One primitive: the computation for `batch` samples.
+struct Kernel {
+  dnnl::primitive primitive;
+  Desc data, filter, out, scratch;
+  std::string name;
+};
+
+template <typename Description>
+Kernel kernel_of(const Description& d, const Desc& data, const Desc& filter, const Desc& out) {
+  return {dnnl::primitive(d), data, filter, out, d.scratchpad_desc(), d.impl_info_str()};
+}
+
+Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter_format) {
+  OneThread one_thread;
+  Dims data_dims = dims_of(problem.data), out_dims = dims_of(problem.out);
+  data_dims[0] = out_dims[0] = batch;
+  const Desc data(data_dims, kFloat, tag_of(problem.data_block));
+  const Desc out(out_dims, kFloat, tag_of(problem.out_block));
+  const Desc filter =
+      filter_format ? *filter_format : Desc(filter_dims(problem), kFloat, Tag::any);
+  const auto& a = problem.attributes;
+  const Dims begin = a.pads_begin, strides = a.strides;
+  // The output implies the padding at the end; oneDNN wants it to fit exactly.
+  Dims end(2), dilations(2);
+  for (size_t i = 0; i < 2; ++i) {
+    dilations[i] = a.dilations[i] - 1;
+    const int64_t extent = static_cast<int64_t>(problem.filter[2 + i] - 1) * a.dilations[i] + 1;
+    end[i] = static_cast<int64_t>(problem.out[2 + i] - 1) * strides[i] + extent - begin[i] -
+             static_cast<int64_t>(problem.data[2 + i]);
+  }
+  dnnl::primitive_attr options;
+  options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+  const dnnl::convolution_forward::primitive_desc forward(
+      engine(), dnnl::prop_kind::forward_training, kDirect, data, filter, out, strides, dilations,
+      begin, end, options);
+  if (problem.kind == ConvKind::forward) {
+    return kernel_of(forward, data, forward.weights_desc(), out);
+  }
+  if (problem.kind == ConvKind::data_gradient) {
+    const dnnl::convolution_backward_data::primitive_desc backward(
+        engine(), kDirect, data, filter, out, strides, dilations, begin, end, forward, options);
+    return kernel_of(backward, data, backward.weights_desc(), out);
+  }
+  const dnnl::convolution_backward_weights::primitive_desc backward(
+      engine(), kDirect, data, filter, out, strides, dilations, begin, end, forward, options);
+  return kernel_of(backward, data, backward.diff_weights_desc(), out);
+}
+
+std::string key_of(const ConvProblem& problem) {
+  const auto& a = problem.attributes;
+  std::ostringstream key;
+  key << static_cast<int>(problem.kind) << problem.data << problem.filter << problem.out;
+  for (const auto* pair : {&a.strides, &a.dilations, &a.pads_begin}) {
+    for (int64_t number : *pair) key << ' ' << number;
+  }
+  key << ' ' << a.groups << ' ' << problem.data_block << ' ' << problem.out_block;
+  return key.str();
+}
+
+// Whether oneDNN has more than reference code for the problem; asked again and again while the
+// plugin transforms a function.
+bool is_fast(const ConvProblem& problem) {
+  static std::mutex mutex;
+  static std::map<std::string, bool> known;
+  const auto key = key_of(problem);
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  bool fast = false;
+  try {
+    const auto name = make_kernel(problem, 1, nullptr).name;
+    fast = name.find("jit") == 0 || name.find("brg") == 0;
+  } catch (const dnnl::error&) {
+    fast = false;
+  }
+  known.emplace(key, fast);
+  return fast;
+}
+
+}  // namespace
+
+// The primitives of one operator for the threads there are.
+class ConvPlan {
+ public:
+  ConvPlan(const ConvProblem& problem, int64_t threads)
+      : problem_(problem), batch_(static_cast<int64_t>(problem.data[0])) {
+    const int64_t parts = std::min(batch_, threads);
+    for (int64_t i = 0; i <= parts; ++i) bounds_.push_back(batch_ * i / parts);
+    const Desc* format = nullptr;
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t size = bounds_[i + 1] - bounds_[i];
+      if (kernels_.count(size) == 0) kernels_.emplace(size, make_kernel(problem, size, format));
+      format = &kernels_.begin()->second.filter;
+      scratch_ = std::max(scratch_, aligned(kernels_.at(size).scratch.get_size()));
+    }
+    filter_ = *format;
+    make_reorders(threads);
+  }
+
+  void run(const float* first, const float* second, float* result) const {
+    if (problem_.kind == ConvKind::filter_gradient) {
+      run_filter_gradient(first, second, result);
+    } else {
+      run_data(first, second, result);
+    }
+  }
+
+ private:
+  struct Reorder {
+    dnnl::reorder primitive;
+    Desc from, to;
+  };
+
+  int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
+  bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
+
+  // Between the plain filter and the kernels' format, in parts along the output channels.
+  void make_reorders(int64_t threads) {
+    OneThread one_thread;
+    const Dims dims = filter_dims(problem_);
+    const Desc plain(dims, kFloat, dims.size() == 4 ? Tag::oihw : Tag::goihw);
+    if (plain == filter_) return;
+    const int64_t blocks = dims[0] % kFilterBlock == 0 ? dims[0] / kFilterBlock : 1;
+    const int64_t count = std::min(blocks, threads);
+    for (int64_t i = 0; i < count; ++i) {
+      Dims part = dims, offset(dims.size(), 0);
+      if (count > 1) {
+        offset[0] = blocks * i / count * kFilterBlock;
+        part[0] = blocks * (i + 1) / count * kFilterBlock - offset[0];
+      }
+      const Desc here = plain.submemory_desc(part, offset);
+      const Desc there = filter_.submemory_desc(part, offset);
+      const Desc& from = is_gradient() ? there : here;
+      const Desc& to = is_gradient() ? here : there;
+      dnnl::primitive_attr options;
+      options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      const dnnl::reorder::primitive_desc d(engine(), from, engine(), to, options);
+      reorders_.push_back({dnnl::reorder(d), from, to});
+    }
+  }
+
+  void reorder(const float* from, float* to) const {
+    in_parallel(static_cast<int64_t>(reorders_.size()), [&](int64_t i) {
+      const auto& part = reorders_[i];
+      dnnl::memory source = view(part.from, from), target = view(part.to, to);
+      part.primitive.execute(stream(), source, target);
+    });
+  }
+
+  template <typename Body>
+  static void in_parallel(int64_t count, const Body& body) {
+    parallel_ranges(count, kStepsPerTask, [&](int64_t begin, int64_t end) {
+      OneThread one_thread;
+      for (int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  void execute(int64_t part, const float* data, const float* filter, const float* out,
+               char* scratch) const {
+    const auto& kernel = kernels_.at(bounds_[part + 1] - bounds_[part]);
+    data += bounds_[part] * elements(problem_.data, 1);
+    out += bounds_[part] * elements(problem_.out, 1);
+    static constexpr int kNames[][3] = {
+        {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+        {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST},
+    };
+    const auto& names = kNames[static_cast<int>(problem_.kind)];
+    kernel.primitive.execute(stream(), {{names[0], view(kernel.data, data)},
+                                        {names[1], view(kernel.filter, filter)},
+                                        {names[2], view(kernel.out, out)},
+                                        {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
+  }
+
+  void run_data(const float* given, const float* filter, float* result) const {
+    const size_t filter_size = reorders_.empty() ? 0 : aligned(filter_.get_size());
+    const Workspace memory(filter_size + scratch_ * static_cast<size_t>(parts()));
+    char* scratch = memory.data() + filter_size;
+    if (!reorders_.empty()) {
+      auto* reordered = reinterpret_cast<float*>(memory.data());
+      reorder(filter, reordered);
+      filter = reordered;
+    }
+    const bool forward = problem_.kind == ConvKind::forward;
+    in_parallel(parts(), [&](int64_t part) {
+      execute(part, forward ? given : result, filter, forward ? result : given,
+              scratch + static_cast<size_t>(part) * scratch_);
+    });
+  }
+
+  // Every part of the batch gives a gradient; their sum is the result.
+  void run_filter_gradient(const float* data, const float* grad, float* result) const {
+    const size_t size = aligned(filter_.get_size());
+    const Workspace memory((size + scratch_) * static_cast<size_t>(parts()));
+    char* scratch = memory.data() + size * static_cast<size_t>(parts());
+    const auto partial = [&](int64_t part) {
+      if (part == 0 && reorders_.empty()) return result;
+      return reinterpret_cast<float*>(memory.data() + size * static_cast<size_t>(part));
+    };
+    in_parallel(parts(), [&](int64_t part) {
+      execute(part, data, partial(part), grad, scratch + static_cast<size_t>(part) * scratch_);
+    });
+    float* total = partial(0);
+    parallel_ranges(static_cast<int64_t>(filter_.get_size() / sizeof(float)), parts(),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t part = 1; part < parts(); ++part) {
+                        const float* terms = partial(part);
+                        for (int64_t i = begin; i < end; ++i) total[i] += terms[i];
+                      }
+                    });
+    if (!reorders_.empty()) reorder(total, result);
+  }
+
+  ConvProblem problem_;
+  int64_t batch_;
+  std::vector<int64_t> bounds_;  // of the parts of the batch
+  std::map<int64_t, Kernel> kernels_;  // by batch size
+  Desc filter_;
+  std::vector<Reorder> reorders_;
+  size_t scratch_ = 0;
+};
+
+bool ConvOp::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("strides", attributes_.strides);
+  visitor.on_attribute("pads_begin", attributes_.pads_begin);
+  visitor.on_attribute("pads_end", attributes_.pads_end);
+  visitor.on_attribute("dilations", attributes_.dilations);
+  visitor.on_attribute("groups", attributes_.groups);
+  visitor.on_attribute("sizes", sizes_);
+  return true;
+}
+
+namespace {
+
+// [N, C / block, H, W, block] or [N, C, H, W] as the latter, and the block.
+ov::Shape unblocked(const ov::Shape& shape, int64_t* block) {
+  *block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
+  return {shape[0], shape[1] * static_cast<size_t>(*block), shape[2], shape[3]};
+}
+
+ov::Shape blocked(const ov::Shape& shape, int64_t block) {
+  const auto size = static_cast<size_t>(block);
+  return {shape[0], shape[1] / size, shape[2], shape[3], size};
+}
+
+}  // namespace
+
+ConvProblem ConvOp::problem() const {
+  ConvProblem p;
+  p.kind = kind();
+  p.attributes = attributes_;
+  const auto size = [&](size_t i) { return static_cast<size_t>(sizes_[i]); };
+  const auto groups = static_cast<size_t>(attributes_.groups);
+  if (p.kind == ConvKind::forward) {
+    p.data = unblocked(get_input_shape(0), &p.data_block);
+    p.filter = get_input_shape(1);
+    p.out_block = sizes_[0];
+    p.out = {p.data[0], p.filter[0], 0, 0};
+    for (size_t i = 0; i < 2; ++i) {
+      const int64_t extent =
+          static_cast<int64_t>(p.filter[2 + i] - 1) * attributes_.dilations[i] + 1;
+      const int64_t room = static_cast<int64_t>(p.data[2 + i]) + attributes_.pads_begin[i] +
+                           attributes_.pads_end[i] - extent;
+      require(room >= 0, "the filter is larger than the data");
+      p.out[2 + i] = static_cast<size_t>(room / attributes_.strides[i] + 1);
+    }
+  } else if (p.kind == ConvKind::data_gradient) {
+    p.out = unblocked(get_input_shape(0), &p.out_block);
+    p.filter = get_input_shape(1);
+    p.data = {p.out[0], p.filter[1] * groups, size(0), size(1)};
+    p.data_block = p.out_block;
+  } else {
+    p.data = unblocked(get_input_shape(0), &p.data_block);
+    p.out = unblocked(get_input_shape(1), &p.out_block);
+    p.filter = {p.out[1], p.data[1] / groups, size(0), size(1)};
+  }
+  return p;
+}
+
+void ConvOp::infer() {
+  require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
+  for (size_t i = 0; i < 2; ++i) {
+    const auto rank = get_input_shape(i).size();
+    require_float(i, rank);
+    require(rank == 4 || rank == 5, "input ", i, " has rank ", rank);
+  }
+  const auto& a = attributes_;
+  for (const auto* pair : {&a.strides, &a.pads_begin, &a.pads_end, &a.dilations}) {
+    require(pair->size() == 2, "an attribute holds ", pair->size(), " numbers, not 2");
+  }
+  const bool forward = kind() == ConvKind::forward;
+  require(sizes_.size() == (forward ? 1 : 2), "attribute sizes holds ", sizes_.size(), " numbers");
+  require(attributes_.groups > 0, "attribute groups is out of range");
+  const auto p = problem();
+  for (int64_t block : {p.data_block, p.out_block}) {
+    require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
+  }
+  require(p.out_block > 1 && p.out[1] % static_cast<size_t>(p.out_block) == 0 &&
+              p.data[1] % static_cast<size_t>(p.data_block) == 0,
+          "channels do not divide into blocks");
+  require(p.filter.size() == 4 && p.filter[0] == p.out[1] &&
+              p.filter[1] * static_cast<size_t>(attributes_.groups) == p.data[1],
+          "filter ", p.filter, " does not fit");
+  require(is_fast(p), "oneDNN has no fast kernel");
+  ov::Shape result = p.filter;
+  if (forward) result = blocked(p.out, p.out_block);
+  if (p.kind == ConvKind::data_gradient) result = blocked(p.data, p.data_block);
+  set_output_type(0, ov::element::f32, result);
+}
+
+void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  std::shared_ptr<const ConvPlan> plan;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!plan_) {
+      plan_ = std::make_shared<ConvPlan>(problem(), tbb::this_task_arena::max_concurrency());
+    }
+    plan = plan_;
+  }
+  plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(),
+            outputs->front().data<float>());
+}
+
+std::shared_ptr<ov::Node> Convolution::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+  return std::make_shared<Convolution>(inputs, attributes(), sizes());
+}
+
+std::shared_ptr<ov::Node> ConvolutionDataGrad::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+  return std::make_shared<ConvolutionDataGrad>(inputs, attributes(), sizes());
+}
+
+std::shared_ptr<ov::Node> ConvolutionFilterGrad::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+  return std::make_shared<ConvolutionFilterGrad>(inputs, attributes(), sizes());
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,117 @@
+// 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels in
+// blocks, [N, C / block, H, W, block]. The batch is split over the plugin's threads; each thread runs
+// a kernel of its own.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "extension_ops.h"
+
+namespace paddle_ngraph {
+
+// The attributes of a convolution of [N, C, H, W] with [O, C / groups, KH, KW].
+struct ConvAttributes {
+  std::vector<int64_t> strides{1, 1};
+  std::vector<int64_t> pads_begin{0, 0};
+  std::vector<int64_t> pads_end{0, 0};
+  std::vector<int64_t> dilations{1, 1};
+  int64_t groups = 1;
+};
+
+enum class ConvKind { forward, data_gradient, filter_gradient };
+
+// One of the three computations with all its sizes.
+struct ConvProblem {
+  ConvKind kind = ConvKind::forward;
+  ConvAttributes attributes;
+  ov::Shape data;          // [N, C, H, W]
+  ov::Shape filter;        // [O, C / groups, KH, KW]
+  ov::Shape out;           // [N, O, OH, OW]
+  int64_t data_block = 1;  // 1: plain
+  int64_t out_block = 8;
+};
+
+class ConvPlan;
+
+class ConvOp : public ExtensionOp {
+ public:
+  OPENVINO_OP("ConvOp", "paddle_ngraph", ExtensionOp);
+
+  ConvOp() = default;
+  ConvOp(const ov::OutputVector& inputs, ConvAttributes attributes, std::vector<int64_t> sizes)
+      : ExtensionOp(inputs), attributes_(std::move(attributes)), sizes_(std::move(sizes)) {}
+
+  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+
+ protected:
+  virtual ConvKind kind() const = 0;
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+  const ConvAttributes& attributes() const { return attributes_; }
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+
+ private:
+  ConvProblem problem() const;
+
+  ConvAttributes attributes_;
+  std::vector<int64_t> sizes_{0};
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const ConvPlan> plan_;
+};
+
+// (data, filter) -> out [N, O / block, OH, OW, block]; attribute `sizes` is [block]. Data is blocked,
+// or plain [N, C, H, W] where it has few channels.
+class Convolution : public ConvOp {
+ public:
+  OPENVINO_OP("Convolution", "paddle_ngraph", ConvOp);
+
+  Convolution() = default;
+  Convolution(const ov::OutputVector& inputs, const ConvAttributes& attributes,
+              const std::vector<int64_t>& sizes)
+      : ConvOp(inputs, attributes, sizes) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  ConvKind kind() const override { return ConvKind::forward; }
+};
+
+// (out_grad, filter) -> the data's gradient, blocked as out_grad is; `sizes` is [H, W].
+class ConvolutionDataGrad : public ConvOp {
+ public:
+  OPENVINO_OP("ConvolutionDataGrad", "paddle_ngraph", ConvOp);
+
+  ConvolutionDataGrad() = default;
+  ConvolutionDataGrad(const ov::OutputVector& inputs, const ConvAttributes& attributes,
+                      const std::vector<int64_t>& sizes)
+      : ConvOp(inputs, attributes, sizes) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  ConvKind kind() const override { return ConvKind::data_gradient; }
+};
+
+// (data, out_grad) -> the filter's gradient [O, C / groups, KH, KW]; `sizes` is [KH, KW].
+class ConvolutionFilterGrad : public ConvOp {
+ public:
+  OPENVINO_OP("ConvolutionFilterGrad", "paddle_ngraph", ConvOp);
+
+  ConvolutionFilterGrad() = default;
+  ConvolutionFilterGrad(const ov::OutputVector& inputs, const ConvAttributes& attributes,
+                        const std::vector<int64_t>& sizes)
+      : ConvOp(inputs, attributes, sizes) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  ConvKind kind() const override { return ConvKind::filter_gradient; }
+};
+
+}  // namespace paddle_ngraph

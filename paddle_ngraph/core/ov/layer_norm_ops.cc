@@ -1,0 +1,175 @@
+#include "layer_norm_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include "parallel.h"
+#include "simd.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Independent partial sums of a row.
+constexpr int64_t kLanes = 16;
+// Rows whose gradients are summed up in float32; such sums are added up in float64.
+constexpr int64_t kRows = 64;
+
+// The sum of term(i) for i in [0, count).
+template <typename Term>
+NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
+  float sums[kLanes] = {};
+  const int64_t even = count / kLanes * kLanes;
+  for (int64_t i = 0; i < even; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += term(i + lane);
+  }
+  float total = 0.0F;
+  for (float part : sums) total += part;
+  for (int64_t i = even; i < count; ++i) total += term(i);
+  return total;
+}
+
+NGRAPH_SIMD void normalize_row(const float* x, int64_t length, const float* scale,
+                               const float* bias, float epsilon, float* y, float* mean,
+                               float* variance) {
+  const auto count = static_cast<float>(length);
+  const float middle = sum_of(length, [=](int64_t i) NGRAPH_INLINE { return x[i]; }) / count;
+  const float spread = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
+                         return (x[i] - middle) * (x[i] - middle);
+                       }) / count;
+  const float inverse = 1.0F / std::sqrt(spread + epsilon);
+  for (int64_t i = 0; i < length; ++i) y[i] = (x[i] - middle) * inverse * scale[i] + bias[i];
+  *mean = middle;
+  *variance = spread;
+}
+
+// Adds to the gradients of scale and bias, too.
+NGRAPH_SIMD void gradient_row(const float* x, const float* grad, int64_t length, const float* scale,
+                              float mean, float inverse, float* x_grad, float* scale_grad,
+                              float* bias_grad) {
+  const auto count = static_cast<float>(length);
+  const float shift =
+      sum_of(length, [=](int64_t i) NGRAPH_INLINE { return grad[i] * scale[i]; }) / count;
+  const float slope = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
+                        return grad[i] * scale[i] * ((x[i] - mean) * inverse);
+                      }) / count;
+  for (int64_t i = 0; i < length; ++i) {
+    const float normal = (x[i] - mean) * inverse;
+    scale_grad[i] += grad[i] * normal;
+    bias_grad[i] += grad[i];
+    x_grad[i] = (grad[i] * scale[i] - shift - normal * slope) * inverse;
+  }
+}
+
+// Adds `terms` to `sums` and clears them.
+void flush(std::vector<float>* terms, std::vector<double>* sums) {
+  for (size_t i = 0; i < terms->size(); ++i) (*sums)[i] += (*terms)[i];
+  std::fill(terms->begin(), terms->end(), 0.0F);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// LayerNorm
+
+std::shared_ptr<ov::Node> LayerNorm::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<LayerNorm>(inputs, epsilon_);
+}
+
+bool LayerNorm::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("epsilon", epsilon_);
+  return true;
+}
+
+void LayerNorm::infer() {
+  require(get_input_size() == 3, "takes 3 inputs, got ", get_input_size());
+  require_float(0, 2);
+  const auto& shape = get_input_shape(0);
+  for (size_t i = 1; i < 3; ++i) {
+    require_float(i, 1);
+    require(get_input_shape(i)[0] == shape[1], "input ", i, " must have shape [", shape[1], "]");
+  }
+  set_output_type(0, ov::element::f32, shape);
+  for (size_t i = 1; i < 3; ++i) set_output_type(i, ov::element::f32, ov::Shape{shape[0]});
+}
+
+void LayerNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto rows = static_cast<int64_t>(inputs[0].get_shape()[0]);
+  const auto length = static_cast<int64_t>(inputs[0].get_shape()[1]);
+  const float* x = inputs[0].data<const float>();
+  const float* scale = inputs[1].data<const float>();
+  const float* bias = inputs[2].data<const float>();
+  float* y = (*outputs)[0].data<float>();
+  float* mean = (*outputs)[1].data<float>();
+  float* variance = (*outputs)[2].data<float>();
+  parallel_ranges(rows, length, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      normalize_row(x + row * length, length, scale, bias, static_cast<float>(epsilon_),
+                    y + row * length, mean + row, variance + row);
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// LayerNormGrad
+
+std::shared_ptr<ov::Node> LayerNormGrad::clone_with_new_inputs(
+    const ov::OutputVector& inputs) const {
+  return std::make_shared<LayerNormGrad>(inputs, epsilon_);
+}
+
+bool LayerNormGrad::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("epsilon", epsilon_);
+  return true;
+}
+
+void LayerNormGrad::infer() {
+  require(get_input_size() == 5, "takes 5 inputs, got ", get_input_size());
+  for (size_t i = 0; i < 2; ++i) require_float(i, 2);
+  for (size_t i = 2; i < 5; ++i) require_float(i, 1);
+  const auto& shape = get_input_shape(0);
+  require(get_input_shape(1) == shape, "x and y_grad differ in shape");
+  require(get_input_shape(2)[0] == shape[1], "scale must have shape [", shape[1], "]");
+  for (size_t i = 3; i < 5; ++i) {
+    require(get_input_shape(i)[0] == shape[0], "input ", i, " must have shape [", shape[0], "]");
+  }
+  set_output_type(0, ov::element::f32, shape);
+  for (size_t i = 1; i < 3; ++i) set_output_type(i, ov::element::f32, ov::Shape{shape[1]});
+}
+
+void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto rows = static_cast<int64_t>(inputs[0].get_shape()[0]);
+  const auto length = static_cast<int64_t>(inputs[0].get_shape()[1]);
+  const float* x = inputs[0].data<const float>();
+  const float* grad = inputs[1].data<const float>();
+  const float* scale = inputs[2].data<const float>();
+  const float* mean = inputs[3].data<const float>();
+  const float* variance = inputs[4].data<const float>();
+  float* x_grad = (*outputs)[0].data<float>();
+  std::vector<double> scale_sum(length), bias_sum(length);
+  std::mutex mutex;
+  const auto share = [&](int64_t begin, int64_t end) {
+    std::vector<float> scale_part(length), bias_part(length);
+    std::vector<double> scale_total(length), bias_total(length);
+    for (int64_t row = begin; row < end; ++row) {
+      const float inverse = 1.0F / std::sqrt(variance[row] + static_cast<float>(epsilon_));
+      gradient_row(x + row * length, grad + row * length, length, scale, mean[row], inverse,
+                   x_grad + row * length, scale_part.data(), bias_part.data());
+      if ((row - begin) % kRows != kRows - 1 && row != end - 1) continue;
+      flush(&scale_part, &scale_total);
+      flush(&bias_part, &bias_total);
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    for (int64_t i = 0; i < length; ++i) {
+      scale_sum[i] += scale_total[i];
+      bias_sum[i] += bias_total[i];
+    }
+  };
+  parallel_shares(rows, rows * length, share);
+  std::copy(scale_sum.begin(), scale_sum.end(), (*outputs)[1].data<float>());
+  std::copy(bias_sum.begin(), bias_sum.end(), (*outputs)[2].data<float>());
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,28 @@
+// oneDNN's own threads are OpenMP's, which would fight with the plugin's: the plugin's threads share
+// the work, and each runs oneDNN's kernels on its own.
+#pragma once
+
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int);
+}
+
+namespace paddle_ngraph {
+
+// Keeps oneDNN to the calling thread for the time of a scope.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace paddle_ngraph

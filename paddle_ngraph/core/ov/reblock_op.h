@@ -1,0 +1,28 @@
+// Between [N, C, H, W] and the layout of the convolutions, [N, C / block, H, W, block].
+#pragma once
+
+#include "extension_ops.h"
+
+namespace paddle_ngraph {
+
+// x in either layout -> the same with `block` channels side by side; 1: plain.
+class Reblock : public ExtensionOp {
+ public:
+  OPENVINO_OP("Reblock", "paddle_ngraph", ExtensionOp);
+
+  Reblock() = default;
+  Reblock(const ov::OutputVector& inputs, int64_t block) : ExtensionOp(inputs), block_(block) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+ private:
+  int64_t block_ = 8;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,65 @@
+// Memory that operators need during one evaluate only. It is kept for the next one, so that a step
+// touches no fresh pages, and shared by all operators, which run one after the other.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace paddle_ngraph {
+
+class Workspace {
+ public:
+  // Memory of at least this many bytes, aligned to a cache line, until the end of the scope.
+  explicit Workspace(size_t bytes) {
+    {
+      std::lock_guard<std::mutex> lock(pool().mutex);
+      if (!pool().idle.empty()) {
+        block_ = std::move(pool().idle.back());
+        pool().idle.pop_back();
+      }
+    }
+    if (block_.size < bytes + kAlignment) {
+      block_ = {};  // the old block goes before the new one comes
+      block_.memory.reset(new char[bytes + kAlignment]);
+      block_.size = bytes + kAlignment;
+    }
+  }
+  ~Workspace() {
+    std::lock_guard<std::mutex> lock(pool().mutex);
+    pool().idle.push_back(std::move(block_));
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  char* data() const {
+    void* begin = block_.memory.get();
+    size_t space = block_.size;
+    return static_cast<char*>(std::align(kAlignment, block_.size - kAlignment, begin, space));
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+
+  struct Block {
+    std::unique_ptr<char[]> memory;
+    size_t size = 0;
+  };
+  struct Pool {
+    std::mutex mutex;
+    std::vector<Block> idle;
+  };
+  static Pool& pool() {
+    static Pool instance;
+    return instance;
+  }
+
+  Block block_;
+};
+
+// `bytes` rounded up, so that what follows in a workspace is aligned too.
+constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,128 @@
+"""Batch normalization and the rectifier behind it as one operator of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from openvino import Model, Node, Output
+from openvino.utils import replace_node
+
+Extension = Callable[..., Node]
+
+
+def fuse_rectifiers(model: Model, extension: Extension) -> None:
+    """Lets batch normalizations rectify their result, and their gradients undo it.
+
+    Each saves a walk over the data. Done when the function is complete, as what else reads a value
+    decides.
+
+    Args:
+        model: The function, its nodes all there.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    readers = _Readers(model)
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "BatchNorm":
+            _fuse_forward(node, readers, extension)
+        elif node.get_type_name() == "BatchNormGrad":
+            _fuse_backward(node, readers, extension)
+
+
+class _Readers:
+    """Who reads each output; nodes that are not of the model do not count."""
+
+    def __init__(self, model: Model) -> None:
+        self._found: dict[tuple[str, int], list[Node]] = {}
+        for node in model.get_ordered_ops():
+            for source in node.input_values():
+                self._found.setdefault(_key(source), []).append(node)
+
+    def of(self, output: Output) -> list[Node]:
+        """The readers of ``output``, one that reads it twice named twice."""
+        return self._found.get(_key(output), [])
+
+
+def _fuse_forward(norm: Node, readers: _Readers, extension: Extension) -> None:
+    found = _rectifier(norm.output(0), readers)
+    if found is None:
+        return
+    rectified, ceiling = found
+    attributes = {**norm.get_attributes(), "rectified": True, "ceiling": ceiling}
+    fused = extension("BatchNorm", norm.input_values(), **attributes)
+    for reader in rectified.output(0).get_target_inputs():
+        reader.replace_source_output(fused.output(0))
+    replace_node(norm, fused)
+
+
+def _rectifier(output: Output, readers: _Readers) -> tuple[Node, float] | None:
+    """The node that rectifies ``output``, and its ceiling, if nothing else reads ``output``."""
+    found = {reader.get_type_name(): reader for reader in readers.of(output)}
+    if found.keys() == {"Relu"}:
+        return found["Relu"], 0.0
+    if found.keys() != {"Clamp", "NotEqual", "Select"} or len(readers.of(output)) != 4:
+        return None  # a clamp that keeps NaN
+    clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
+    parts = [is_nan.output(0), output, clamp.output(0)]
+    bounds = clamp.get_attributes()
+    if [_key(source) for source in select.input_values()] != [_key(part) for part in parts]:
+        return None
+    if bounds["min"] != 0 or len(readers.of(parts[0])) != 1 or len(readers.of(parts[2])) != 1:
+        return None
+    return select, float(bounds["max"])
+
+
+def _fuse_backward(norm: Node, readers: _Readers, extension: Extension) -> None:
+    sources = norm.input_values()
+    if len(sources) != 5 or len(readers.of(sources[1])) != 1:
+        return
+    found = _rectified_gradient(sources[1].get_node())
+    if found is None:
+        return
+    grad, out, ceiling = found
+    sources = [sources[0], grad, *sources[2:], out]
+    replace_node(norm, extension("BatchNormGrad", sources, rectified=True, ceiling=ceiling))
+
+
+def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
+    """Gradient, output and ceiling of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
+    if product.get_type_name() != "Multiply":
+        return None
+    grad, mask = product.input_values()
+    select = mask.get_node()
+    if select.get_type_name() != "Select" or not _is(select, 1, 1.0) or not _is(select, 2, 0.0):
+        return None
+    condition = select.input_value(0).get_node()
+    above, below = condition, None
+    if condition.get_type_name() == "LogicalAnd":
+        above, below = (value.get_node() for value in condition.input_values())
+    if above.get_type_name() != "Greater" or not _is(above, 1, 0.0):
+        return None
+    out = above.input_value(0)
+    if list(out.get_shape()) != list(grad.get_shape()):
+        return None
+    if below is None:
+        return grad, out, 0.0
+    ceiling = _number(below.input_value(1))
+    is_bound = below.get_type_name() == "Less" and ceiling is not None and ceiling > 0
+    if not is_bound or _key(below.input_value(0)) != _key(out):
+        return None
+    return grad, out, float(ceiling or 0.0)
+
+
+def _is(node: Node, place: int, value: float) -> bool:
+    return _number(node.input_value(place)) == value
+
+
+def _number(output: Output) -> float | None:
+    """The number that ``output`` is known to be, in whatever shape."""
+    node = output.get_node()
+    if node.get_type_name() == "Reshape":
+        return _number(node.input_value(0))
+    if node.get_type_name() != "Constant" or int(np.prod(node.get_output_shape(0))) != 1:
+        return None
+    return float(node.get_data().reshape(-1)[0])
+
+
+def _key(output: Output) -> tuple[str, int]:
+    return output.get_node().get_name(), output.get_index()

@@ -1,0 +1,235 @@
+"""Training in the layout of the convolutions: channels in blocks, on operators of the core."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import paddle
+import pytest
+
+from paddle_ngraph import blocked
+from paddle_ngraph.bridge import NgraphBridge
+from tests.ops.harness import check
+
+F = paddle.nn.functional
+CONV = ("conv2d", "conv2d_grad")
+DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
+KERNELS = ("Convolution", "ConvolutionDataGrad", "ConvolutionFilterGrad")
+OWN = {*KERNELS, "BatchNorm", "BatchNormGrad", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad"}
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Counts the operators of the function built last, the core's own by name."""
+    counts: Counter[str] = Counter()
+    build = NgraphBridge.build
+
+    def spy(bridge, *options):
+        model, positions = build(bridge, *options)
+        counts.clear()  # programs are also built to find out what can be converted
+        for node in model.get_ops():
+            kind = node.get_type_name()
+            ours = kind != "Convolution" or node.get_attributes().keys() >= {"sizes"}
+            counts[kind if ours else "opset Convolution"] += 1
+        return model, positions
+
+    monkeypatch.setattr(NgraphBridge, "build", spy)
+    return counts
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def check_conv(data, filter_, converted=CONV, **options):
+    return check(
+        lambda x, w: F.conv2d(x, w, **options),
+        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        converted,
+        rtol=1e-4,
+        atol=2e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "filter_", "options"),
+    [
+        ((2, 8, 1, 1), (8, 8, 1, 1), {}),
+        ((4, 16, 9, 8), (24, 16, 3, 3), {}),
+        ((5, 24, 9, 7), (16, 24, 3, 2), {"stride": 2, "padding": [1, 0]}),
+        ((3, 8, 7, 7), (8, 8, 3, 3), {"stride": 2, "padding": [1, 0, 2, 1]}),
+        ((4, 64, 8, 8), (128, 64, 1, 1), {"stride": 2}),
+        ((2, 16, 12, 5), (32, 16, 5, 5), {"padding": "SAME"}),
+        ((4, 32, 9, 9), (32, 16, 3, 3), {"padding": 1, "groups": 2}),
+    ],
+)
+def test_convolutions(built, data, filter_, options):
+    check_conv(data, filter_, **options)
+    assert all(built[kind] == 1 for kind in KERNELS), built
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolutions(built, stride):
+    options = {"stride": stride, "padding": 1, "groups": 32}
+    check_conv((3, 32, 9, 10), (32, 1, 3, 3), DEPTHWISE, **options)
+    assert all(built[kind] == 1 for kind in KERNELS), built
+
+
+def test_an_image_is_read_as_it_is(built):
+    check_conv((5, 3, 17, 15), (16, 3, 7, 7), stride=2, padding=3)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 1
+    assert built["Reblock"] == 2  # the output and its gradient
+
+
+def test_dilation_falls_back_where_there_is_no_fast_kernel(built):
+    check_conv((4, 16, 9, 9), (16, 16, 3, 3), dilation=2, padding=2)
+    assert built["Convolution"] == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "filter_"),
+    [((2, 6, 9, 9), (8, 6, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3)), ((1, 8, 9, 9), (8, 8, 3, 3))],
+)
+def test_other_channels_and_a_single_sample_keep_the_engines_convolution(built, data, filter_):
+    check_conv(data, filter_)
+    assert not OWN & {*built}
+
+
+def test_inference_keeps_the_engines_convolution(built):
+    inputs = {"x": normal(4, 16, 9, 9), "w": normal(16, 16, 3, 3)}
+    check(lambda x, w: F.conv2d(x, w), inputs, ("conv2d",), gradients=False, rtol=1e-4, atol=1e-4)
+    assert not OWN & {*built}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_reach_what_depends_on_them(value):
+    data = normal(2, 8, 6, 6)
+    data[0, 3, 2, 2] = value
+    check(
+        lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
+        {"x": data, "w": normal(8, 8, 3, 3, seed=1)},
+        CONV,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def _block(activation, pool=None, bias=False):
+    """Convolution, normalization, activation, and a second path around them."""
+
+    def build(x, w, v, **given):
+        hidden = F.conv2d(x, w, padding=1)
+        if bias:
+            hidden = hidden + given["b"].reshape([1, -1, 1, 1])
+        mean, variance = paddle.zeros([16]), paddle.ones([16])
+        scale, offset = given["scale"], given["offset"]
+        hidden = F.batch_norm(hidden, mean, variance, scale, offset, training=True)
+        hidden = activation(hidden)
+        out = F.conv2d(hidden, v, padding=1) + hidden
+        return pool(activation(out)) if pool else out
+
+    return build
+
+
+def _block_inputs(bias=False):
+    inputs = {
+        "x": normal(4, 8, 7, 6),
+        "w": normal(16, 8, 3, 3, seed=1),
+        "v": 0.1 * normal(16, 16, 3, 3, seed=2),
+        "scale": normal(16, seed=3),
+        "offset": normal(16, seed=4),
+    }
+    return {**inputs, "b": normal(16, seed=5)} if bias else inputs
+
+
+def chosen(x):
+    return paddle.where(x > 0.1, x, x * 0.5)
+
+
+@pytest.mark.parametrize(
+    "activation", [F.relu, F.relu6, F.hardswish, F.sigmoid, F.silu, F.swish, chosen]
+)
+def test_what_stands_between_stays_in_blocks(built, activation):
+    types = ("conv2d", "conv2d_grad", "batch_norm_", "batch_norm_grad")
+    check(_block(activation), _block_inputs(), types, rtol=1e-3, atol=2e-4)
+    # The data, the output, their gradients: nothing is turned on the way.
+    assert built["Reblock"] == 4, built
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.relu6])
+def test_a_rectifier_joins_the_normalization(built, activation):
+    def build(x, w, scale, offset):
+        mean, variance = paddle.zeros([16]), paddle.ones([16])
+        hidden = F.conv2d(x, w, padding=1)
+        hidden = F.batch_norm(hidden, mean, variance, scale, offset, training=True)
+        return activation(hidden)
+
+    inputs = {name: value for name, value in _block_inputs().items() if name != "v"}
+    inputs["scale"] *= 5.0  # beyond the ceiling too
+    check(build, inputs, ("batch_norm_", "batch_norm_grad"), rtol=1e-3, atol=2e-4)
+    assert built["BatchNorm"] == built["BatchNormGrad"] == 1
+    assert not {"Relu", "Clamp", "Greater"} & {*built}, built
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.relu6])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_pass_the_joint_operator(built, activation, value):
+    def build(x, w, scale, offset):
+        mean, variance = paddle.zeros([16]), paddle.ones([16])
+        hidden = F.conv2d(x, w)
+        hidden = F.batch_norm(hidden, mean, variance, scale, offset, training=True)
+        return activation(hidden)
+
+    filter_ = np.zeros((16, 8, 1, 1), "float32")
+    filter_[:8, :, 0, 0] = np.eye(8)  # the other channels never see the value
+    inputs = {"x": normal(4, 8, 5, 5), "w": filter_}
+    inputs["x"][1, 3, 2, 2] = value
+    inputs["scale"], inputs["offset"] = normal(16, seed=3), normal(16, seed=4)
+    check(build, inputs, ("batch_norm_", "batch_norm_grad"), rtol=1e-3, atol=2e-4)
+    assert not {"Relu", "Clamp", "Greater"} & {*built}, built
+
+
+def test_a_bias_stays_in_blocks(built):
+    check(_block(F.relu, bias=True), _block_inputs(bias=True), CONV, rtol=1e-3, atol=2e-4)
+    assert built["BatchNorm"] == 1
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.max_pool2d(x, 2, 2, ceil_mode=True),
+        lambda x: F.avg_pool2d(x, 3, 2, 1),
+        lambda x: F.avg_pool2d(x, 2, 1, 1, exclusive=False),
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda x: F.adaptive_avg_pool2d(x, 3),
+    ],
+)
+def test_pooling_in_blocks(built, pool):
+    check(_block(F.relu, pool), _block_inputs(), ("pool2d", "pool2d_grad"), rtol=1e-3, atol=2e-4)
+    assert built["Reblock"] == 4, built
+
+
+def test_pooling_of_nan_and_infinity():
+    data = normal(2, 8, 9, 9)
+    data[0, 0, 3:6, 3:6] = np.nan
+    data[0, 1, :4, :4], data[1, 2, 5, 5], data[1, 3] = -np.inf, np.inf, -np.inf
+    check(
+        lambda x, w: F.max_pool2d(F.conv2d(x, w), 3, 2, 1),
+        {"x": data, "w": np.eye(8, dtype="float32").reshape(8, 8, 1, 1)},
+        ("pool2d", "pool2d_grad"),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_the_widest_block_that_divides():
+    assert blocked.block_of(24, 8) == 8
+    assert blocked.block_of(32, 64) == blocked.widest_block()
+    assert blocked.block_of(12, 8) == 1
+
+
+def test_parts_of_a_batch_that_are_not_equal(built):
+    check_conv((7, 16, 6, 5), (16, 16, 3, 3), padding=1)
+    assert built["Convolution"] == 1
