@@ -230,11 +230,24 @@ def run(options: argparse.Namespace) -> None:
             results.append(result)
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
+    results = _with_earlier(results, folder / "mkl_packed.json", machine)
     (folder / "mkl_packed.md").write_text(markdown(results, machine, options.rounds))
     data = {"environment": machine, "results": [asdict(result) for result in results]}
     (folder / "mkl_packed.json").write_text(json.dumps(data, indent=2) + "\n")
     plot(results, folder / "mkl_packed.png")
     print(f"written to {folder}")
+
+
+def _with_earlier(results: list[Result], path: Path, machine: dict[str, str]) -> list[Result]:
+    """The results, and what an earlier run on the same machine found for other cases."""
+    if path.exists():
+        earlier = json.loads(path.read_text())
+        measured = {(result.case, result.threads) for result in results}
+        if earlier["environment"] == machine:
+            found = [Result(**values) for values in earlier["results"]]
+            results = results + [r for r in found if (r.case, r.threads) not in measured]
+    order = list(CASES)
+    return sorted(results, key=lambda result: (order.index(result.case), result.threads))
 
 
 def _line(result: Result) -> str:

@@ -66,7 +66,8 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   if (is_for_blocks(wanted)) return {wanted.weights_desc(), k};
   const int64_t part = std::min(k, kMost);
   const auto blocks = in_format(tag::BA16a16b, n, part);
-  if (is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
+  // One row is a product with a vector: blocks do not help it.
+  if (m > 1 && is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
   return {in_format(tag::ba, n, k), k};
 }
 
