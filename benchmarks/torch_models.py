@@ -246,6 +246,8 @@ def load(network: nn.Module, weights: Sequence[Array]) -> None:
         elif not any(module.children()):
             for tensor in _tensors(module):
                 _copy(tensor, torch.from_numpy(next(arrays)))
+            if isinstance(module, nn.LSTM):
+                next(arrays)  # Paddle keeps all of its weights in one as well
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
