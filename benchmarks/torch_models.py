@@ -247,7 +247,8 @@ def load(network: nn.Module, weights: Sequence[Array]) -> None:
             for tensor in _tensors(module):
                 _copy(tensor, torch.from_numpy(next(arrays)))
             if isinstance(module, nn.LSTM):
-                next(arrays)  # Paddle keeps all of its weights in one as well
+                # Paddle has all of these weights in one as well, and a state of its dropout.
+                next(arrays), next(arrays)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
