@@ -36,8 +36,8 @@ models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write 
 lint: $(VENV)/.built  ## Check style and types.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-bench: $(VENV)/.built  ## Measure training steps, side by side with native Paddle.
-	$(RUN) benchmarks/training_step.py
+bench: $(VENV)/.built  ## Measure inference, training and overhead beside other engines (OPTIONS=--quick).
+	$(RUN) -m benchmarks $(OPTIONS)
 
 packed: $(VENV)/.built  ## Measure the packed recurrent layers beside Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py

@@ -1,32 +1,195 @@
-"""The benchmarked networks in PyTorch, run eagerly, for the column that sets Paddle in relation."""
+"""The measured networks in PyTorch, built in the order in which Paddle's make their weights.
+
+So :func:`load` can give them Paddle's initial weights, and their results can be compared.
+"""
 
 from __future__ import annotations
 
-import os
-import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from demos.running import Batch
+from benchmarks.works import BERT_VOCABULARY, CLASSES, VOCABULARY, Array
+
+
+class PackedLinear(nn.Linear):
+    """Several linear layers of one input as one, as for query, key and value."""
+
+    def __init__(self, inputs: int, outputs: int, parts: int) -> None:
+        super().__init__(inputs, outputs * parts)
+        self.parts = parts
+
+
+class EncoderLayer(nn.Module):
+    """Attention and two linear layers, each added to its input and normalized."""
+
+    def __init__(
+        self, width: int, heads: int, hidden: int, activation: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.projections = PackedLinear(width, width, 3)
+        self.attended = nn.Linear(width, width)
+        self.wide = nn.Linear(width, hidden)
+        self.narrow = nn.Linear(hidden, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        split = self.projections(x).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        attention = F.scaled_dot_product_attention(query, key, value)
+        x = self.norm1(x + self.attended(attention.transpose(1, 2).reshape(x.shape)))
+        return self.norm2(x + self.narrow(self.activation(self.wide(x))))
+
+
+class Bert(nn.Module):
+    """As benchmarks.paddle_models.Bert."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+        super().__init__()
+        self.words = nn.Embedding(BERT_VOCABULARY, width)
+        self.positions = nn.Embedding(512, width)
+        self.segments = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width)
+        self.encoder = nn.Sequential(
+            *(EncoderLayer(width, heads, 4 * width, F.gelu) for _ in range(layers))
+        )
+        self.pooler = nn.Linear(width, width)
+
+    def forward(self, words: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+        positions = torch.arange(words.shape[1])[None]
+        embedded = self.words(words) + self.positions(positions) + self.segments(segments)
+        sequence = self.encoder(self.norm(embedded))
+        return sequence, torch.tanh(self.pooler(sequence[:, 0]))
+
+
+class Encoder(nn.Module):
+    """Words to vectors, a transformer's encoder, the mean over the text, classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(VOCABULARY, 256)
+        self.encoder = nn.Sequential(*(EncoderLayer(256, 4, 1024, F.relu) for _ in range(4)))
+        self.output = nn.Linear(256, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.output(self.encoder(self.words(words)).mean(dim=1))
 
 
 class TextCnn(nn.Module):
     """As demos.networks.text_cnn: words int64 [batch, length] to logits float32 [batch, 2]."""
 
-    def __init__(self, vocabulary: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, 128, padding_idx=0)
+        self.embedding = nn.Embedding(VOCABULARY, 128, padding_idx=0)
         self.convolutions = nn.ModuleList(nn.Conv1d(128, 64, window) for window in (3, 4))
         self.output = nn.Linear(128, 2)
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
+    def forward(self, words: Tensor) -> Tensor:
         channels = self.embedding(words).transpose(1, 2)
         strongest = [F.relu(layer(channels)).amax(dim=2) for layer in self.convolutions]
         return self.output(torch.cat(strongest, dim=1))
+
+
+class Lstm(nn.Module):
+    """Two layers over a sequence, classes from the last step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(128, 256, num_layers=2, batch_first=True)
+        self.output = nn.Linear(256, CLASSES)
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        return self.output(self.cells(sequence)[0][:, -1])
+
+
+def _normalized(
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
+    convolution = nn.Conv2d(
+        inputs, outputs, size, stride, (size - 1) // 2, groups=groups, bias=False
+    )
+    return [convolution, nn.BatchNorm2d(outputs)]
+
+
+class ResidualBlock(nn.Module):
+    """Convolutions whose result is added to their input, which is fitted where need be."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        fits = stride == 1 and inputs == outputs
+        self.shortcut = (
+            nn.Identity() if fits else nn.Sequential(*_normalized(inputs, outputs, 1, stride))
+        )
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.layers(x) + self.shortcut(x))
+
+
+def _basic(inputs: int, width: int, stride: int) -> tuple[int, list[nn.Module]]:
+    first, last = _normalized(inputs, width, 3, stride), _normalized(width, width, 3)
+    return width, [*first, nn.ReLU(inplace=True), *last]
+
+
+def _bottleneck(inputs: int, width: int, stride: int) -> tuple[int, list[nn.Module]]:
+    layers = [*_normalized(inputs, width, 1), nn.ReLU(inplace=True)]
+    layers += [*_normalized(width, width, 3, stride), nn.ReLU(inplace=True)]
+    return 4 * width, [*layers, *_normalized(width, 4 * width, 1)]
+
+
+def _resnet(block: Callable[..., tuple[int, list[nn.Module]]], depths: Sequence[int]) -> nn.Module:
+    layers = [*_normalized(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, depth in enumerate(depths):
+        for number in range(depth):
+            stride = 2 if stage > 0 and number == 0 else 1
+            outputs, inner = block(channels, 64 * 2**stage, stride)
+            layers.append(ResidualBlock(channels, outputs, stride, inner))
+            channels = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+class InvertedResidual(nn.Module):
+    """Wide, depthwise, narrow; added to the input where the shapes are equal."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        layers: list[nn.Module] = []
+        if expansion > 1:
+            layers += [*_normalized(inputs, wide, 1), nn.ReLU6(inplace=True)]
+        layers += [*_normalized(wide, wide, 3, stride, groups=wide), nn.ReLU6(inplace=True)]
+        self.layers = nn.Sequential(*layers, *_normalized(wide, outputs, 1))
+        self.is_residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x) if self.is_residual else self.layers(x)
+
+
+# Expansion, channels, blocks, stride of the first.
+_MOBILENET_V2 = [
+    *((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2)),
+    *((6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)),
+]
+
+
+def _mobilenet_v2() -> nn.Module:
+    layers = [*_normalized(3, 32, 3, 2), nn.ReLU6(inplace=True)]
+    channels = 32
+    for expansion, outputs, blocks, stride in _MOBILENET_V2:
+        for number in range(blocks):
+            first = stride if number == 0 else 1
+            layers.append(InvertedResidual(channels, outputs, first, expansion))
+            channels = outputs
+    layers += [*_normalized(channels, 1280, 1), nn.ReLU6(inplace=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000))
 
 
 def _mlp() -> nn.Module:
@@ -43,35 +206,63 @@ def _lenet() -> nn.Module:
     )
 
 
-class TorchTrainer:
-    """A network of PyTorch with the interface that the benchmark needs of a Trainer."""
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "mlp": _mlp,
+    "transformer": Encoder,
+    "resnet18": lambda: _resnet(_basic, (2, 2, 2, 2)),
+    "resnet50": lambda: _resnet(_bottleneck, (3, 4, 6, 3)),
+    "mobilenet_v2": _mobilenet_v2,
+    "lenet": _lenet,
+    "cnn-adagrad": TextCnn,
+    "cnn-adam": TextCnn,
+    "lstm": Lstm,
+    "bert": Bert,
+}
 
-    engine = "torch"
 
-    def __init__(self, name: str, vocabulary: int) -> None:
-        # import paddle sets OMP_NUM_THREADS=1, which PyTorch would keep to.
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
-        network, _, optimizer = name.partition("-")
-        self._model = {"mlp": _mlp, "lenet": _lenet, "cnn": lambda: TextCnn(vocabulary)}[network]()
-        self._optimizer = self._make_optimizer(optimizer)
-        self.step_seconds: list[float] = []
+def optimizer(model: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    """As in ``paddle_models``, in PyTorch's fastest form."""
+    if model == "cnn-adagrad":
+        return torch.optim.Adagrad(parameters, 0.02, eps=1e-6, fused=True)
+    if model in ("cnn-adam", "lstm", "transformer"):
+        return torch.optim.Adam(parameters, 1e-4 if model == "transformer" else 1e-3, fused=True)
+    rate = 0.01 if model in ("mlp", "lenet") else 1e-3
+    return torch.optim.SGD(parameters, rate, momentum=0.9, fused=True)
 
-    def _make_optimizer(self, name: str) -> torch.optim.Optimizer:
-        parameters = self._model.parameters()
-        if name == "adagrad":
-            return torch.optim.Adagrad(parameters, 0.02)
-        if name == "adam":
-            return torch.optim.Adam(parameters, 1e-3)
-        return torch.optim.SGD(parameters, 0.01, momentum=0.9)
 
-    def train_step(self, batch: Batch) -> float:
-        """Updates the parameters with one batch and returns the loss before the update."""
-        start = time.perf_counter()
-        inputs, label = (torch.from_numpy(np.asarray(array)) for array in batch)
-        loss: Any = F.cross_entropy(self._model(inputs), label[:, 0])
-        self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
-        value = loss.item()
-        self.step_seconds.append(time.perf_counter() - start)
-        return value
+@torch.no_grad()
+def load(network: nn.Module, weights: Sequence[Array]) -> None:
+    """Copies ``weights``, in the order in which Paddle's network made them.
+
+    Raises:
+        ValueError: A shape is another one: the networks differ.
+    """
+    arrays = iter(weights)
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            parts = [(next(arrays), next(arrays)) for _ in range(getattr(module, "parts", 1))]
+            _copy(module.weight, torch.cat([torch.from_numpy(weight.T) for weight, _ in parts]))
+            _copy(module.bias, torch.cat([torch.from_numpy(bias) for _, bias in parts]))
+        elif not any(module.children()):
+            for tensor in _tensors(module):
+                _copy(tensor, torch.from_numpy(next(arrays)))
+            if isinstance(module, nn.LSTM):
+                # Paddle has all of these weights in one as well, and a state of its dropout.
+                next(arrays), next(arrays)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    if isinstance(module, nn.BatchNorm2d):
+        yield from (module.running_mean, module.running_var)  # type: ignore[misc]
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    if target.shape != source.shape:
+        raise ValueError(f"Paddle's weight is {list(source.shape)}, PyTorch's {list(target.shape)}")
+    target.copy_(source)
+
+
+def tensors(feed: dict[str, Array]) -> list[Any]:
+    """A feed in its order, sharing its memory."""
+    return [torch.from_numpy(array) for array in feed.values()]

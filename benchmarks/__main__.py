@@ -1,0 +1,49 @@
+"""Measures paddle-ngraph beside its peers; writes a table, its data and a picture for each topic.
+
+  inference    one run of published and common networks
+  training     one training step
+  overhead     an engine operator, small programs, the first run, memory
+  scaling      cost as the batch, the sequence or the number of threads grows
+  ocr_widths   500 lines of text of random widths
+
+The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
+it is installed (pip install -r requirements/bench.txt).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from benchmarks import ocr_widths, overhead, scaling, side_by_side
+from benchmarks.options import parser
+from benchmarks.worker import PeerError
+
+TOPICS: dict[str, Callable] = {
+    "inference": side_by_side.inference,
+    "training": side_by_side.training,
+    "overhead": overhead.measure,
+    "scaling": scaling.measure,
+    "ocr_widths": ocr_widths.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit status."""
+    command = parser(__doc__, TOPICS)
+    options = command.parse_args(arguments)
+    unknown = [topic for topic in options.topics if topic not in TOPICS]
+    if unknown:
+        command.error(f"unknown topic {unknown[0]}: take {', '.join(TOPICS)}")
+    for topic in options.topics or TOPICS:
+        try:
+            TOPICS[topic](options)
+        except PeerError as error:
+            print(f"error: {topic}: {error}", file=sys.stderr)
+            return 1
+        print(f"{topic}: written to {options.output}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What the topics have in common: their command line, and the progress they show."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers, report, works
+
+
+def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentParser:
+    """The command line of ``python -m benchmarks``."""
+    models = sorted({*works.INFERENCE_MODELS, *works.TRAINING})
+    options = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"models: {', '.join(models)}\npeers: {', '.join(peers.PEERS)}",
+    )
+    options.add_argument(
+        "topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(topics)} (default: all)"
+    )
+    options.add_argument(
+        "--models",
+        nargs="+",
+        choices=models,
+        metavar="MODEL",
+        help="only these models of inference and training",
+    )
+    options.add_argument(
+        "--peers",
+        nargs="+",
+        choices=tuple(peers.PEERS),
+        default=tuple(peers.PEERS),
+        metavar="PEER",
+        help="only these peers (default: all that are installed)",
+    )
+    options.add_argument(
+        "--rounds", type=_positive, default=3, help="turns of each peer (default: %(default)s)"
+    )
+    size = options.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="short turns, small batches: a try")
+    size.add_argument("--full", action="store_true", help="scaling: up to the largest sizes")
+    options.add_argument(
+        "--output",
+        type=Path,
+        default=report.FOLDER,
+        metavar="DIR",
+        help="where the results go (default: benchmarks/results)",
+    )
+    return options
+
+
+def chosen(options: argparse.Namespace, known: Iterable[str]) -> list[str]:
+    """The models of a topic that are wanted."""
+    return [name for name in known if not options.models or name in options.models]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+class Progress:
+    """A bar where tqdm is installed and a terminal is watching, and a line for each thing done."""
+
+    def __init__(self, title: str, total: int) -> None:
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            self._bar: Any = None
+        else:
+            self._bar = tqdm(total=total, desc=title, leave=False, disable=None)
+
+    def say(self, text: str) -> None:
+        """What is going on."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
+
+    def done(self, text: str) -> None:
+        """One thing is done."""
+        if self._bar is None:
+            print(text, flush=True)
+            return
+        self._bar.write(text)
+        self._bar.update()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,133 @@
+"""What the engine costs beside computing: an operator, small programs, the first run, memory."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers, report, small_programs, works
+from benchmarks.ocr_widths import memory_mb
+from benchmarks.options import Progress
+from benchmarks.peers import PEERS, Assets
+from benchmarks.worker import Worker
+
+OPERATOR = """\
+## One engine operator
+
+One program holds a single engine operator, another one {count} in a chain, each on {elements}
+numbers: the difference of their times, for one operator, is what Paddle and the engine need to run
+one. The same function called directly, with its memory in place, is OpenVINO's part of it."""
+SMALL = """\
+## Small programs
+
+`Executor.run`, microseconds, native and through the engine in one process, in turns."""
+FIRST = """\
+## The first run of ResNet-50
+
+A fresh process each, batch 1: from the call of `Executor.run` to its result, with the program pass,
+conversion and compilation. Cold: `FLAGS_ngraph_cache_dir` is an empty folder; warm: another process
+has run the same before."""
+MEMORY = """\
+## Peak memory of training ResNet-18
+
+The most that a fresh process held (224 x 224, batch 8, five steps), all of Python and Paddle
+included."""
+STEPS = 5
+
+
+def measure(options: Namespace) -> None:
+    """Measures all of it; writes ``overhead.md``, ``.json`` and ``.png``."""
+    sections: list[str] = []
+    data: dict[str, Any] = {}
+    with Progress("overhead", 4) as progress:
+        for name, part in (
+            ("operator", _operator),
+            ("small programs", _small_programs),
+            ("first run", _first_run),
+            ("memory", _memory),
+        ):
+            progress.say(name)
+            page, data[name.replace(" ", "_")] = part(options)
+            sections += page
+            progress.done(f"{name}: {data[name.replace(' ', '_')]}")
+    report.write(options.output, "overhead", "Overhead", sections, data)
+    programs = data["small_programs"]
+    report.bars(
+        options.output / "overhead.png",
+        "Small programs",
+        "time native, measured by the engine's",
+        [program["name"] for program in programs],
+        {"native Paddle": [program["ratio"] for program in programs]},
+    )
+
+
+def _operator(options: Namespace) -> tuple[list[str], dict[str, float]]:
+    with Worker({}) as worker:
+        found = worker.call(small_programs.engine_operator, 200 if options.quick else 1000)
+    rows = [
+        ["one engine operator", f"{found['operator_us']:.1f}"],
+        ["the function alone", f"{found['function_us']:.1f}"],
+        ["overhead", f"{found['operator_us'] - found['function_us']:.1f}"],
+        ["one native operator of the same", f"{found['native_us']:.1f}"],
+    ]
+    page = OPERATOR.format(count=small_programs.CHAIN, elements=small_programs.ELEMENTS)
+    return [page, report.table(["", "microseconds"], rows)], found
+
+
+def _small_programs(options: Namespace) -> tuple[list[str], list[dict[str, Any]]]:
+    seconds = 0.02 if options.quick else 0.1
+    with Worker({}) as worker:
+        found = worker.call(small_programs.measure, options.rounds, seconds)
+    rows = [
+        [
+            item["name"],
+            *(f"{item[key]:.0f}" for key in ("native_us", "engine_us")),
+            f"{item['ratio']:.2f}",
+            "yes" if item["engine_runs"] else "no",
+        ]
+        for item in found
+    ]
+    header = ["program", "native", "engine", "ratio", "the engine ran"]
+    return [SMALL, report.table(header, rows)], found
+
+
+def _first_run(options: Namespace) -> tuple[list[str], dict[str, list[float]]]:
+    work = works.inference("resnet50", 1)
+    rounds = 1 if options.quick else options.rounds
+    found: dict[str, list[float]] = {"native": [], "cold": [], "warm": []}
+    with tempfile.TemporaryDirectory() as models:
+        assets = Assets(Path(models))
+        for _ in range(rounds):
+            found["native"].append(_first_seconds(work, assets, peers.REFERENCE, {}))
+            with tempfile.TemporaryDirectory() as cache:
+                settings = {"FLAGS_ngraph_cache_dir": cache}
+                found["cold"].append(_first_seconds(work, assets, peers.ENGINE, settings))
+                found["warm"].append(_first_seconds(work, assets, peers.ENGINE, settings))
+    rows = [[name, f"{statistics.median(seconds):.2f}"] for name, seconds in found.items()]
+    return [FIRST, report.table(["", "seconds"], rows)], found
+
+
+def _first_seconds(work: works.Work, assets: Assets, peer: str, settings: dict[str, str]) -> float:
+    with Worker({**PEERS[peer].settings, **settings}) as worker:
+        worker.hold(peers.start, work, assets, peer)
+        seconds: float = worker.ask("results").first_seconds
+        return seconds
+
+
+def _memory(options: Namespace) -> tuple[list[str], dict[str, float]]:
+    work = works.TRAINING["resnet18"]
+    found = {}
+    with tempfile.TemporaryDirectory() as models:
+        for peer in (peers.REFERENCE, peers.ENGINE):
+            with Worker(PEERS[peer].settings) as worker:
+                worker.hold(peers.start, work, Assets(Path(models)), peer)
+                for _ in range(2 if options.quick else STEPS):
+                    worker.ask("turn", 0.0)
+                found[peer] = worker.call(memory_mb, "VmHWM")
+    ratio = found[peers.ENGINE] / found[peers.REFERENCE]
+    rows = [[PEERS[peer].title, f"{megabytes:.0f}"] for peer, megabytes in found.items()]
+    found["ratio"] = ratio
+    return [MEMORY, report.table(["", "MB"], [*rows, ["ratio", f"{ratio:.2f}"]])], found

@@ -1,0 +1,164 @@
+"""The measured networks in Paddle: programs that train, and saved models that infer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.static import InputSpec, Program
+
+from benchmarks.works import BERT_VOCABULARY, CLASSES, VOCABULARY, Array
+from demos import networks
+from demos.networks import Network, Variable
+from demos.ocr_demo import files
+
+SEED = 0
+OCR = {"det": "PP-OCRv4_det", "rec": "PP-OCRv4_rec", "cls": "PP-OCRv2_cls"}
+
+
+class Bert(nn.Layer):  # type: ignore[misc]
+    """BERT: words, positions and segments, an encoder, a pooler over the first word."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+        super().__init__()
+        self.words = nn.Embedding(BERT_VOCABULARY, width)
+        self.positions = nn.Embedding(512, width)
+        self.segments = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.pooler = nn.Linear(width, width)
+
+    def forward(self, words: Variable, segments: Variable) -> tuple[Variable, Variable]:
+        """Words and segments, int64 [batch, length], to a vector each, and one for the text."""
+        positions = paddle.arange(words.shape[1], dtype="int64").unsqueeze(0)
+        embedded = self.words(words) + self.positions(positions) + self.segments(segments)
+        sequence = self.encoder(self.norm(embedded))
+        return sequence, paddle.tanh(self.pooler(sequence[:, 0]))
+
+
+def _encoder(words: Variable) -> Variable:
+    vectors = nn.Embedding(VOCABULARY, 256)(words)
+    layer = nn.TransformerEncoderLayer(256, 4, 1024, 0.0)
+    encoded = nn.TransformerEncoder(layer, 4)(vectors)
+    return nn.Linear(256, CLASSES)(paddle.mean(encoded, axis=1))
+
+
+def _lstm(sequence: Variable) -> Variable:
+    outputs, _ = nn.LSTM(128, 256, num_layers=2)(sequence)
+    return nn.Linear(256, CLASSES)(outputs[:, -1])
+
+
+def _resnet18(image: Variable) -> Variable:
+    return paddle.vision.models.resnet18()(image)
+
+
+def _mobilenet_v2(image: Variable) -> Variable:
+    network = paddle.vision.models.mobilenet_v2()
+    network.classifier[0].p = 0  # no dropout: the results of all peers can be compared
+    return network(image)
+
+
+def _labelled(*shape: int, name: str = "image") -> tuple[InputSpec, InputSpec]:
+    return (
+        InputSpec([None, *shape], "float32", name),
+        InputSpec([None, 1], "int64", "label"),
+    )
+
+
+CNN = networks.text_cnn(VOCABULARY)
+# Layout, inputs, optimizer.
+_TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
+    "mlp": (networks.mlp, _labelled(784), lambda: networks.momentum(0.01)),
+    "transformer": (_encoder, networks.text_inputs(), lambda: networks.adam(1e-4)),
+    "resnet18": (_resnet18, _labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
+    "mobilenet_v2": (_mobilenet_v2, _labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
+    "lenet": (networks.lenet, _labelled(1, 28, 28), lambda: networks.momentum(0.01)),
+    "cnn-adagrad": (CNN, networks.text_inputs(), lambda: networks.adagrad(0.02)),
+    "cnn-adam": (CNN, networks.text_inputs(), lambda: networks.adam(1e-3)),
+    "lstm": (_lstm, _labelled(100, 128, name="sequence"), lambda: networks.adam(1e-3)),
+}
+
+
+def training(model: str) -> Network:
+    """The programs that train ``model``, a name in ``works.TRAINING``."""
+    layout, inputs, make_optimizer = _TRAINED[model]
+    return networks.build_network(layout, networks.cross_entropy, inputs, make_optimizer)
+
+
+def _pictures(network: Any) -> tuple[list[Variable], list[Variable]]:
+    image = paddle.static.data("image", [None, 3, 224, 224], "float32")
+    network.eval()
+    return [image], [network(image)]
+
+
+def _bert() -> tuple[list[Variable], list[Variable]]:
+    words = paddle.static.data("words", [None, 128], "int64")
+    segments = paddle.static.data("segments", [None, 128], "int64")
+    network = Bert()
+    network.eval()
+    return [words, segments], list(network(words, segments))
+
+
+_BUILT: dict[str, Callable[[], tuple[list[Variable], list[Variable]]]] = {
+    "resnet50": lambda: _pictures(paddle.vision.models.resnet50()),
+    "mobilenet_v2": lambda: _pictures(paddle.vision.models.mobilenet_v2()),
+    "bert": _bert,
+}
+
+
+def saved(model: str, folder: Path) -> Path:
+    """Where the program of ``model`` lies, a name in ``works.INFERENCE_MODELS``.
+
+    A published one is downloaded; another one is made from seeded weights in ``folder``, unless it
+    is there already.
+    """
+    if model in OCR:
+        return files.network(OCR[model])
+    prefix = folder / model
+    program = prefix.with_suffix(".json")
+    if not program.exists():
+        main, startup = Program(), Program()
+        with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+            inputs, outputs = _BUILT[model]()
+        scope, executor = started(startup)
+        with paddle.static.scope_guard(scope):
+            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, program=main)
+    return program
+
+
+def weights(model: str, trains: bool) -> list[Array]:
+    """The initial weights of ``model`` in the order in which the network makes them.
+
+    In training, the optimizer's slots follow. Published models have none.
+    """
+    if trains:
+        startup = training(model).startup
+    elif model in _BUILT:
+        startup = Program()
+        with paddle.static.program_guard(Program(), startup), paddle.utils.unique_name.guard():
+            _BUILT[model]()
+    else:
+        return []
+    scope, _ = started(startup)
+    return [np.array(scope.find_var(name).get_tensor()) for name in _filled(startup)]
+
+
+def started(startup: Program) -> tuple[Any, Any]:
+    """A scope in which ``startup`` has run from the seed, and its executor."""
+    paddle.seed(SEED)
+    scope = paddle.static.Scope()
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup, scope=scope)
+    return scope, executor
+
+
+def _filled(startup: Program) -> list[str]:
+    operators = startup.global_block().ops
+    return [
+        op.attrs()["parameter_name"] for op in operators if op.name() == "builtin.set_parameter"
+    ]

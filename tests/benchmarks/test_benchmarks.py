@@ -1,0 +1,160 @@
+"""The benchmarks measure, check what is computed, and write what they measured."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import comparison, ocr_widths, profile, works
+from benchmarks.comparison import Column, Row
+from benchmarks.peers import Results
+from benchmarks.worker import PeerError, Worker
+
+
+def run(tmp_path, *arguments: str) -> dict:
+    assert command.main([*arguments, "--quick", "--output", str(tmp_path)]) == 0
+    return json.loads((tmp_path / f"{arguments[0]}.json").read_text())
+
+
+def test_training(tmp_path):
+    data = run(tmp_path, "training", "--models", "lenet", "--peers", "engine", "paddle", "function")
+    (row,) = data["rows"]
+    assert row["model"] == "lenet"
+    engine, paddle = row["columns"]["engine"], row["columns"]["paddle"]
+    assert engine["notes"]["engine_runs"] > 0
+    assert 0 < engine["error"] < 1
+    assert paddle["ratio"] == pytest.approx(paddle["median_ms"] / engine["median_ms"])
+    assert row["columns"]["function"]["median_ms"] > 0
+    page = (tmp_path / "training.md").read_text()
+    assert "| LeNet-5, 28 x 28, batch 64, momentum |" in page
+    assert f"- cores: {len(os.sched_getaffinity(0))}" in page
+
+
+def test_inference(tmp_path):
+    names = ("engine", "function", "predictor-onednn")
+    data = run(tmp_path, "inference", "--models", "mobilenet_v2", "--peers", *names)
+    (row,) = data["rows"]
+    assert row["columns"].keys() == set(names)
+    assert all(column["error"] < 1 for column in row["columns"].values())
+    assert row["columns"]["function"]["error"] > 0  # it computed the outputs itself
+    assert row["columns"]["engine"]["notes"]["engine_runs"] > 0
+
+
+def test_rows_of_other_models_are_kept(tmp_path):
+    peers = ("--peers", "engine", "paddle")
+    run(tmp_path, "training", "--models", "mlp", *peers)
+    data = run(tmp_path, "training", "--models", "lenet", *peers)
+    assert [row["model"] for row in data["rows"]] == ["mlp", "lenet"]
+
+
+@pytest.mark.parametrize("model", sorted({*works.TRAINING} - {"transformer", "resnet18"}))
+def test_pytorch_trains_the_same_network(model, tmp_path):
+    pytest.importorskip("torch")
+    work = works.TRAINING[model]
+    (row,) = comparison.compare([work], ["torch"], comparison.Pace(1, 0.0), lambda text: None)
+    assert row.columns["torch"].failed is None
+    assert 0 < row.columns["torch"].error < 1
+
+
+@pytest.mark.parametrize("model", ["resnet50", "mobilenet_v2"])
+def test_pytorch_infers_the_same_network(model, tmp_path):
+    pytest.importorskip("torch")
+    work = works.inference(model, 1)
+    (row,) = comparison.compare([work], ["torch"], comparison.Pace(1, 0.0), lambda text: None)
+    assert row.columns["torch"].failed is None
+    assert 0 < row.columns["torch"].error < 1
+
+
+def test_what_a_peer_cannot_do_is_told():
+    work = works.TRAINING["mlp"]
+    pace = comparison.Pace(1, 0.0)
+    (row,) = comparison.compare([work], ["engine", "predictor"], pace, lambda text: None)
+    assert row.columns["predictor"].failed == "PeerError: it does not train"
+    assert row.ratio("predictor") is None
+    assert row.ratio("engine") == 1
+
+
+def results(*values: float, change: float = 1.0) -> Results:
+    return Results([np.array(v) for v in values], {"w": np.full(3, change)}, 0.0, {})
+
+
+def test_difference_of_training():
+    work = works.TRAINING["mlp"]
+    expected = results(2.0, 1.0)
+    assert comparison.difference(work, expected, expected) == 0
+    off = 2.0 * work.tolerance
+    assert comparison.difference(work, expected, results(2.0, 1.0 + off)) == pytest.approx(1)
+    moved = results(2.0, 1.0, change=1 + 2 * work.drift)
+    assert comparison.difference(work, expected, moved) == pytest.approx(2)
+    assert not comparison.difference(work, expected, results(2.0, float("nan"))) <= 1
+
+
+def test_difference_of_inference():
+    work = works.inference("cls", 1)
+    expected = Results([np.array([4.0, 0.0])], {}, 0.0, {})
+    found = Results([np.array([4.0, 8 * work.tolerance])], {}, 0.0, {})
+    assert comparison.difference(work, expected, found) == pytest.approx(2)
+    other = Results([np.array([4.0])], {}, 0.0, {})
+    assert comparison.difference(work, expected, other) == float("inf")
+
+
+def test_ratios_are_of_turns():
+    columns = {"engine": Column([1.0, 10.0, 2.0]), "paddle": Column([4.0, 30.0, 4.0])}
+    row = Row("m", "m", "a model", 1, {**columns, "torch": Column(failed="absent")})
+    assert row.ratio("paddle") == 3
+    assert row.best_ratio(["paddle", "torch"]) == 3
+    assert row.best_ratio(["torch"]) is None
+    assert Row.from_json(json.loads(json.dumps(row.to_json()))) == row
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def test_worker_has_its_settings_and_survives_errors(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with Worker({"FLAGS_paddle_num_threads": "3"}) as worker:
+        assert worker.call(os.getenv, "OMP_NUM_THREADS") is None
+        assert worker.call(os.getenv, "FLAGS_paddle_num_threads") == "3"
+        with pytest.raises(PeerError, match="TypeError"):
+            worker.call(add, 1)
+        assert worker.call(add, 1, 2) == 3
+
+
+def test_a_worker_that_ends_is_told():
+    with Worker({}) as worker, pytest.raises(PeerError, match="its process ended"):
+        worker.call(os._exit, 3)
+
+
+def test_widths():
+    widths = ocr_widths.widths(500)
+    assert widths == ocr_widths.widths(500)
+    assert len(set(widths)) > 250
+    assert min(widths) >= 48
+    assert max(widths) <= 960
+
+
+def test_profile(capsys):
+    assert profile.main(["--train", "lenet", "--top", "3"]) == 0
+    page = capsys.readouterr().out
+    assert "| node | type | kernel |" in page
+    assert "Convolution" in page
+
+
+def test_help_names_topics_and_models(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        command.main(["--help"])
+    assert exit_info.value.code == 0
+    page = capsys.readouterr().out
+    for word in (*command.TOPICS, *works.TRAINING, "torch-compile", "--quick"):
+        assert word in page
+
+
+def test_unknown_topic(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["infrence"])
+    assert "unknown topic infrence: take inference" in capsys.readouterr().err
