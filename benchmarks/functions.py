@@ -93,9 +93,9 @@ def _recorded_programs() -> Iterator[list[Any]]:
     programs: list[Any] = []
     original = program_pass.apply
 
-    def apply(program: Any) -> Any:
+    def apply(program: Any, keep_weights: bool = False) -> Any:
         programs.append(program)
-        return original(program)
+        return original(program, keep_weights)
 
     program_pass.apply = apply
     try:
