@@ -157,6 +157,8 @@ TRAINING = {
             8,
             _labelled(1000, 3, 224, 224),
             trains=True,
+            # Weights that differ in their last bit part its losses as much, natively too.
+            tolerance=1e-2,
         ),
         Work(
             "lenet",
