@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paddle
 
-from benchmarks.training_step import environment
+from benchmarks.report import environment
 from demos import command_line
 from paddle_ngraph import _core, flags, mkl_packed
 
