@@ -221,7 +221,6 @@ def run(options: argparse.Namespace) -> None:
     """Measures, prints and writes ``mkl_packed.md``, ``.json`` and ``.png``."""
     paddle.disable_static()
     machine = environment()
-    machine.pop("threads of Paddle"), machine.pop("threads of the engine")
     results = []
     for threads in sorted({1, int(machine["cores"])}):
         for name in options.cases:
