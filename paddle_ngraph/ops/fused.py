@@ -12,6 +12,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
+from paddle_ngraph.ops.normalization import rows_of
 from paddle_ngraph.registry import Limit, converter
 
 # -- attention -----------------------------------------------------------------------------------
@@ -143,30 +144,24 @@ def fused_rms_norm_quant(bridge: NgraphBridge, op: Op) -> None:
 
 def _residual_sum(bridge: NgraphBridge, op: Op, alpha: float) -> Any:
     """``x + alpha residual + bias``, one row for each part to be normalized."""
-    total = _rows(bridge, op, "x")
+    total = rows_of(bridge, op, "x")
     if op.has_input("residual"):
-        residual = _rows(bridge, op, "residual")
+        residual = rows_of(bridge, op, "residual")
         if alpha != 1:
             residual = opset15.multiply(residual, bridge.full(alpha, "float32"))
         total = opset15.add(total, residual)
     if op.has_input("bias"):
-        total = opset15.add(total, _rows(bridge, op, "bias"))
+        total = opset15.add(total, rows_of(bridge, op, "bias"))
     _set_rows(bridge, op, "residual_out", total)
     return total
 
 
 def _affine(bridge: NgraphBridge, op: Op, rows: Any) -> Any:
     if op.has_input("norm_weight"):
-        rows = opset15.multiply(rows, _rows(bridge, op, "norm_weight"))
+        rows = opset15.multiply(rows, rows_of(bridge, op, "norm_weight"))
     if op.has_input("norm_bias"):
-        rows = opset15.add(rows, _rows(bridge, op, "norm_bias"))
+        rows = opset15.add(rows, rows_of(bridge, op, "norm_bias"))
     return rows
-
-
-def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
-    shape = bridge.shape(bridge.get_input_node(op, "x"))
-    length = math.prod(shape[op.attr("begin_norm_axis") :])
-    return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
 def _set_rows(bridge: NgraphBridge, op: Op, name: str, rows: Any) -> None:

@@ -12,30 +12,17 @@ from openvino import opset15
 from paddle_ngraph.blocked import Blocked
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
 from paddle_ngraph.registry import Limit, converter
-
-
-def _number(value: float | np.floating[Any]) -> Any:
-    return opset15.constant(np.float32(value))
 
 
 def _mean(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:
     return opset15.reduce_mean(node, bridge.ints(axes), keep_dims=True)
 
 
-def _sum(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:
-    return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
-
-
-def _reshaped(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
-    if bridge.shape(node) == list(shape):
-        return node
-    return opset15.reshape(node, bridge.ints(shape), False)
-
-
 def _inverse_deviation(variance: Any, epsilon: float) -> Any:
-    root = opset15.sqrt(opset15.add(variance, _number(epsilon)))
-    return opset15.divide(_number(1.0), root)
+    root = opset15.sqrt(opset15.add(variance, constant(epsilon)))
+    return opset15.divide(constant(1.0), root)
 
 
 def _moments(bridge: NgraphBridge, x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
@@ -63,11 +50,11 @@ class _Channels:
 
     def spread(self, node: Any) -> Any:
         """One number for each channel, in the shape that broadcasts over the batch."""
-        return _reshaped(self._bridge, node, self._spread)
+        return reshaped(self._bridge, node, self._spread)
 
     def flat(self, node: Any) -> Any:
         """The opposite of :meth:`spread`."""
-        return _reshaped(self._bridge, node, [self.size])
+        return reshaped(self._bridge, node, [self.size])
 
     def rows(self, node: Any) -> Any:
         """[N, C, ...] as the core's normalizations take it: its blocked form, if there is one.
@@ -79,20 +66,20 @@ class _Channels:
             return found
         places = self.count if self.is_last else self.count // max(self._shape[0], 1)
         dims = [1, 1, places, self.size] if self.is_last else [self._shape[0], self.size, places, 1]
-        return _reshaped(self._bridge, node, dims)
+        return reshaped(self._bridge, node, dims)
 
     def like(self, rows: Any, node: Any) -> Any:
         """``node`` in the form that ``rows`` has."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).turned(node, dims[4])
-        return _reshaped(self._bridge, node, dims)
+        return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: Any) -> Any:
         """The opposite of :meth:`rows`."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows)
-        return _reshaped(self._bridge, rows, self._shape)
+        return reshaped(self._bridge, rows, self._shape)
 
     def constant(self, value: float) -> Any:
         """``value`` for each channel."""
@@ -173,8 +160,8 @@ def _scaled(
 
 def _moved(running: Any, batch: Any, op: Op) -> Any:
     momentum = float(np.float32(op.attr("momentum")))
-    kept = opset15.multiply(running, _number(momentum))
-    return opset15.add(kept, opset15.multiply(batch, _number(1.0 - momentum)))
+    kept = opset15.multiply(running, constant(momentum))
+    return opset15.add(kept, opset15.multiply(batch, constant(1.0 - momentum)))
 
 
 _SCALE_AND_BIAS = Limit(
@@ -227,10 +214,10 @@ def _gradients(
         inverse = _inverse_deviation(inverse, op.attr("epsilon"))
     distance = opset15.subtract(x, mean)
     scores = opset15.multiply(opset15.multiply(distance, inverse), grad)
-    product, total = (_sum(bridge, node, channels.axes) for node in (scores, grad))
+    product, total = (sum_over(bridge, node, channels.axes) for node in (scores, grad))
     factor = opset15.multiply(channels.spread(_factor(bridge, op, channels, "scale", 1.0)), inverse)
     if not is_global:
-        count = _number(channels.count)
+        count = constant(channels.count)
         slope = opset15.divide(opset15.multiply(product, inverse), count)
         grad = opset15.subtract(grad, opset15.divide(total, count))
         grad = opset15.subtract(grad, opset15.multiply(distance, slope))
@@ -265,10 +252,10 @@ def _normalized(
 def _affine(bridge: NgraphBridge, op: Op, node: Any, shape: Sequence[int]) -> Any:
     """``node * scale + bias`` with scale and bias of ``shape``, where the operator has them."""
     if op.has_input("scale"):
-        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
+        scale = reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
         node = opset15.multiply(node, scale)
     if op.has_input("bias"):
-        node = opset15.add(node, _reshaped(bridge, bridge.get_input_node(op, "bias"), shape))
+        node = opset15.add(node, reshaped(bridge, bridge.get_input_node(op, "bias"), shape))
     return node
 
 
@@ -296,14 +283,14 @@ def _set_parameter_gradients(
     ):
         if op.has_output(name):
             total = opset15.reduce_sum(node, bridge.ints(axes)) if axes else node
-            bridge.set_output_node(op, name, _reshaped(bridge, total, [-1]))
+            bridge.set_output_node(op, name, reshaped(bridge, total, [-1]))
 
 
-def _rows(bridge: NgraphBridge, op: Op, name: str) -> Any:
+def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
     """Input ``name``, of the shape of x, with one row for each normalized part."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     length = int(np.prod(shape[op.attr("begin_norm_axis") :], dtype=np.int64))
-    return _reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
+    return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
 def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: float) -> Any:
@@ -320,7 +307,7 @@ def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     Mean and variance go over the axes from ``begin_norm_axis`` on; scale and bias are of their
     size, in one dimension.
     """
-    x = _rows(bridge, op, "x")
+    x = rows_of(bridge, op, "x")
     shape, length = bridge.shape(bridge.get_input_node(op, "x")), bridge.shape(x)[1]
     statistics: list[Any] = []
     if not bridge.trains("pd_op.layer_norm_grad"):
@@ -336,8 +323,8 @@ def layer_norm(bridge: NgraphBridge, op: Op) -> None:
         out, *statistics = node.outputs()
     rows = shape[: op.attr("begin_norm_axis")]
     for name, statistic in zip(("mean", "variance"), statistics):
-        bridge.set_output_node(op, name, _reshaped(bridge, statistic, rows))
-    bridge.set_output_node(op, "out", _reshaped(bridge, out, shape))
+        bridge.set_output_node(op, name, reshaped(bridge, statistic, rows))
+    bridge.set_output_node(op, "out", reshaped(bridge, out, shape))
 
 
 @converter("pd_op.layer_norm_grad", unread=("bias",))
@@ -348,13 +335,13 @@ def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     ``x_grad = (h - mean(h) - n * mean(h * n)) / sqrt(variance + epsilon)`` with ``h = g * scale``;
     as on Paddle's CPU, ``h = g`` where the scale is not trained.
     """
-    x, grad = _rows(bridge, op, "x"), _rows(bridge, op, "out_grad")
+    x, grad = rows_of(bridge, op, "x"), rows_of(bridge, op, "out_grad")
     length = bridge.shape(x)[1]
     is_trained = op.has_input("scale") and bool(op.outputs["scale_grad"])
     ones = opset15.constant(np.ones(length, np.float32))
     scale = _parameter(bridge, op, "scale", length, 1.0) if is_trained else ones
     statistics = [
-        _reshaped(bridge, bridge.get_input_node(op, name), [-1]) for name in ("mean", "variance")
+        reshaped(bridge, bridge.get_input_node(op, name), [-1]) for name in ("mean", "variance")
     ]
     node = bridge.extension(
         "LayerNormGrad", [x, grad, scale, *statistics], epsilon=op.attr("epsilon")
@@ -363,7 +350,7 @@ def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     shapes = (("x_grad", shape), ("scale_grad", [length]), ("bias_grad", [length]))
     for (name, dims), output in zip(shapes, node.outputs()):
         if op.has_output(name):
-            bridge.set_output_node(op, name, _reshaped(bridge, output, dims))
+            bridge.set_output_node(op, name, reshaped(bridge, output, dims))
 
 
 class _Groups:
@@ -391,14 +378,14 @@ def group_norm(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     shape = bridge.shape(x)
     groups = _Groups(shape, op.attr("groups"), op.attr("data_format"))
-    x = _reshaped(bridge, x, groups.shape)
+    x = reshaped(bridge, x, groups.shape)
     normal, statistics = _normalized(bridge, op, x, groups.axes)
     out = _affine(bridge, op, normal, groups.parameter)
-    bridge.set_output_node(op, "y", _reshaped(bridge, out, shape))
+    bridge.set_output_node(op, "y", reshaped(bridge, out, shape))
     if statistics is not None:
         mean, variance = statistics.mean, statistics.variance
-        bridge.set_output_node(op, "mean", _reshaped(bridge, mean, groups.flat))
-        bridge.set_output_node(op, "variance", _reshaped(bridge, variance, groups.flat))
+        bridge.set_output_node(op, "mean", reshaped(bridge, mean, groups.flat))
+        bridge.set_output_node(op, "variance", reshaped(bridge, variance, groups.flat))
 
 
 @converter("pd_op.group_norm_grad", "pd_op.group_norm_grad_", unread=("x", "mean"))
@@ -411,29 +398,29 @@ def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     y, grad = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "y_grad")
     shape = bridge.shape(y)
     groups = _Groups(shape, op.attr("groups"), op.attr("data_format"))
-    normal, grad = _reshaped(bridge, y, groups.shape), _reshaped(bridge, grad, groups.shape)
+    normal, grad = reshaped(bridge, y, groups.shape), reshaped(bridge, grad, groups.shape)
     if op.has_input("bias"):
-        bias = _reshaped(bridge, bridge.get_input_node(op, "bias"), groups.parameter)
+        bias = reshaped(bridge, bridge.get_input_node(op, "bias"), groups.parameter)
         normal = opset15.subtract(normal, bias)
     scale = None
     if op.has_input("scale"):
-        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), groups.parameter)
-        is_zero = opset15.equal(scale, _number(0.0))
-        normal = opset15.divide(normal, opset15.select(is_zero, _number(1.0), scale))
+        scale = reshaped(bridge, bridge.get_input_node(op, "scale"), groups.parameter)
+        is_zero = opset15.equal(scale, constant(0.0))
+        normal = opset15.divide(normal, opset15.select(is_zero, constant(1.0), scale))
     _set_parameter_gradients(bridge, op, grad, normal, groups.others)
-    variance = _reshaped(bridge, bridge.get_input_node(op, "variance"), groups.statistic)
+    variance = reshaped(bridge, bridge.get_input_node(op, "variance"), groups.statistic)
     inverse = _inverse_deviation(variance, op.attr("epsilon"))
     if scale is not None:
         grad = opset15.multiply(grad, scale)
     gradient = _input_gradient(bridge, grad, normal, inverse, groups.axes, scale is not None)
-    bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, shape))
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, gradient, shape))
 
 
 def _instances(bridge: NgraphBridge, node: Any) -> Any:
     """``node`` as [N, C, everything else]."""
     shape = bridge.shape(node)
     rest = int(np.prod(shape[2:], dtype=np.int64))
-    return _reshaped(bridge, node, [shape[0], shape[1], rest])
+    return reshaped(bridge, node, [shape[0], shape[1], rest])
 
 
 @converter("pd_op.instance_norm")
@@ -447,11 +434,11 @@ def instance_norm(bridge: NgraphBridge, op: Op) -> None:
     x = _instances(bridge, source)
     normal, statistics = _normalized(bridge, op, x, [2])
     out = _affine(bridge, op, normal, [1, bridge.shape(x)[1], 1])
-    bridge.set_output_node(op, "y", _reshaped(bridge, out, bridge.shape(source)))
+    bridge.set_output_node(op, "y", reshaped(bridge, out, bridge.shape(source)))
     if statistics is not None:
         mean, inverse = statistics.mean, statistics.inverse
-        bridge.set_output_node(op, "saved_mean", _reshaped(bridge, mean, [-1]))
-        bridge.set_output_node(op, "saved_variance", _reshaped(bridge, inverse, [-1]))
+        bridge.set_output_node(op, "saved_mean", reshaped(bridge, mean, [-1]))
+        bridge.set_output_node(op, "saved_variance", reshaped(bridge, inverse, [-1]))
 
 
 @converter("pd_op.instance_norm_grad", unread=("bias",))
@@ -461,13 +448,13 @@ def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     x, grad = _instances(bridge, source), _instances(bridge, bridge.get_input_node(op, "y_grad"))
     batch, channels, _ = bridge.shape(x)
     mean, inverse = (
-        _reshaped(bridge, bridge.get_input_node(op, name), [batch, channels, 1])
+        reshaped(bridge, bridge.get_input_node(op, name), [batch, channels, 1])
         for name in ("saved_mean", "saved_variance")
     )
     normal = opset15.multiply(opset15.subtract(x, mean), inverse)
     _set_parameter_gradients(bridge, op, grad, normal, [0, 2])
     gradient = _input_gradient(bridge, grad, normal, inverse, [2])
     if op.has_input("scale"):
-        scale = _reshaped(bridge, bridge.get_input_node(op, "scale"), [1, channels, 1])
+        scale = reshaped(bridge, bridge.get_input_node(op, "scale"), [1, channels, 1])
         gradient = opset15.multiply(gradient, scale)
-    bridge.set_output_node(op, "x_grad", _reshaped(bridge, gradient, bridge.shape(source)))
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, gradient, bridge.shape(source)))
