@@ -278,10 +278,11 @@ class NgraphBridge:
             ConversionError: As :meth:`convert`.
         """
         self.convert()
+        weights = weights or {}
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
-            if position in (weights or {}):
-                constant = _filled(node, (weights or {})[position], copies)
+            if position in weights:
+                constant = _filled(node, weights[position], copies)
                 constant.set_friendly_name(f"{dynamic_shapes.WEIGHT_PREFIX}{position}")
                 replace_node(node, constant)
         results = []
