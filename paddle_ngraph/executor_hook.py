@@ -19,7 +19,7 @@ import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_pass, refusals, translation, weights
+from paddle_ngraph import flags, program_key, program_pass, refusals, translation, weights
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
@@ -31,6 +31,7 @@ def install() -> None:
     if issubclass(original, _HookedStandaloneExecutor):
         return
     weights.install()
+    program_key.install()
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
     original.run = _with_switch(original.run)  # type: ignore[method-assign]
     executor: Any = paddle_executor.Executor

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
+from paddle.base import core
 
 from paddle_ngraph.errors import NgraphError
 
@@ -60,8 +61,8 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 def get(name: str) -> Any:
     """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
-    key = FLAGS[name].key
-    return paddle.get_flags([key])[key]
+    # What paddle.get_flags reads, without its checks: each run asks several times.
+    return core.globals()[FLAGS[name].key]
 
 
 def set(name: str, value: bool | int | str) -> None:
@@ -75,6 +76,7 @@ def read_environment() -> None:
     Raises:
         NgraphError: A value is not of the flag's type.
     """
+    paddle.get_flags([flag.key for flag in FLAGS.values()])  # tells Paddle's table of them
     for flag in FLAGS.values():
         if flag.key in os.environ:
             set(flag.name, _parse(flag, os.environ[flag.key]))

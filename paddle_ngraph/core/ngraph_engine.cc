@@ -19,6 +19,10 @@ constexpr int kFormat = 2;
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
 
+// An output of at most this many bytes is kept for the next run: to allocate it, and to tell the
+// function of another address, takes longer than to compute a small one.
+constexpr size_t kSmallOutput = 65536;
+
 // int64 tensors are positions in an interval, and the engine computes them in 32 bits.
 void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
@@ -74,6 +78,8 @@ NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
       spare_tensors_(std::move(spare_tensors)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
+  // What the run before left there may be the memory of this one.
+  for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
   }
@@ -90,7 +96,10 @@ void NgraphFunction::run(const NgraphIO& io) const {
   for (size_t i = 0; i < drawn.size(); ++i) {
     spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
   }
-  for (size_t i = 0; i < num_outputs; ++i) io.outputs[i]->ShareDataWith(fresh[i]);
+  for (size_t i = 0; i < num_outputs; ++i) {
+    io.outputs[i]->ShareDataWith(fresh[i]);
+    if (num_bytes(fresh[i]) <= kSmallOutput) spare_outputs_.give(i, std::move(fresh[i]));
+  }
   for (size_t i = 0; i < io.num_states; ++i) {
     publish_state(io, i, std::move(fresh[num_outputs + i]));
   }
@@ -108,7 +117,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
   fresh.reserve(results.size());
   outputs.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    fresh.push_back(i < num_outputs ? allocate(results[i])
+    fresh.push_back(i < num_outputs ? spare_outputs_.take(i, results[i])
                                     : spare_tensors_->take(i - num_outputs, results[i]));
     outputs.push_back(memory(fresh.back()));
   }
@@ -171,8 +180,11 @@ void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseT
 phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (number < tensors_.size() && fits(tensors_[number], type)) {
-      return std::exchange(tensors_[number], phi::DenseTensor());
+    if (number < tensors_.size()) {
+      for (auto& tensor : tensors_[number]) {
+        if (!fits(tensor, type) || tensor.Holder().use_count() > 1) continue;
+        return std::exchange(tensor, phi::DenseTensor());
+      }
     }
   }
   return allocate(type);
@@ -181,7 +193,9 @@ phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
 void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (number >= tensors_.size()) tensors_.resize(number + 1);
-  tensors_[number] = std::move(tensor);
+  auto& kept = tensors_[number];
+  std::swap(kept.front(), tensor);
+  for (size_t i = 1; i < kept.size() && tensor.Holder() != nullptr; ++i) std::swap(kept[i], tensor);
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 // input signature it meets, and runs it on Paddle's own memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -28,17 +29,21 @@ struct NgraphIO {
   std::vector<phi::DenseTensor*> state_outputs;
 };
 
-// Memory that the runs of one graph hand on to each other: for the next values of its states, and for
-// the random numbers it draws. A run computes states beside the present ones, then the two change
-// places: what was present becomes the memory of the run after.
+// Memory that runs hand on to each other. A run computes states beside the present ones, then the two
+// change places: what was present becomes the memory of the run after. The same goes for the random
+// numbers it draws, and for outputs that nobody uses any more.
 class SpareTensors {
  public:
+  // A tensor that was given under this number, is of this type and used by nobody else, or a new one.
   phi::DenseTensor take(size_t number, const ResultType& type);
   void give(size_t number, phi::DenseTensor tensor);
 
  private:
+  // The latest given first. Two: in a chain of equal operators one reads what the other has written.
+  using Kept = std::array<phi::DenseTensor, 2>;
+
   std::mutex mutex_;
-  std::vector<phi::DenseTensor> tensors_;
+  std::vector<Kept> tensors_;
 };
 
 // The compiled function of one signature. Safe to run from several threads.
@@ -67,7 +72,8 @@ class NgraphFunction {
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
   std::vector<Draw> draws_;
-  std::shared_ptr<SpareTensors> spare_tensors_;
+  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states and random numbers
+  mutable SpareTensors spare_outputs_;
 };
 
 struct EngineStats {

@@ -12,6 +12,7 @@
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
 #include "program_editor.h"
+#include "program_fingerprint.h"
 #include "tensors.h"
 #include "../mkl_packed/packed_gemm.h"
 #include "../mkl_packed/packed_weights.h"
@@ -170,6 +171,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_split", &insert_split, py::arg("anchor"), py::arg("list"));
   module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
+  module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {
     EngineStats::instance().reset();

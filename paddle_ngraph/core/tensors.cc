@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include "error.h"
+#include "paddle/phi/api/include/context_pool.h"
 
 namespace paddle_ngraph {
 
@@ -61,7 +62,9 @@ void* memory(const phi::DenseTensor& tensor) {
 }
 
 phi::DenseTensor allocate(const ResultType& type) {
-  return *dense(paddle::empty(dimensions(type), data_type(type.element), paddle::CPUPlace()));
+  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
+  phi::DenseTensorMeta meta(data_type(type.element), phi::make_ddim(dimensions(type)));
+  return {allocator, std::move(meta)};
 }
 
 bool fits(const phi::DenseTensor& tensor, const ResultType& type) {
