@@ -93,11 +93,11 @@ def _recorded_programs() -> Iterator[list[Any]]:
     programs: list[Any] = []
     original = program_pass.apply
 
-    def apply(program: Any, keep_weights: bool = False) -> Any:
+    def apply(program: Any, *arguments: Any) -> Any:
         programs.append(program)
-        return original(program, keep_weights)
+        return original(program, *arguments)
 
-    program_pass.apply = apply
+    program_pass.apply = apply  # type: ignore[assignment]
     try:
         yield programs
     finally:

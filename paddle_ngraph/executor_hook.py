@@ -9,7 +9,7 @@ scope, so the switch may be turned between any two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
@@ -23,6 +23,9 @@ from paddle_ngraph import flags, program_key, program_pass, refusals, translatio
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
+
+# A program whose feeds have grown by so much is looked at again.
+_GROWTH = 4
 
 
 def install() -> None:
@@ -111,6 +114,8 @@ class SwitchedExecutor:
         self._native = native
         self._engine: _EngineExecutor | None = None
         self._is_planned = False
+        self._open_axes: list[tuple[str, int]] = []
+        self._open_size = 0  # that the engine's programs were made for; 0: for any
         self._may_write: bool | None = None  # not yet known
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
@@ -123,7 +128,7 @@ class SwitchedExecutor:
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         accelerate = flags.get("use_ngraph") and not self._has_empty_feed(feed_names)
-        engine = self._engine_executor() if accelerate else None
+        engine = self._engine_executor(feed_names) if accelerate else None
         if engine is None:
             return self._native_executor().run(feed_names, enable_job_schedule_profiler)
         before = _RunState(self._scope, feed_names)
@@ -167,23 +172,42 @@ class SwitchedExecutor:
             self._native = core.StandaloneExecutor(self._place, self._plan, self._scope)
         return self._native
 
-    def _engine_executor(self) -> _EngineExecutor | None:
+    def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
-        if not self._is_planned:
-            found = _rewritten(self._plan, keep_weights=not self._may_write_variables())
-            self._engine = (
-                _EngineExecutor(self._place, self._plan, self._scope, found) if found else None
-            )
+        if not self._is_planned or self._has_outgrown(feed_names):
+            programs = _pir_programs(self._plan)
+            self._open_axes = _open_axes(programs.values())
+            size = self._largest_open_size(feed_names)
+            found = _rewritten(programs, not self._may_write_variables(), size)
+            self._engine = None
+            if any(each.report.changes for each in found.values()):
+                self._engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+            is_small = any(each.report.has_small_interval for each in found.values())
+            self._open_size = size if is_small else 0
             self._is_planned = True
         return self._engine
 
+    def _has_outgrown(self, feed_names: Sequence[str]) -> bool:
+        """Whether what was too small for the engine may pay by now."""
+        if self._open_size == 0:
+            return False
+        return self._largest_open_size(feed_names) >= _GROWTH * self._open_size
+
+    def _largest_open_size(self, feed_names: Sequence[str]) -> int:
+        """What is fed for the dimensions that the program leaves open: the largest of them."""
+        fed = {name: shape for name, shape in self._feed_shapes(feed_names)}
+        sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
+        return max(sizes, default=1)
+
     def _has_empty_feed(self, names: Sequence[str]) -> bool:
         # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+        return any(0 in shape for _, shape in self._feed_shapes(names))
+
+    def _feed_shapes(self, names: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
         for name in names:
             variable = self._scope.find_var(name)
-            if variable is not None and 0 in variable.get_tensor().shape():
-                return True
-        return False
+            if variable is not None:
+                yield name, variable.get_tensor().shape()
 
 
 class _RunState:
@@ -283,13 +307,26 @@ class _Rewritten(NamedTuple):
     report: Report
 
 
-def _rewritten(plan: Any, keep_weights: bool) -> dict[str, _Rewritten]:
-    """Copies of the plan's programs with the program pass applied; none if it changes nothing."""
-    found = {
-        job_type: _Rewritten(program, program_pass.apply(program, keep_weights))
-        for job_type, program in _pir_programs(plan).items()
+def _rewritten(
+    programs: dict[str, Any], keep_weights: bool, open_size: int
+) -> dict[str, _Rewritten]:
+    """The programs with the program pass applied."""
+    return {
+        job_type: _Rewritten(program, program_pass.apply(program, keep_weights, open_size))
+        for job_type, program in programs.items()
     }
-    return found if any(each.report.changes for each in found.values()) else {}
+
+
+def _open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
+    """(feed, axis) of every dimension that the programs leave open."""
+    return [
+        (op.attrs()["name"], axis)
+        for program in programs
+        for op in program.global_block().ops
+        if op.name() == "pd_op.data"
+        for axis, size in enumerate(op.results()[0].shape)
+        if size < 0
+    ]
 
 
 def _pir_programs(plan: Any) -> dict[str, Any]:

@@ -46,9 +46,9 @@ FLAGS = {
             "Threads of the engine; 0: every core the process may use.",
         ),
         Flag(
-            "ngraph_min_interval_ops",
-            1,
-            "An interval of fewer compute ops than this stays native.",
+            "ngraph_min_interval_us",
+            60,
+            "An interval that Paddle runs in fewer microseconds stays native; 0: none does.",
         ),
         Flag("use_mkl_packed", True, "Run the recurrent layers of a program with packed weights."),
         Flag("mkl_packed_provider", "auto", "Who multiplies by packed weights: auto, mkl, onednn."),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from paddle_ngraph import _core, flags, refusals, statistics
+from paddle_ngraph import _core, cost, refusals, statistics
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -45,7 +45,7 @@ _MAX_OUTPUTS: int = _core.max_outputs
 _INT32 = RANGES["int32"]
 
 
-def apply(program: Any, keep_weights: bool = False) -> Report:
+def apply(program: Any, keep_weights: bool = False, open_size: int = cost.TYPICAL_SIZE) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
     Args:
@@ -53,12 +53,15 @@ def apply(program: Any, keep_weights: bool = False) -> Report:
             block.
         keep_weights: Let functions keep its parameters as constants. For a program that writes
             none of its variables, where whoever does says so (``weights_written`` of the core).
+        open_size: What the dimensions are about that the program leaves open, for the cost rule.
 
     Returns:
         What was converted and what was not, with reasons.
     """
     packed = mkl_packed_pass.apply(program)
-    blocks = [_apply_to_block(block, keep_weights) for block in blocks_outside_in(program)]
+    blocks = [
+        _apply_to_block(block, keep_weights, open_size) for block in blocks_outside_in(program)
+    ]
     report = Report(blocks, packed)
     statistics.count(report)
     return report
@@ -68,23 +71,26 @@ def plan(program: Any) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
     packed = mkl_packed_pass.apply(copy)
-    plans = [_plan_block(block, keep_weights=False) for block in blocks_outside_in(copy)]
+    plans = [
+        _plan_block(block, keep_weights=False, open_size=cost.TYPICAL_SIZE)
+        for block in blocks_outside_in(copy)
+    ]
     return Report([_report(capable, borders) for capable, borders in plans], packed)
 
 
-def _apply_to_block(block: Any, keep_weights: bool) -> BlockReport:
-    capable, borders = _plan_block(block, keep_weights)
+def _apply_to_block(block: Any, keep_weights: bool, open_size: int) -> BlockReport:
+    capable, borders = _plan_block(block, keep_weights, open_size)
     if borders:
         _Rewriter(capable, borders).run()
     return _report(capable, borders)
 
 
-def _plan_block(block: Any, keep_weights: bool) -> tuple[Capability, list[Border]]:
+def _plan_block(block: Any, keep_weights: bool, open_size: int) -> tuple[Capability, list[Border]]:
     capable = classify(BlockView(block))
     while True:
         intervals = partition(capable)
         borders = [_GraphBuilder(capable, each, keep_weights).build() for each in intervals]
-        refused = dict(_refused(capable, borders))
+        refused = dict(_refused(capable, borders, open_size))
         cut_off = set(_cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return capable, borders
@@ -94,20 +100,15 @@ def _plan_block(block: Any, keep_weights: bool) -> tuple[Capability, list[Border
         _reject_what_does_not_fit(capable)
 
 
-def _refused(capable: Capability, borders: list[Border]) -> Iterator[tuple[OpNode, str]]:
+def _refused(
+    capable: Capability, borders: list[Border], open_size: int
+) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their intervals, and why."""
-    smallest = flags.get("ngraph_min_interval_ops")
     for border in borders:
         interval = border.interval
-        if interval.num_compute_ops < smallest:
-            for node in interval.nodes:
-                yield (
-                    node,
-                    (
-                        "its interval has fewer compute ops than "
-                        f"FLAGS_ngraph_min_interval_ops={smallest}"
-                    ),
-                )
+        if (reason := cost.reason_against(border.graph, open_size)) is not None:
+            capable.has_small_interval = True
+            yield from ((node, reason) for node in interval.nodes)
         elif len(border.outputs) > _MAX_OUTPUTS:
             makers = {
                 spec.id: node
@@ -179,6 +180,7 @@ class Capability:
             for they ignore what a native operator would read.
         cut_off: Operators and variables they read that only another interval knows at its build.
         integers: What is known of its whole numbers.
+        has_small_interval: Whether one was too small to pay.
     """
 
     view: BlockView
@@ -189,6 +191,7 @@ class Capability:
     constants: set[OpNode] = field(default_factory=set)
     ignored_by: dict[OpNode, list[OpNode]] = field(default_factory=dict)
     cut_off: set[tuple[OpNode, str]] = field(default_factory=set)
+    has_small_interval: bool = False
 
     def __post_init__(self) -> None:
         self.integers = _Integers(self)
@@ -590,11 +593,6 @@ class Interval:
     nodes: list[OpNode]
 
     @property
-    def num_compute_ops(self) -> int:
-        """How many of them compute something."""
-        return sum(node.is_compute for node in self.nodes)
-
-    @property
     def range(self) -> list[int]:
         """First and last position in the operator list."""
         return [self.nodes[0].index, self.nodes[-1].index]
@@ -935,4 +933,5 @@ def _report(capable: Capability, borders: list[Border]) -> BlockReport:
             for node in capable.view.nodes
             if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
         ],
+        has_small_interval=capable.has_small_interval,
     )

@@ -33,10 +33,16 @@ class IntervalReport:
 
 @dataclass(frozen=True)
 class BlockReport:
-    """One block of a program."""
+    """One block of a program.
+
+    Attributes:
+        intervals, native: What becomes of its operators.
+        has_small_interval: Whether an interval stays native because it is too small to pay.
+    """
 
     intervals: list[IntervalReport]
     native: list[NativeOp]
+    has_small_interval: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Report:
     def changes(self) -> bool:
         """Whether the program is another one afterwards."""
         return self.ops_converted > 0 or self.packed > 0
+
+    @property
+    def has_small_interval(self) -> bool:
+        """Whether it depends on the sizes at hand how much is converted."""
+        return any(block.has_small_interval for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:

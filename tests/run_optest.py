@@ -298,6 +298,7 @@ def _environment() -> dict[str, str]:
         "GLOG_minloglevel": "3",
         "CUDA_VISIBLE_DEVICES": "",
         "FLAGS_use_ngraph": "0",
+        "FLAGS_ngraph_min_interval_us": "0",
     }
 
 

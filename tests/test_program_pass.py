@@ -113,13 +113,13 @@ def test_applying_it_twice_changes_nothing():
 
 def test_small_intervals_stay_native_on_request():
     program = Program(native_in_the_middle)
-    flags.set("ngraph_min_interval_ops", 2)
+    flags.set("ngraph_min_interval_us", 12)
     try:
         report = paddle_ngraph.explain(program.main)
     finally:
-        flags.set("ngraph_min_interval_ops", 1)
+        flags.set("ngraph_min_interval_us", 0)
     assert [types(i) for i in report.intervals] == [["exp", "add"]]
-    assert "FLAGS_ngraph_min_interval_ops=2" in str(report)
+    assert "FLAGS_ngraph_min_interval_us=12" in str(report)
 
 
 def test_the_pass_is_registered_with_paddle():

@@ -6,8 +6,8 @@ PHI_DEFINE_EXPORTED_int32(ngraph_cache_mb, 1024,
                           "Megabytes of weights that the functions kept may hold as constants.");
 PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
                           "Threads of the engine; 0: every core the process may use.");
-PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_ops, 1,
-                          "An interval of fewer compute ops than this stays native.");
+PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_us, 60,
+                          "An interval that Paddle runs in fewer microseconds stays native.");
 PHI_DEFINE_EXPORTED_bool(use_mkl_packed, true,
                          "Run the recurrent layers of a program with packed weights.");
 PHI_DEFINE_EXPORTED_string(mkl_packed_provider, "auto",

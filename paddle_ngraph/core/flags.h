@@ -8,6 +8,6 @@ COMMON_DECLARE_bool(use_ngraph);
 COMMON_DECLARE_int32(ngraph_cache_size);
 COMMON_DECLARE_int32(ngraph_cache_mb);
 COMMON_DECLARE_int32(ngraph_num_threads);
-COMMON_DECLARE_int32(ngraph_min_interval_ops);
+COMMON_DECLARE_int32(ngraph_min_interval_us);
 COMMON_DECLARE_bool(use_mkl_packed);
 COMMON_DECLARE_string(mkl_packed_provider);

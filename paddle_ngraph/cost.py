@@ -1,0 +1,55 @@
+"""The cost rule: an interval that Paddle itself runs in no time stays native.
+
+To run one engine operator costs about 50 us before it computes anything (``python -m benchmarks
+overhead``), as much as Paddle needs for half a dozen operators on small tensors. So an interval goes
+to the engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the estimate
+below. It is made of measured round numbers, and means nothing for long intervals: these always pay.
+"""
+
+from __future__ import annotations
+
+import math
+
+from paddle_ngraph import flags
+from paddle_ngraph.graph import Graph, TensorSpec
+
+# What Executor takes to start one operator.
+_US_PER_OPERATOR = 8.0
+# Elements that one thread reads or writes in a microsecond.
+_ELEMENTS_PER_US = 2000.0
+
+# A dimension that the program leaves open, where nobody knows what it is fed.
+TYPICAL_SIZE = 64
+
+
+def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
+    """Microseconds that Paddle would take for an interval, about.
+
+    Args:
+        graph: The interval.
+        open_size: Stands for each dimension that is open.
+    """
+    elements = sum(
+        _elements(spec, open_size)
+        for op in graph.ops
+        for spec in (*op.input_specs(), *op.output_specs())
+    )
+    return len(graph.ops) * _US_PER_OPERATOR + elements / _ELEMENTS_PER_US
+
+
+def reason_against(graph: Graph, open_size: int = TYPICAL_SIZE) -> str | None:
+    """Why an interval stays native; ``None`` where it pays."""
+    least = flags.get("ngraph_min_interval_us")
+    if least <= 0:
+        return None
+    estimate = native_us(graph, open_size)
+    if estimate >= least:
+        return None
+    return (
+        f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
+        f"(FLAGS_ngraph_min_interval_us={least})"
+    )
+
+
+def _elements(spec: TensorSpec, open_size: int) -> int:
+    return math.prod(open_size if size < 0 else size for size in spec.shape)
