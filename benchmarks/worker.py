@@ -25,7 +25,10 @@ _DECIDED = (
     "FLAGS_use_onednn",
     "FLAGS_use_mkldnn",
     "FLAGS_use_ngraph",
+    "FLAGS_ngraph_cache_dir",
 )
+# What is measured is compiled anew, unless the disk is what is measured.
+_DEFAULTS = {"GLOG_minloglevel": "2", "FLAGS_ngraph_cache_dir": ""}
 _LAST_LINES = 3
 
 
@@ -48,7 +51,7 @@ class Worker:
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.worker", str(theirs.fileno())],
-            env={"GLOG_minloglevel": "2", **environment, **settings},
+            env={**_DEFAULTS, **environment, **settings},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

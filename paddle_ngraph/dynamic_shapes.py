@@ -75,15 +75,21 @@ def forget() -> None:
         _given_up.clear()
 
 
-def is_due(text: str, signature: Signature) -> bool:
-    """Whether a graph that meets this signature has met enough others to try open shapes."""
+def remember(text: str, signature: Signature) -> None:
+    """Tells that a graph has met this signature; the C++ engine calls it, too."""
     with _lock:
         if text in _given_up:
-            return False
+            return
         met = _met.setdefault(text, [])
         if signature not in met:
             met.append(signature)
-        return len(met) > OWN_FUNCTIONS
+
+
+def is_due(text: str, signature: Signature) -> bool:
+    """Whether a graph that meets this signature has met enough others to try open shapes."""
+    remember(text, signature)
+    with _lock:
+        return len(_met.get(text, ())) > OWN_FUNCTIONS
 
 
 def open_model(text: str, build: Build) -> OpenModel | None:

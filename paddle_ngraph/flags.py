@@ -23,11 +23,20 @@ class Flag:
     name: str
     default: bool | int | str
     meaning: str
+    is_path: bool = False
 
     @property
     def key(self) -> str:
         """The name that ``paddle.set_flags`` and the environment use."""
         return f"FLAGS_{self.name}"
+
+
+def cache_directory() -> str:
+    """Where users keep what programs can make again; empty where there is no home."""
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(folder):
+        folder = os.path.expanduser("~/.cache")
+    return os.path.join(folder, "paddle_ngraph") if os.path.isabs(folder) else ""
 
 
 FLAGS = {
@@ -39,6 +48,18 @@ FLAGS = {
             "ngraph_cache_mb",
             1024,
             "Megabytes of weights that the functions kept may hold as constants.",
+        ),
+        Flag(
+            "ngraph_cache_dir",
+            cache_directory(),
+            "Where compiled functions are kept for the next process; empty: nowhere.",
+            is_path=True,
+        ),
+        Flag("ngraph_cache_disk_mb", 2048, "Megabytes that they may take on disk."),
+        Flag(
+            "ngraph_cache_min_ms",
+            100,
+            "What was built in fewer milliseconds is not worth a file.",
         ),
         Flag(
             "ngraph_num_threads",
@@ -73,6 +94,8 @@ def set(name: str, value: bool | int | str) -> None:
 def read_environment() -> None:
     """Takes over every ``FLAGS_...`` of ours that the environment holds.
 
+    The core does not know the user's cache directory, so that it is told.
+
     Raises:
         NgraphError: A value is not of the flag's type.
     """
@@ -80,9 +103,13 @@ def read_environment() -> None:
     for flag in FLAGS.values():
         if flag.key in os.environ:
             set(flag.name, _parse(flag, os.environ[flag.key]))
+        elif flag.is_path:
+            set(flag.name, flag.default)
 
 
 def _parse(flag: Flag, text: str) -> bool | int | str:
+    if flag.is_path:
+        return os.path.expanduser(text.strip())
     word = text.strip().lower()
     if isinstance(flag.default, str):
         return word

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from paddle_ngraph import _core, cost, refusals, statistics
+from paddle_ngraph import _core, cost, disk_cache, refusals, statistics
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -127,6 +127,8 @@ def _refused(
 def _refused_before(border: Border) -> Iterator[tuple[OpNode, str]]:
     if (reason := refusals.reason_against_interval(border.graph)) is not None:
         yield from ((node, reason) for node in border.interval.nodes)
+    elif disk_cache.is_stored(border.text):
+        return  # it was converted before
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in border.interval.nodes if n.index == error.op.index)
         yield failing, refusals.refuse_operator(error)

@@ -196,6 +196,12 @@ def all_converters() -> Mapping[str, Converter]:
     return dict(sorted(_converters.items()))
 
 
+def foreign_types() -> set[str]:
+    """The operators whose converters come from outside this package."""
+    ours = __package__ + "."
+    return {t for t, entry in _converters.items() if not entry.function.__module__.startswith(ours)}
+
+
 _loaded = False
 
 

@@ -36,10 +36,11 @@ def stats() -> dict[str, Any]:
     """What happened since the start or the last :func:`reset_stats`.
 
     Returns:
-        ``engine_runs``: executions of an ``ngraph_engine`` operator; ``functions_built`` and
-        ``functions_reused``: cache misses and hits; ``functions_with_weights``: how many of those
-        built keep weights as constants; ``ops_converted`` and ``ops_native``: compute
-        operators of the programs rewritten; ``native_by_type``: the latter by operator type.
+        ``engine_runs``: executions of an ``ngraph_engine`` operator; ``functions_reused``: hits of
+        the function cache; ``functions_loaded`` and ``functions_built``: its misses, found on disk
+        and compiled; ``functions_with_weights``: how many of both keep weights as constants;
+        ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
+        ``native_by_type``: the latter by operator type.
     """
     with _lock:
         return {

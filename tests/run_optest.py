@@ -294,6 +294,7 @@ def _environment() -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **os.environ,
+        "FLAGS_ngraph_cache_dir": "",
         "PYTHONPATH": path,
         "GLOG_minloglevel": "3",
         "CUDA_VISIBLE_DEVICES": "",

@@ -53,6 +53,29 @@ def test_the_environment_sets_a_word(monkeypatch):
     flags.set("mkl_packed_provider", flags.FLAGS["mkl_packed_provider"].default)
 
 
+def test_the_environment_sets_a_path(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/Somebody")
+    monkeypatch.setenv("FLAGS_ngraph_cache_dir", "~/Functions")
+    flags.read_environment()
+    assert flags.get("ngraph_cache_dir") == "/home/Somebody/Functions"
+    flags.set("ngraph_cache_dir", "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HOME": "/home/u"}, "/home/u/.cache/paddle_ngraph"),
+        ({"HOME": "/home/u", "XDG_CACHE_HOME": "/fast"}, "/fast/paddle_ngraph"),
+        ({"HOME": "/home/u", "XDG_CACHE_HOME": "relative"}, "/home/u/.cache/paddle_ngraph"),
+    ],
+)
+def test_functions_are_kept_in_the_users_cache_directory(monkeypatch, environment, folder):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert flags.cache_directory() == folder
+
+
 @pytest.mark.parametrize("name", ["FLAGS_use_ngraph", "FLAGS_ngraph_cache_size"])
 def test_nonsense_in_the_environment_is_refused(monkeypatch, name):
     monkeypatch.setenv(name, "many")

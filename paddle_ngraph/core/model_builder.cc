@@ -107,6 +107,22 @@ void verify_graph(const std::string& graph) {
   });
 }
 
+std::string build_environment(const std::string& graph) {
+  return with_python([&] {
+    return py::module_::import("paddle_ngraph.disk_cache")
+        .attr("build_environment")(graph)
+        .cast<std::string>();
+  });
+}
+
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs) {
+  with_python([&] {
+    const py::tuple signature = signature_of(inputs);
+    py::module_::import("paddle_ngraph.dynamic_shapes").attr("remember")(graph, signature);
+    return true;
+  });
+}
+
 void close_shapes(const std::string& graph) {
   with_python([&] {
     py::module_::import("paddle_ngraph.dynamic_shapes").attr("give_up")(graph);

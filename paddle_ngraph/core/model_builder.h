@@ -23,6 +23,14 @@ struct BuiltFunction {
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.
 void verify_graph(const std::string& graph);
 
+// What decides what is built of a graph, beside the graph and its inputs: versions, processor,
+// settings. Empty where converters from outside the package have a part in it: nobody tells of changes
+// to these. Takes the GIL.
+std::string build_environment(const std::string& graph);
+
+// Remembers that the graph has met inputs of these shapes, for functions with open ones. Takes the GIL.
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs);
+
 // Gives up functions with open shapes for this graph. Takes the GIL.
 void close_shapes(const std::string& graph);
 

@@ -1,12 +1,15 @@
 #include "ngraph_engine.h"
 
+#include <chrono>
 #include <cstring>
 #include <shared_mutex>
 #include <sstream>
 #include <unordered_map>
 
 #include "error.h"
+#include "flags.h"
 #include "model_builder.h"
+#include "stored_function.h"
 #include "tensors.h"
 
 namespace paddle_ngraph {
@@ -209,6 +212,7 @@ EngineStats& EngineStats::instance() {
 void EngineStats::reset() {
   engine_runs = 0;
   functions_built = 0;
+  functions_loaded = 0;
   functions_reused = 0;
   functions_with_weights = 0;
 }
@@ -302,7 +306,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  BuiltFunction built = build(io, key.weights.has_value());
+  BuiltFunction built = load_or_build(io, key);
   std::optional<OpenSignature> open;
   if (!built.least_sizes.empty()) open = open_signature(key, built);
   const size_t weight_bytes = key.weights.has_value() ? weights_->num_bytes(io.inputs) : 0;
@@ -311,6 +315,35 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
   return wrap(build(io, weights_->fingerprint(io.inputs).has_value()));
+}
+
+BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key) const {
+  const auto on_disk = disk_key(key);
+  if (on_disk) {
+    if (auto loaded = load_function(*on_disk)) {
+      ++EngineStats::instance().functions_loaded;
+      if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
+      if (loaded->least_sizes.empty()) remember_shapes(graph_, io.inputs);
+      return std::move(*loaded);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  BuiltFunction built = build(io, key.weights.has_value());
+  const auto time = std::chrono::steady_clock::now() - start;
+  const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
+  if (on_disk && time >= least) store_function(*on_disk, built);
+  return built;
+}
+
+std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
+  if (FLAGS_ngraph_cache_dir.empty()) return std::nullopt;
+  const std::string environment = build_environment(graph_);
+  if (environment.empty()) return std::nullopt;
+  std::ostringstream instance;
+  if (has_closed_shapes_) instance << "closed ";
+  if (key.weights) instance << "weights " << *key.weights << ' ';
+  for (int64_t word : key.words) instance << word << ' ';
+  return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
 }
 
 BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
@@ -345,6 +378,7 @@ void NgraphEngine::run(const NgraphIO& io) const {
     if (!function->has_open_shapes()) throw;
     // Nothing was written yet; a function of just these shapes may do better.
     close_shapes(graph_);
+    has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
     get_ng_function(io)->run(io);
   }

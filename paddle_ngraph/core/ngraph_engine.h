@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "disk_cache.h"
 #include "function_cache.h"
 #include "ov/ov_function.h"
 #include "paddle/extension.h"
@@ -79,6 +80,7 @@ class NgraphFunction {
 struct EngineStats {
   std::atomic<int64_t> engine_runs{0};
   std::atomic<int64_t> functions_built{0};
+  std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
 
@@ -104,17 +106,20 @@ class NgraphEngine {
   // The variables that go in and out, in the order of the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
 
-  // The function for the signature of `io`, from the cache or built.
+  // The function for the signature of `io`, from the cache, from disk or built.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io) const;
 
-  // Describes the subgraph as an ov::Model (in Python, by the bridge) and compiles it.
+  // Describes the subgraph as an ov::Model (in Python, by the bridge) and compiles it. No cache is
+  // asked.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
   void run(const NgraphIO& io) const;
 
  private:
   Signature signature(const NgraphIO& io) const;
+  BuiltFunction load_or_build(const NgraphIO& io, const Signature& key) const;
   BuiltFunction build(const NgraphIO& io, bool keeps_weights) const;
+  std::optional<DiskKey> disk_key(const Signature& key) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
@@ -125,6 +130,7 @@ class NgraphEngine {
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
   mutable std::optional<WeightWatch> weights_;
+  mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;

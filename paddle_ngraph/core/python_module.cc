@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "disk_cache.h"
 #include "error.h"
 #include "function_cache.h"
 #include "ngraph_engine.h"
@@ -127,6 +128,7 @@ py::dict engine_stats() {
   py::dict result;
   result["engine_runs"] = stats.engine_runs.load();
   result["functions_built"] = stats.functions_built.load();
+  result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
   return result;
@@ -179,6 +181,12 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("cache_info", &cache_info);
   module.def("weights_written", &weights_written);
+  module.def(
+      "is_graph_stored",
+      [](const std::string& graph, const std::string& environment) {
+        return is_graph_stored(disk_key_of_graph(graph, environment));
+      },
+      py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
   module.def("clear_cache", [] { FunctionCache::instance().clear(); });
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");

@@ -56,26 +56,30 @@ void ExtensionOp::require_positions(size_t index, size_t rank) const {
   require_rank(index, rank);
 }
 
+std::vector<ov::Extension::Ptr> extension_ops() {
+  return {
+      std::make_shared<ov::OpExtension<BatchNorm>>(),
+      std::make_shared<ov::OpExtension<BatchNormGrad>>(),
+      std::make_shared<ov::OpExtension<CheckRange>>(),
+      std::make_shared<ov::OpExtension<Convolution>>(),
+      std::make_shared<ov::OpExtension<ConvolutionDataGrad>>(),
+      std::make_shared<ov::OpExtension<ConvolutionFilterGrad>>(),
+      std::make_shared<ov::OpExtension<EmbeddingGrad>>(),
+      std::make_shared<ov::OpExtension<LayerNorm>>(),
+      std::make_shared<ov::OpExtension<LayerNormGrad>>(),
+      std::make_shared<ov::OpExtension<MaxPool>>(),
+      std::make_shared<ov::OpExtension<MaxPoolGrad>>(),
+      std::make_shared<ov::OpExtension<MaxPoolWithIndex>>(),
+      std::make_shared<ov::OpExtension<MaxPoolWithIndexGrad>>(),
+      std::make_shared<ov::OpExtension<AvgPool>>(),
+      std::make_shared<ov::OpExtension<AvgPoolGrad>>(),
+      std::make_shared<ov::OpExtension<Reblock>>(),
+      std::make_shared<ov::OpExtension<Sort>>(),
+      std::make_shared<ov::OpExtension<FloorDivide>>(),
+      std::make_shared<ov::OpExtension<Remainder>>(),
+  };
+}
+
 }  // namespace paddle_ngraph
 
-OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
-    std::make_shared<ov::OpExtension<paddle_ngraph::BatchNorm>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::BatchNormGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::CheckRange>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::Convolution>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::ConvolutionDataGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::ConvolutionFilterGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::EmbeddingGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::LayerNorm>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::LayerNormGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPool>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndex>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::MaxPoolWithIndexGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::AvgPool>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::AvgPoolGrad>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::Reblock>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::Sort>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::FloorDivide>>(),
-    std::make_shared<ov::OpExtension<paddle_ngraph::Remainder>>(),
-}));
+OPENVINO_CREATE_EXTENSIONS(paddle_ngraph::extension_ops());

@@ -3,6 +3,7 @@
 // it; the CPU plugin, which has no kernel for it, calls `evaluate`.
 #pragma once
 
+#include <openvino/core/extension.hpp>
 #include <openvino/op/op.hpp>
 #include <string>
 #include <vector>
@@ -47,5 +48,8 @@ class ExtensionOp : public ov::op::Op {
  private:
   void require_rank(size_t index, size_t rank) const;
 };
+
+// All of them, for who has to read a function that holds one.
+std::vector<ov::Extension::Ptr> extension_ops();
 
 }  // namespace paddle_ngraph

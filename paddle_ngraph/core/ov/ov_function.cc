@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <openvino/openvino.hpp>
 #include <utility>
 
 #include "../error.h"
+#include "extension_ops.h"
 
 namespace paddle_ngraph {
 
@@ -26,22 +28,40 @@ ElementType element_type(const ov::element::Type& type) {
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
 }
 
-ov::CompiledModel compile(ov::Model* model, int num_threads) {
-  static ov::Core core;
+ov::Core& core() {
+  static ov::Core core = [] {
+    ov::Core made;
+    made.add_extension(extension_ops());  // for functions that are read
+    return made;
+  }();
+  return core;
+}
+
+ov::AnyMap configuration(int num_threads) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
       // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
       ov::hint::inference_precision(ov::element::f32),
   };
   if (num_threads > 0) config.insert(ov::inference_num_threads(num_threads));
-  return core.compile_model(model->shared_from_this(), "CPU", config);
+  return config;
+}
+
+ov::CompiledModel compile(ov::Model* model, int num_threads) {
+  return core().compile_model(model->shared_from_this(), "CPU", configuration(num_threads));
+}
+
+ov::CompiledModel import(size_t num_bytes, const OvFunction::Read& read, int num_threads) {
+  ov::Tensor blob(ov::element::u8, {num_bytes});
+  if (!read(blob.data())) throw NgraphError("a stored function is damaged");
+  return core().import_model(blob, "CPU", configuration(num_threads));
 }
 
 }  // namespace
 
 class OvFunction::Implementation {
  public:
-  Implementation(ov::Model* model, int num_threads) : model_(compile(model, num_threads)) {
+  explicit Implementation(ov::CompiledModel model) : model_(std::move(model)) {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = model_.inputs();
     has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
@@ -49,6 +69,12 @@ class OvFunction::Implementation {
       auto shape = has_open_shapes_ ? ov::Shape{} : output.get_shape();
       results_.push_back({element_type(output.get_element_type()), std::move(shape)});
     }
+  }
+
+  void save(const char* path) {
+    std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    model_.export_model(file);
+    if (!file.flush()) throw NgraphError(concat("cannot write ", path));
   }
 
   bool has_open_shapes() const { return has_open_shapes_; }
@@ -160,11 +186,16 @@ class OvFunction::Implementation {
 
 OvFunction::OvFunction(void* model, int num_threads)
     : implementation_(
-          std::make_unique<Implementation>(static_cast<ov::Model*>(model), num_threads)) {}
+          std::make_unique<Implementation>(compile(static_cast<ov::Model*>(model), num_threads))) {}
+
+OvFunction::OvFunction(size_t num_bytes, const Read& read, int num_threads)
+    : implementation_(std::make_unique<Implementation>(import(num_bytes, read, num_threads))) {}
 
 OvFunction::~OvFunction() = default;
 
 const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
+
+void OvFunction::save(const char* path) const { implementation_->save(path); }
 
 void OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   implementation_->run(inputs, outputs);

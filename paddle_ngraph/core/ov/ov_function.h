@@ -30,11 +30,19 @@ class OvFunction {
   // `model` points to an ov::Model. `num_threads` 0: every core the process may use. Throws
   // ov::Exception.
   OvFunction(void* model, int num_threads);
+
+  // What save() wrote, by the same release under the same settings: `read` fills memory of
+  // `num_bytes` with it, or says that it can't. Throws NgraphError or ov::Exception.
+  using Read = std::function<bool(void* memory)>;
+  OvFunction(size_t num_bytes, const Read& read, int num_threads);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
 
   const std::vector<ResultType>& results() const;
+
+  // Writes the compiled function to an empty file that is there. Throws NgraphError or ov::Exception.
+  void save(const char* path) const;
 
   // Whether it runs on inputs of many shapes.
   bool has_open_shapes() const;

@@ -1,0 +1,120 @@
+#include "stored_function.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "error.h"
+#include "flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Numbers and lists of them, one after the other, as words of 64 bits.
+class WordWriter {
+ public:
+  template <typename Number>
+  void add(Number number) {
+    if constexpr (std::is_floating_point_v<Number>) {
+      const double value = number;
+      words_.emplace_back();
+      std::memcpy(&words_.back(), &value, sizeof(value));
+    } else {
+      words_.push_back(static_cast<int64_t>(number));
+    }
+  }
+
+  template <typename Number>
+  void add(const std::vector<Number>& numbers) {
+    add(numbers.size());
+    for (Number number : numbers) add(number);
+  }
+
+  std::vector<int64_t> take() { return std::move(words_); }
+
+ private:
+  std::vector<int64_t> words_;
+};
+
+class WordReader {
+ public:
+  explicit WordReader(const std::vector<int64_t>& words) : words_(words) {}
+
+  template <typename Number>
+  Number next() {
+    const int64_t word = words_.at(at_++);
+    if constexpr (std::is_floating_point_v<Number>) {
+      double value;
+      std::memcpy(&value, &word, sizeof(value));
+      return static_cast<Number>(value);
+    } else {
+      return static_cast<Number>(word);
+    }
+  }
+
+  template <typename Number>
+  std::vector<Number> list() {
+    std::vector<Number> numbers(next<size_t>());
+    for (auto& number : numbers) number = next<Number>();
+    return numbers;
+  }
+
+ private:
+  const std::vector<int64_t>& words_;
+  size_t at_ = 0;
+};
+
+std::vector<int64_t> words_of(const BuiltFunction& built) {
+  WordWriter words;
+  words.add(built.parameter_inputs);
+  words.add(built.open_dimensions);
+  words.add(built.least_sizes);
+  words.add(built.draws.size());
+  for (const Draw& draw : built.draws) {
+    words.add(static_cast<int>(draw.distribution));
+    words.add(draw.a);
+    words.add(draw.b);
+    words.add(draw.seed);
+    words.add(draw.shape);
+  }
+  return words.take();
+}
+
+BuiltFunction from_words(const std::vector<int64_t>& list) {
+  WordReader words(list);
+  BuiltFunction built;
+  built.parameter_inputs = words.list<size_t>();
+  built.open_dimensions = words.list<int>();
+  built.least_sizes = words.list<int64_t>();
+  built.draws.resize(words.next<size_t>());
+  for (Draw& draw : built.draws) {
+    draw.distribution = static_cast<Distribution>(words.next<int>());
+    draw.a = words.next<float>();
+    draw.b = words.next<float>();
+    draw.seed = words.next<int64_t>();
+    draw.shape = words.list<size_t>();
+  }
+  return built;
+}
+
+}  // namespace
+
+std::optional<BuiltFunction> load_function(const DiskKey& key) {
+  try {
+    const auto file = StoredFile::find(key);
+    if (!file) return std::nullopt;
+    BuiltFunction built = from_words(file->words());
+    built.function = std::make_unique<OvFunction>(
+        file->blob_bytes(), [&](void* memory) { return file->read_blob(memory); },
+        FLAGS_ngraph_num_threads);
+    return built;
+  } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
+    return std::nullopt;
+  }
+}
+
+void store_function(const DiskKey& key, const BuiltFunction& built) {
+  store_file(key, words_of(built), [&](const char* path) { built.function->save(path); });
+}
+
+}  // namespace paddle_ngraph

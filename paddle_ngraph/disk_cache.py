@@ -1,0 +1,80 @@
+"""Compiled functions on disk: where they are, and what they were built under.
+
+The C++ core reads and writes the files (core/disk_cache.h); here is what it cannot know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from paddle_ngraph import _core, flags, registry
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.library import versions
+from paddle_ngraph.version import __version__
+
+# The flags that decide what is built.
+_BUILDING = ("ngraph_num_threads",)
+# What tells OpenVINO's kernels to use less than the processor has.
+_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+def build_environment(graph: str) -> str:
+    """Called by the C++ engine: what decides what is built of a graph string, beside itself.
+
+    Returns:
+        Versions, sources, processor and settings. Empty where the graph holds an operator whose
+        converter is not one of ours: nothing tells when that changes.
+    """
+    foreign = registry.foreign_types()
+    if foreign and any(op.type in foreign for op in Graph.from_string(graph).ops):
+        return ""
+    settings = [f"{name}={flags.get(name)}" for name in _BUILDING]
+    settings += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+    cores = len(os.sched_getaffinity(0))
+    return "\n".join([*_fixed_environment(), f"{cores} cores", *settings])
+
+
+def is_stored(graph: str) -> bool:
+    """Whether a function of this graph was built before, under the same conditions."""
+    if not flags.get("ngraph_cache_dir"):
+        return False
+    environment = build_environment(graph)
+    return bool(environment) and bool(_core.is_graph_stored(graph, environment))
+
+
+def files() -> list[Path]:
+    """The stored functions."""
+    folder = flags.get("ngraph_cache_dir")
+    return sorted(Path(folder).glob("*.ngraph")) if folder else []
+
+
+@cache
+def _fixed_environment() -> list[str]:
+    """What stays the same in a process."""
+    sources = hashlib.sha256("\n".join(_sources()).encode()).hexdigest()
+    return [f"paddle-ngraph {__version__} {sources}", *versions(), _processor()]
+
+
+def _sources() -> Iterator[str]:
+    """The files of the package: in a source tree they change without a new version."""
+    folder = Path(__file__).parent
+    for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
+        status = path.stat()
+        yield f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}"
+
+
+def _processor() -> str:
+    """Name and instruction sets of the first processor."""
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    lines = []
+    with open("/proc/cpuinfo") as cpuinfo:
+        for line in cpuinfo:
+            if not line.strip():
+                break
+            if line.startswith(wanted):
+                lines.append(line.strip())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
