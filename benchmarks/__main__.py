@@ -2,7 +2,8 @@
 
   inference    one run of published and common networks
   training     one training step
-  overhead     an engine operator, small programs, the first run, memory
+  first_run    the first run, cold and with functions on disk
+  overhead     an engine operator, small programs, memory
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
 
@@ -15,13 +16,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import ocr_widths, overhead, scaling, side_by_side
+from benchmarks import first_run, ocr_widths, overhead, scaling, side_by_side
 from benchmarks.options import parser
 from benchmarks.worker import PeerError
 
 TOPICS: dict[str, Callable] = {
     "inference": side_by_side.inference,
     "training": side_by_side.training,
+    "first_run": first_run.measure,
     "overhead": overhead.measure,
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,

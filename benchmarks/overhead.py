@@ -1,8 +1,7 @@
-"""What the engine costs beside computing: an operator, small programs, the first run, memory."""
+"""What the engine costs beside computing: an operator, small programs, memory."""
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -24,12 +23,6 @@ SMALL = """\
 ## Small programs
 
 `Executor.run`, microseconds, native and through the engine in one process, in turns."""
-FIRST = """\
-## The first run of ResNet-50
-
-A fresh process each, batch 1: from the call of `Executor.run` to its result, with the program pass,
-conversion and compilation. Cold: `FLAGS_ngraph_cache_dir` is an empty folder; warm: another process
-has run the same before."""
 MEMORY = """\
 ## Peak memory of training ResNet-18
 
@@ -42,11 +35,10 @@ def measure(options: Namespace) -> None:
     """Measures all of it; writes ``overhead.md``, ``.json`` and ``.png``."""
     sections: list[str] = []
     data: dict[str, Any] = {}
-    with Progress("overhead", 4) as progress:
+    with Progress("overhead", 3) as progress:
         for name, part in (
             ("operator", _operator),
             ("small programs", _small_programs),
-            ("first run", _first_run),
             ("memory", _memory),
         ):
             progress.say(name)
@@ -92,29 +84,6 @@ def _small_programs(options: Namespace) -> tuple[list[str], list[dict[str, Any]]
     ]
     header = ["program", "native", "engine", "ratio", "the engine ran"]
     return [SMALL, report.table(header, rows)], found
-
-
-def _first_run(options: Namespace) -> tuple[list[str], dict[str, list[float]]]:
-    work = works.inference("resnet50", 1)
-    rounds = 1 if options.quick else options.rounds
-    found: dict[str, list[float]] = {"native": [], "cold": [], "warm": []}
-    with tempfile.TemporaryDirectory() as models:
-        assets = Assets(Path(models))
-        for _ in range(rounds):
-            found["native"].append(_first_seconds(work, assets, peers.REFERENCE, {}))
-            with tempfile.TemporaryDirectory() as cache:
-                settings = {"FLAGS_ngraph_cache_dir": cache}
-                found["cold"].append(_first_seconds(work, assets, peers.ENGINE, settings))
-                found["warm"].append(_first_seconds(work, assets, peers.ENGINE, settings))
-    rows = [[name, f"{statistics.median(seconds):.2f}"] for name, seconds in found.items()]
-    return [FIRST, report.table(["", "seconds"], rows)], found
-
-
-def _first_seconds(work: works.Work, assets: Assets, peer: str, settings: dict[str, str]) -> float:
-    with Worker({**PEERS[peer].settings, **settings}) as worker:
-        worker.hold(peers.start, work, assets, peer)
-        seconds: float = worker.ask("results").first_seconds
-        return seconds
 
 
 def _memory(options: Namespace) -> tuple[list[str], dict[str, float]]:

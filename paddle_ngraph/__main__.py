@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph``: run a script, explain a model, list operators, show versions."""
+"""``python -m paddle_ngraph``: run scripts, explain models, list operators, show what is there."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
     )
     operators.set_defaults(command=_operators)
+
+    cache = commands.add_parser(
+        "cache", help="show the compiled functions on disk", description=_cache.__doc__
+    )
+    cache.add_argument("--clear", action="store_true", help="delete them")
+    cache.set_defaults(command=_cache)
 
     info = commands.add_parser(
         "info", help="show versions and whether the engine is ready", description=_info.__doc__
@@ -103,6 +109,25 @@ def _operators(options: argparse.Namespace) -> int:
     from paddle_ngraph import operator_table
 
     print(operator_table.markdown(), end="")
+    return 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    """Print where compiled functions are kept on disk, how many there are and how large."""
+    library.load()
+    from paddle_ngraph import disk_cache, flags
+
+    folder = flags.get("ngraph_cache_dir")
+    if not folder:
+        print("FLAGS_ngraph_cache_dir is empty: no functions are kept on disk")
+        return 0
+    files = disk_cache.files()
+    megabytes = sum(file.stat().st_size for file in files) / 2**20
+    print(f"{folder}: {len(files)} functions, {megabytes:.1f} MB")
+    if options.clear:
+        for file in files:
+            file.unlink(missing_ok=True)
+        print("deleted")
     return 0
 
 

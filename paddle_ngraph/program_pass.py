@@ -183,6 +183,7 @@ class Capability:
         cut_off: Operators and variables they read that only another interval knows at its build.
         integers: What is known of its whole numbers.
         has_small_interval: Whether one was too small to pay.
+        levels: Of all operators, see :func:`partition`.
     """
 
     view: BlockView
@@ -194,9 +195,9 @@ class Capability:
     ignored_by: dict[OpNode, list[OpNode]] = field(default_factory=dict)
     cut_off: set[tuple[OpNode, str]] = field(default_factory=set)
     has_small_interval: bool = False
-
-    def __post_init__(self) -> None:
-        self.integers = _Integers(self)
+    integers: _Integers = field(init=False)
+    levels: dict[OpNode, int] = field(init=False)
+    _slots: dict[OpNode, list[tuple[str, str]]] = field(default_factory=dict)
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` becomes part of an interval."""
@@ -208,11 +209,14 @@ class Capability:
         self.converters.pop(node, None)
         self.reasons[node] = reason
 
-    def slots(self, node: OpNode) -> Iterator[tuple[str, str]]:
+    def slots(self, node: OpNode) -> list[tuple[str, str]]:
         """(input name, variable id) of every tensor that a convertible ``node`` reads."""
-        for name, value in zip(node.op.get_input_names(), node.op.operands_source()):
-            for vid in self.view.unpacked(value) or ():
-                yield name, vid
+        if node not in self._slots:
+            inputs = zip(node.op.get_input_names(), node.op.operands_source())
+            self._slots[node] = [
+                (name, vid) for name, value in inputs for vid in self.view.unpacked(value) or ()
+            ]
+        return self._slots[node]
 
 
 def classify(view: BlockView) -> Capability:
@@ -417,14 +421,11 @@ class _Integers:
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
         """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
-        read = [(name, v) for name, v in self._slots(node) if name not in entry.unread]
+        read = [(name, v) for name, v in self._capable.slots(node) if name not in entry.unread]
         computed = any(name not in entry.constant for name, _ in read)
         if computed and any(not _can_be_folded(spec) for spec in self._outputs(node)):
             return False
         return all(self.is_known_to(node, v) for _, v in read)
-
-    def _slots(self, node: OpNode) -> list[tuple[str, str]]:
-        return list(self._capable.slots(node))
 
     def _outputs(self, node: OpNode) -> list[TensorSpec]:
         return list(self._capable.ops[node].output_specs())
@@ -440,7 +441,7 @@ class _Integers:
         passive = entry.constant | entry.unread
         return {
             vid
-            for name, vid in self._slots(node)
+            for name, vid in self._capable.slots(node)
             if name in entry.index or (entry.moves and goes_on and name not in passive)
         }
 
@@ -448,7 +449,7 @@ class _Integers:
         return {
             vid
             for node, entry in self._capable.converters.items()
-            for name, vid in self._slots(node)
+            for name, vid in self._capable.slots(node)
             if name in entry.constant
         }
 
@@ -515,7 +516,7 @@ class _Integers:
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
         """What the converter computes with: no positions, no shapes."""
         passive = entry.index | entry.constant | entry.unread
-        return ((name, vid) for name, vid in self._slots(node) if name not in passive)
+        return ((name, vid) for name, vid in self._capable.slots(node) if name not in passive)
 
     def is_position(self, vid: str) -> bool:
         """Whether the variable is only ever used as positions, inside the engine."""
@@ -533,7 +534,7 @@ class _Integers:
         entry = self._capable.converters.get(reader)
         if entry is None:
             return False
-        names = {name for name, v in self._slots(reader) if v == vid}
+        names = {name for name, v in self._capable.slots(reader) if v == vid}
         if names and names <= entry.index | entry.unread:
             return True
         return entry.moves and self._outputs_are_positions(reader)
@@ -555,7 +556,7 @@ class _Integers:
         if entry is None:
             return False
         passive = entry.constant | entry.unread | entry.index
-        if all(name in passive for name, v in self._slots(reader) if v == vid):
+        if all(name in passive for name, v in self._capable.slots(reader) if v == vid):
             return True
         if all(self.is_static(v) for v in reader.writes):
             return True
@@ -614,7 +615,7 @@ def partition(capable: Capability) -> list[Interval]:
     middle of an interval therefore never cuts it. An operator is moved to the latest interval it
     may be in, which keeps its results inside.
     """
-    levels = _levels(capable)
+    levels = capable.levels = _levels(capable)
     members: dict[int, list[OpNode]] = {}
     for node in capable.view.nodes:
         if capable.can_convert(node) and node not in capable.constants:
@@ -735,7 +736,7 @@ class _Rewriter:
         self._capable = capable
         self._view = capable.view
         self._borders = {border.interval.level: border for border in borders}
-        self._levels = _levels(capable)
+        self._levels = capable.levels
         self._current = dict(capable.view.values)  # variable -> the value that holds it now
 
     def run(self) -> None:

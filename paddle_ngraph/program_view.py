@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
@@ -147,7 +148,7 @@ def blocks_outside_in(program: Any) -> Iterator[Any]:
     while pending:
         block = pending.pop(0)
         yield block
-        pending += [inner for op in block.ops for inner in op.blocks()]
+        pending += [inner for op in block.ops if op.num_regions() > 0 for inner in op.blocks()]
 
 
 def value_id(value: Any) -> str:
@@ -155,6 +156,7 @@ def value_id(value: Any) -> str:
     return str(value.id)
 
 
+@cache
 def dtype_name(dtype: Any) -> str:
     """Paddle's name of a dtype, e.g. ``"float32"``."""
     return str(dtype).rpartition(".")[2].lower()
@@ -173,6 +175,7 @@ class BlockView:
         self.producer: dict[str, OpNode] = {}
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
+        self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
         setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
@@ -206,10 +209,12 @@ class BlockView:
 
     def spec(self, vid: str, number: int) -> TensorSpec:
         """dtype and shape of a variable, under the number it has in a graph."""
-        value = self.values[vid]
-        # Paddle multiplies open dimensions: four instances of -1 become -4.
-        shape = tuple(max(dim, -1) for dim in value.shape)
-        return TensorSpec(number, dtype_name(value.dtype), shape)
+        if vid not in self._types:
+            value = self.values[vid]
+            # Paddle multiplies open dimensions: four instances of -1 become -4.
+            shape = tuple(max(dim, -1) for dim in value.shape)
+            self._types[vid] = dtype_name(value.dtype), shape
+        return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Any) -> list[str] | None:
         """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
@@ -253,9 +258,10 @@ class BlockView:
     def _node(self, op: Any, index: int) -> OpNode:
         node = OpNode(op=op, index=index, type=op.name())
         node.reads = [self._known(value) for value in _operands(op)]
-        node.reads += [self._known(value) for value in _captured(op)]
         node.writes = [self._known(value) for value in op.results() if value.initialized()]
-        node.touches = [self._known(value) for value in _touched(op)]
+        if op.num_regions() > 0:
+            node.reads += [self._known(value) for value in _captured(op)]
+            node.touches = [self._known(value) for value in _touched(op)]
         if node.type == "pd_op.while":
             # Paddle leaves nothing in what a loop starts from.
             node.touches += [self._known(value) for value in _operands(op)[1:]]

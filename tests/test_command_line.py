@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paddle_ngraph import flags
 from paddle_ngraph.__main__ import main
 from tests.test_executor_hook import save_model
 
@@ -36,3 +37,21 @@ def test_info_shows_versions(capsys):
     assert main(["info"]) == 0
     text = capsys.readouterr().out
     assert "paddlepaddle" in text and "openvino" in text and "engine: ready" in text
+
+
+def test_functions_on_disk_are_counted_and_deleted(tmp_path, capsys):
+    flags.set("ngraph_cache_dir", str(tmp_path))
+    try:
+        for name, size in (("one.ngraph", 2**20), ("two.ngraph", 2**19), ("other.txt", 9)):
+            (tmp_path / name).write_bytes(b"x" * size)
+        assert main(["cache"]) == 0
+        assert f"{tmp_path}: 2 functions, 1.5 MB" in capsys.readouterr().out
+        assert main(["cache", "--clear"]) == 0
+    finally:
+        flags.set("ngraph_cache_dir", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["other.txt"]
+
+
+def test_no_folder_for_functions_is_one_sentence(capsys):
+    assert main(["cache"]) == 0
+    assert "no functions are kept on disk" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 #include "disk_cache.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "error.h"
@@ -25,9 +27,6 @@ constexpr char kSuffix[] = ".ngraph";
 constexpr char kUnfinished[] = ".unfinished";
 constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '1'};
 
-// So many bytes are read and hashed at a time, while they are in the processor's cache.
-constexpr size_t kChunk = 1 << 20;
-
 // What a process that died left unfinished is deleted after so long.
 constexpr std::chrono::hours kUnfinishedAge{1};
 
@@ -38,6 +37,21 @@ struct Footer {
   uint64_t blob_hash;
   uint64_t rest_hash;  // of words and key
   char magic[sizeof(kMagic)];
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return number_; }
+
+ private:
+  int number_;
 };
 
 // Whether only this user could have written it.
@@ -82,17 +96,12 @@ uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
   return content_hash(key.data(), key.size(), seed);
 }
 
-bool read_all(int descriptor, void* memory, size_t size, size_t offset) {
-  auto* at = static_cast<char*>(memory);
-  while (size > 0) {
-    const ssize_t count = pread(descriptor, at, size, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    at += count;
-    offset += static_cast<size_t>(count);
-    size -= static_cast<size_t>(count);
-  }
-  return true;
+// The contents of a file; nullptr where it is empty or cannot be mapped.
+std::shared_ptr<const char> map(int descriptor, size_t size) {
+  void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  return {static_cast<const char*>(memory),
+          [size](const char* mapped) { munmap(const_cast<char*>(mapped), size); }};
 }
 
 void write_all(int descriptor, const void* memory, size_t size) {
@@ -104,27 +113,6 @@ void write_all(int descriptor, const void* memory, size_t size) {
     at += count;
     size -= static_cast<size_t>(count);
   }
-}
-
-// Calls piece(offset, size) for every chunk of so many bytes.
-template <typename Piece>
-bool for_each_chunk(size_t total, const Piece& piece) {
-  for (size_t start = 0; start < total; start += kChunk) {
-    if (!piece(start, std::min(kChunk, total - start))) return false;
-  }
-  return true;
-}
-
-uint64_t hash_of_file(int descriptor, size_t size) {
-  std::vector<char> memory(kChunk);
-  uint64_t hash = 0;
-  const bool complete = for_each_chunk(size, [&](size_t start, size_t count) {
-    if (!read_all(descriptor, memory.data(), count, start)) return false;
-    hash = content_hash(memory.data(), count, hash);
-    return true;
-  });
-  if (!complete) throw NgraphError(std::strerror(errno));
-  return hash;
 }
 
 // A file to be written, which vanishes unless it is moved into its place.
@@ -197,6 +185,27 @@ bool make_room(const std::string& folder, size_t room) {
   return true;
 }
 
+// The parts of a file; nothing where it is not what was written under this key.
+std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
+                                    const std::string& key) {
+  if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
+  Footer footer;
+  size_t end = size - sizeof(footer);
+  std::memcpy(&footer, file.get() + end, sizeof(footer));
+  if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) return std::nullopt;
+  end -= key.size();
+  if (footer.key_bytes != key.size()) return std::nullopt;
+  if (std::memcmp(key.data(), file.get() + end, key.size()) != 0) return std::nullopt;
+  if (footer.num_words > end / sizeof(int64_t)) return std::nullopt;
+  std::vector<int64_t> words(footer.num_words);
+  end -= words.size() * sizeof(int64_t);
+  std::memcpy(words.data(), file.get() + end, words.size() * sizeof(int64_t));
+  const bool intact = footer.blob_bytes == end && footer.rest_hash == hash_of(words, key) &&
+                      footer.blob_hash == content_hash(file.get(), end, 0);
+  if (!intact) return std::nullopt;
+  return StoredFunction{std::move(words), Blob{std::move(file), end}};
+}
+
 void store_in(const std::string& folder, const DiskKey& key, const std::vector<int64_t>& words,
               const std::function<void(const char* path)>& write_blob) {
   UnfinishedFile file(folder);
@@ -206,7 +215,9 @@ void store_in(const std::string& folder, const DiskKey& key, const std::vector<i
   footer.blob_bytes = file.size();
   footer.num_words = words.size();
   footer.key_bytes = text.size();
-  footer.blob_hash = hash_of_file(file.descriptor(), footer.blob_bytes);
+  const auto blob = map(file.descriptor(), footer.blob_bytes);
+  if (blob == nullptr) return;
+  footer.blob_hash = content_hash(blob.get(), footer.blob_bytes, 0);
   footer.rest_hash = hash_of(words, text);
   std::memcpy(footer.magic, kMagic, sizeof(kMagic));
   lseek(file.descriptor(), 0, SEEK_END);
@@ -218,59 +229,23 @@ void store_in(const std::string& folder, const DiskKey& key, const std::vector<i
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (number_ >= 0) close(number_);
-}
-
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
   // The first line holds a digest of the rest.
   return environment + "\n" + graph.substr(0, graph.find('\n'));
 }
 
-std::optional<StoredFile> StoredFile::find(const DiskKey& key) {
+std::optional<StoredFunction> find_file(const DiskKey& key) {
   const std::string where = folder(false);
   if (where.empty()) return std::nullopt;
-  StoredFile file(where + "/" + file_name(key));
-  if (!file.read_head(whole_key(key))) return std::nullopt;
-  futimens(file.descriptor_.get(), nullptr);  // used now
-  return file;
-}
-
-StoredFile::StoredFile(const std::string& path)
-    : descriptor_(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC)) {}
-
-bool StoredFile::read_head(const std::string& key) {
+  const std::string path = where + "/" + file_name(key);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status;
-  if (descriptor_.get() < 0 || fstat(descriptor_.get(), &status) != 0) return false;
-  if (!S_ISREG(status.st_mode) || !is_ours(status)) return false;
-  Footer footer;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
+  if (!S_ISREG(status.st_mode) || !is_ours(status)) return std::nullopt;
   const auto size = static_cast<size_t>(status.st_size);
-  if (size < sizeof(footer) + key.size()) return false;
-  size_t left = size - sizeof(footer);
-  if (!read_all(descriptor_.get(), &footer, sizeof(footer), left)) return false;
-  if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) return false;
-  std::string text(key.size(), '\0');
-  left -= key.size();
-  if (footer.key_bytes != key.size() || footer.num_words > left / sizeof(int64_t)) return false;
-  if (!read_all(descriptor_.get(), text.data(), text.size(), left) || text != key) return false;
-  words_.resize(footer.num_words);
-  left -= footer.num_words * sizeof(int64_t);
-  if (footer.blob_bytes != left) return false;
-  blob_bytes_ = footer.blob_bytes;
-  blob_hash_ = footer.blob_hash;
-  return read_all(descriptor_.get(), words_.data(), words_.size() * sizeof(int64_t), left) &&
-         footer.rest_hash == hash_of(words_, text);
-}
-
-bool StoredFile::read_blob(void* memory) const {
-  auto* const bytes = static_cast<char*>(memory);
-  uint64_t hash = 0;
-  const bool complete = for_each_chunk(blob_bytes_, [&](size_t start, size_t count) {
-    if (!read_all(descriptor_.get(), bytes + start, count, start)) return false;
-    hash = content_hash(bytes + start, count, hash);
-    return true;
-  });
-  return complete && hash == blob_hash_;
+  auto stored = parse(map(file.get(), size), size, whole_key(key));
+  if (stored) futimens(file.get(), nullptr);  // used now
+  return stored;
 }
 
 bool is_graph_stored(const std::string& graph) {

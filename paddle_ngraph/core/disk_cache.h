@@ -5,30 +5,20 @@
 // that processes which share the folder see whole files only; one that is damaged, or whose key is
 // another, is as good as none. Files are read, never executed, and only where they and their folder
 // belong to the user and nobody else can write them.
+//
+// A file is mapped, not copied: that is fast, and processes share the memory. So a file may be deleted
+// or replaced while functions of it run, but not written into.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "ov/ov_function.h"
+
 namespace paddle_ngraph {
-
-// An open file, closed at the end.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor();
-
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
 
 // Both parts together name a function; the first one alone, all functions of a graph.
 struct DiskKey {
@@ -39,27 +29,15 @@ struct DiskKey {
 // DiskKey::graph of a graph string.
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment);
 
-class StoredFile {
- public:
-  // The file of this key in FLAGS_ngraph_cache_dir, now the most recently used; nothing where there
-  // is none or the cache is off.
-  static std::optional<StoredFile> find(const DiskKey& key);
-
-  const std::vector<int64_t>& words() const { return words_; }
-  size_t blob_bytes() const { return blob_bytes_; }
-
-  // Reads the blob into `memory` of that size. False when it is not what was written.
-  bool read_blob(void* memory) const;
-
- private:
-  explicit StoredFile(const std::string& path);
-  bool read_head(const std::string& key);
-
-  Descriptor descriptor_;
-  std::vector<int64_t> words_;
-  size_t blob_bytes_ = 0;
-  uint64_t blob_hash_ = 0;
+// A function as it was stored, checksums verified.
+struct StoredFunction {
+  std::vector<int64_t> words;
+  Blob blob;
 };
+
+// What is stored under this key in FLAGS_ngraph_cache_dir, now the most recently used; nothing where
+// there is none or the cache is off.
+std::optional<StoredFunction> find_file(const DiskKey& key);
 
 // Whether there is a file of any function of this graph.
 bool is_graph_stored(const std::string& graph);

@@ -101,12 +101,11 @@ BuiltFunction from_words(const std::vector<int64_t>& list) {
 
 std::optional<BuiltFunction> load_function(const DiskKey& key) {
   try {
-    const auto file = StoredFile::find(key);
-    if (!file) return std::nullopt;
-    BuiltFunction built = from_words(file->words());
-    built.function = std::make_unique<OvFunction>(
-        file->blob_bytes(), [&](void* memory) { return file->read_blob(memory); },
-        FLAGS_ngraph_num_threads);
+    auto stored = find_file(key);
+    if (!stored) return std::nullopt;
+    BuiltFunction built = from_words(stored->words);
+    built.function =
+        std::make_unique<OvFunction>(std::move(stored->blob), FLAGS_ngraph_num_threads);
     return built;
   } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
     return std::nullopt;

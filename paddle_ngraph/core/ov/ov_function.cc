@@ -51,17 +51,17 @@ ov::CompiledModel compile(ov::Model* model, int num_threads) {
   return core().compile_model(model->shared_from_this(), "CPU", configuration(num_threads));
 }
 
-ov::CompiledModel import(size_t num_bytes, const OvFunction::Read& read, int num_threads) {
-  ov::Tensor blob(ov::element::u8, {num_bytes});
-  if (!read(blob.data())) throw NgraphError("a stored function is damaged");
-  return core().import_model(blob, "CPU", configuration(num_threads));
+ov::CompiledModel import(const Blob& blob, int num_threads) {
+  const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
+  return core().import_model(view, "CPU", configuration(num_threads));
 }
 
 }  // namespace
 
 class OvFunction::Implementation {
  public:
-  explicit Implementation(ov::CompiledModel model) : model_(std::move(model)) {
+  explicit Implementation(ov::CompiledModel model, Blob blob = {})
+      : blob_(std::move(blob)), model_(std::move(model)) {
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = model_.inputs();
     has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
@@ -177,6 +177,7 @@ class OvFunction::Implementation {
     std::unique_ptr<Request> request_;
   };
 
+  Blob blob_;  // the model reads its constants there
   ov::CompiledModel model_;
   bool has_open_shapes_ = false;
   std::vector<ResultType> results_;
@@ -188,8 +189,8 @@ OvFunction::OvFunction(void* model, int num_threads)
     : implementation_(
           std::make_unique<Implementation>(compile(static_cast<ov::Model*>(model), num_threads))) {}
 
-OvFunction::OvFunction(size_t num_bytes, const Read& read, int num_threads)
-    : implementation_(std::make_unique<Implementation>(import(num_bytes, read, num_threads))) {}
+OvFunction::OvFunction(Blob blob, int num_threads)
+    : implementation_(std::make_unique<Implementation>(import(blob, num_threads), blob)) {}
 
 OvFunction::~OvFunction() = default;
 

@@ -23,6 +23,12 @@ struct Input {
   std::vector<size_t> shape;
 };
 
+// A compiled function as a string of bytes; the memory is only read.
+struct Blob {
+  std::shared_ptr<const char> memory;
+  size_t num_bytes;
+};
+
 // An ov::Model compiled for the CPU: float32 stays float32, all threads work on one request. Safe to
 // run from several threads.
 class OvFunction {
@@ -31,10 +37,8 @@ class OvFunction {
   // ov::Exception.
   OvFunction(void* model, int num_threads);
 
-  // What save() wrote, by the same release under the same settings: `read` fills memory of
-  // `num_bytes` with it, or says that it can't. Throws NgraphError or ov::Exception.
-  using Read = std::function<bool(void* memory)>;
-  OvFunction(size_t num_bytes, const Read& read, int num_threads);
+  // What save() wrote, by the same release under the same settings. Throws ov::Exception.
+  OvFunction(Blob blob, int num_threads);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
