@@ -1,0 +1,149 @@
+"""Constants of a model in the form that the CPU plugin computes right with.
+
+Two of its faults (OpenVINO 2026.4.1) show only with constants, which kept weights are:
+
+* A node of nothing but constants that the plugin cannot fold runs once, at the first inference. A
+  node behind it that works in place then writes over the only copy: each inference gives something
+  else. Such values are computed here, once, and enter the model as constants.
+* Packed weights are looked up by their memory and the form they are packed to, not by the way they
+  are read. Two matrix products with one square matrix, transposed by one of them, get the same
+  packed weights, and so do a convolution and a transposed one with the same filter. Here each way
+  of reading gets a constant of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import openvino as ov
+from openvino import Model, Node, Output, opset15
+from openvino.passes import ConstantFolding, Manager
+
+# What the plugin surely folds: not worth a look.
+_FOLDED = frozenset({"Convert", "Gather", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_PACKING = frozenset(
+    {
+        "Convolution",
+        "ConvolutionBackpropData",
+        "GroupConvolution",
+        "GroupConvolutionBackpropData",
+        "MatMul",
+    }
+)
+_RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+
+# -- values of constants alone -------------------------------------------------------------------
+
+
+def compute_constants(model: Model) -> None:
+    """Replaces what constants alone determine, and the plugin cannot fold, by its value."""
+    values = list(_determined(model))
+    if not values:
+        return
+    outside = Model([opset15.result(value) for value in values], [], "constants").clone()
+    folding = Manager()
+    folding.register_pass(ConstantFolding())
+    folding.run_passes(outside)
+    kept = [
+        (value, result)
+        for value, result in zip(values, outside.get_results())
+        if result.input_value(0).get_node().get_type_name() != "Constant"
+    ]
+    if not kept:
+        return
+    unfolded = Model([opset15.result(result.input_value(0)) for _, result in kept], [])
+    found = ov.compile_model(unfolded, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])
+    for (value, _), data in zip(kept, found.values()):
+        _redirect(model, value, opset15.constant(np.array(data)))
+
+
+def _determined(model: Model) -> Iterator[Output]:
+    """Outputs of nodes of constants alone that other nodes read, if any node is hard to fold."""
+    determined: set[str] = set()
+    read: dict[tuple[str, int], Output] = {}
+    hard = False
+    for node in model.get_ordered_ops():
+        kind, values = node.get_type_name(), node.input_values()
+        inside = bool(values) and all(value.get_node().get_name() in determined for value in values)
+        if kind == "Constant" or (inside and kind != "Result"):
+            determined.add(node.get_name())
+            hard = hard or not (kind == "Constant" or kind in _FOLDED)
+            continue
+        for value in values:
+            source = value.get_node()
+            if source.get_name() in determined and source.get_type_name() != "Constant":
+                read[source.get_name(), value.get_index()] = value
+    return iter(read.values() if hard else ())
+
+
+def _redirect(model: Model, value: Output, constant: Node) -> None:
+    members = {node.get_name() for node in model.get_ops()}
+    for target in value.get_target_inputs():
+        if target.get_node().get_name() in members:
+            target.replace_source_output(constant.output(0))
+
+
+# -- ways of reading -----------------------------------------------------------------------------
+
+
+def part_packed_weights(model: Model) -> None:
+    """Gives weights that are packed in several ways a constant for each way."""
+    ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in _PACKING:
+            continue
+        source, path = _path(node.input_value(1))
+        if source.get_type_name() != "Constant" or not _is_mistakable(node):
+            continue
+        transposes = node.get_attributes().get("transpose_b")
+        way = (node.get_type_name(), transposes, *(_step(step) for step in path))
+        known = ways.setdefault(source.get_name(), {})
+        if way not in known:
+            known[way] = _copy(source, path, len(known)) if known else None
+        copy = known[way]
+        if copy is not None:
+            node.input(1).replace_source_output(copy.output(0))
+
+
+def _is_mistakable(node: Node) -> bool:
+    """Whether another way of reading the weights gives the same sizes."""
+    shape = list(node.get_input_shape(1))
+    return node.get_type_name() != "MatMul" or len(shape) < 2 or shape[-1] == shape[-2]
+
+
+def _path(value: Output) -> tuple[Node, list[Node]]:
+    """Where ``value`` comes from, and the views on the way from there."""
+    path: list[Node] = []
+    node = value.get_node()
+    while node.get_type_name() in _RESHAPING or _is_transpose(node):
+        path.insert(0, node)
+        node = node.input_value(0).get_node()
+    return node, path
+
+
+def _is_transpose(node: Node) -> bool:
+    order = node.input_value(1).get_node() if node.get_type_name() == "Transpose" else None
+    return order is not None and order.get_type_name() == "Constant"
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in node.input_value(1).get_node().get_data())
+
+
+def _step(node: Node) -> tuple[str, tuple[int, ...]]:
+    kind = node.get_type_name()
+    return kind, _order(node) if kind == "Transpose" else tuple(node.get_output_shape(0))
+
+
+def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
+    """The weights at the end of ``path``, in memory of their own."""
+    data = source.get_data()
+    for node in path:
+        is_transpose = node.get_type_name() == "Transpose"
+        shape = tuple(node.get_output_shape(0))
+        data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
+    copy = opset15.constant(np.array(data, order="C"))
+    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{number}")  # still a weight by name
+    return copy
