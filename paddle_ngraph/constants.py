@@ -2,13 +2,13 @@
 
 Two of its faults (OpenVINO 2026.4.1) show only with constants, which kept weights are:
 
-* A node of nothing but constants that the plugin cannot fold runs once, at the first inference. A
+* A node of nothing but constants that the plugin does not fold runs once, at the first inference. A
   node behind it that works in place then writes over the only copy: each inference gives something
   else. Such values are computed here, once, and enter the model as constants.
 * Packed weights are looked up by their memory and the form they are packed to, not by the way they
   are read. Two matrix products with one square matrix, transposed by one of them, get the same
-  packed weights, and so do a convolution and a transposed one with the same filter. Here each way
-  of reading gets a constant of its own.
+  packed weights, so do a convolution and a transposed one with the same filter, and sums of
+  products. Here each way of reading gets a constant of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _PACKING = frozenset(
     {
         "Convolution",
         "ConvolutionBackpropData",
+        "Einsum",
         "GroupConvolution",
         "GroupConvolutionBackpropData",
         "MatMul",
@@ -38,25 +39,32 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
 def compute_constants(model: Model) -> None:
-    """Replaces what constants alone determine, and the plugin cannot fold, by its value."""
+    """Replaces what constants alone determine by its value."""
     values = list(_determined(model))
     if not values:
         return
-    outside = Model([opset15.result(value) for value in values], [], "constants").clone()
+    alone = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()
     folding.register_pass(ConstantFolding())
-    folding.run_passes(outside)
-    kept = [
-        (value, result)
-        for value, result in zip(values, outside.get_results())
-        if result.input_value(0).get_node().get_type_name() != "Constant"
+    folding.run_passes(alone)
+    for value, data in zip(values, _run(alone)):
+        _redirect(model, value, opset15.constant(data))
+
+
+def _run(model: Model) -> list[np.ndarray]:
+    """The results of a model without parameters; the plugin is asked where they are not folded."""
+    sources = [result.input_value(0) for result in model.get_results()]
+    folded = [source.get_node().get_type_name() == "Constant" for source in sources]
+    rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
+    found = iter(
+        ov.compile_model(Model(rest, []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([]).values()
+        if rest
+        else ()
+    )
+    return [
+        np.array(source.get_node().get_data() if done else next(found))
+        for source, done in zip(sources, folded)
     ]
-    if not kept:
-        return
-    unfolded = Model([opset15.result(result.input_value(0)) for _, result in kept], [])
-    found = ov.compile_model(unfolded, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])
-    for (value, _), data in zip(kept, found.values()):
-        _redirect(model, value, opset15.constant(np.array(data)))
 
 
 def _determined(model: Model) -> Iterator[Output]:
@@ -92,19 +100,24 @@ def part_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
-        if node.get_type_name() not in _PACKING:
+        if node.get_type_name() not in _PACKING or not _is_mistakable(node):
             continue
-        source, path = _path(node.input_value(1))
-        if source.get_type_name() != "Constant" or not _is_mistakable(node):
-            continue
-        transposes = node.get_attributes().get("transpose_b")
-        way = (node.get_type_name(), transposes, *(_step(step) for step in path))
-        known = ways.setdefault(source.get_name(), {})
-        if way not in known:
-            known[way] = _copy(source, path, len(known)) if known else None
-        copy = known[way]
-        if copy is not None:
-            node.input(1).replace_source_output(copy.output(0))
+        for number, value in enumerate(node.input_values()):
+            source, path = _path(value)
+            if source.get_type_name() != "Constant":
+                continue
+            known = ways.setdefault(source.get_name(), {})
+            way = (*_reading(node, number), *(_step(step) for step in path))
+            if way not in known:
+                known[way] = _copy(source, path, len(known)) if known else None
+            copy = known[way]
+            if copy is not None:
+                node.input(number).replace_source_output(copy.output(0))
+
+
+def _reading(node: Node, number: int) -> tuple[object, ...]:
+    attributes = node.get_attributes()
+    return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
 
 
 def _is_mistakable(node: Node) -> bool:

@@ -37,6 +37,7 @@ COMPUTED = {
     "elu": lambda: F.elu(weight("a", 1, 3, 6, 5)),
     "roll": lambda: paddle.roll(weight("a", 1, 3, 6, 5), 1, 2),
     "pooling": lambda: F.avg_pool2d(weight("a", 1, 3, 12, 10), 2),
+    "softsign": lambda: F.softsign(weight("a", 1, 3, 6, 5) * 2.0),
     "normalized": lambda: F.layer_norm(F.elu(weight("a", 1, 3, 6, 5)), [5]),
 }
 
@@ -98,6 +99,16 @@ def test_autoencoder_with_tied_square_weights() -> None:
         return paddle.matmul(code, w, transpose_y=True)
 
     check(build, 4, 16)
+
+
+def test_sums_of_products_of_a_square_matrix() -> None:
+    def build() -> list[Any]:
+        w, x = weight("w", 5, 5), data(3, 5)
+        x.stop_gradient = False
+        out = paddle.einsum("ij,jk->ki", x, w)
+        return [out, *paddle.static.gradients([out], [x])]
+
+    check(build, 3, 5)
 
 
 def test_one_filter_of_a_convolution_and_a_transposed_one() -> None:
