@@ -292,7 +292,6 @@ class NgraphBridge:
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         fuse_rectifiers(model, self.extension)
-        compute_constants(model)
         part_packed_weights(model)
         _divide_exactly(model)
         _squeeze_to_scalars(model)
@@ -435,6 +434,7 @@ def build_model(
     """
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
+        compute_constants(found.model)
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.least
     try:
@@ -442,6 +442,7 @@ def build_model(
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
+        compute_constants(model)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
