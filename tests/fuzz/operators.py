@@ -776,6 +776,8 @@ def normalization(b: Builder) -> None:
     if kind == "layer_norm":
         x = b.real(low=2, high=4, where=varied)
         w, bias = b.of_shape(x.shape[-1:]), b.of_shape(x.shape[-1:])
+        # Of one tensor for both, Paddle's gradient of float64, the reference, may have no memory.
+        bias = b.new_real(x.shape[-1:]) if bias is w else bias
         code = f"F.layer_norm({{0}}, {list(x.shape[-1:])}, {{1}}, {{2}}, 0.001)"
         b.emit(code, x, w, bias, shape=x.shape, bound=w.bound * 4 + bias.bound)
         return
