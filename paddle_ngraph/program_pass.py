@@ -31,6 +31,7 @@ from paddle_ngraph.program_view import (
     value_id,
 )
 from paddle_ngraph.registry import (
+    ABSENT,
     KNOWN,
     RANGES,
     Converter,
@@ -270,7 +271,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
         return
     entry = find_converter(node.type)
     if entry is None:
-        capable.reasons[node] = "no converter"
+        capable.reasons[node] = ABSENT.get(node.type, "no converter")
         return
     if any(capable.view.is_outer(operand) for operand, _ in node.overwrites):
         # Paddle would not see it, and run others that use the variable at the same time.
