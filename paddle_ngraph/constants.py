@@ -21,7 +21,9 @@ from openvino import Model, Node, Output, opset15
 from openvino.passes import ConstantFolding, Manager
 
 # What the plugin surely folds: not worth a look.
-_FOLDED = frozenset({"Convert", "Gather", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_FOLDED = frozenset(
+    {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
 _PACKING = frozenset(
     {
         "Convolution",
@@ -68,22 +70,23 @@ def _run(model: Model) -> list[np.ndarray]:
 
 
 def _determined(model: Model) -> Iterator[Output]:
-    """Outputs of nodes of constants alone that other nodes read, if any node is hard to fold."""
-    determined: set[str] = set()
+    """What other nodes read of those that constants alone determine, where that is hard to fold."""
+    hard: dict[str, bool] = {}  # of the nodes that constants alone determine
     read: dict[tuple[str, int], Output] = {}
-    hard = False
     for node in model.get_ordered_ops():
         kind, values = node.get_type_name(), node.input_values()
-        inside = bool(values) and all(value.get_node().get_name() in determined for value in values)
-        if kind == "Constant" or (inside and kind != "Result"):
-            determined.add(node.get_name())
-            hard = hard or not (kind == "Constant" or kind in _FOLDED)
-            continue
-        for value in values:
-            source = value.get_node()
-            if source.get_name() in determined and source.get_type_name() != "Constant":
-                read[source.get_name(), value.get_index()] = value
-    return iter(read.values() if hard else ())
+        sources = [value.get_node().get_name() for value in values]
+        if kind == "Constant":
+            hard[node.get_name()] = False
+        elif kind != "Result" and values and all(source in hard for source in sources):
+            hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
+        else:
+            read |= {
+                (source, value.get_index()): value
+                for source, value in zip(sources, values)
+                if hard.get(source)
+            }
+    return iter(read.values())
 
 
 def _redirect(model: Model, value: Output, constant: Node) -> None:
