@@ -49,7 +49,7 @@ def block_of(*channels: int) -> int:
 
 def threads() -> int:
     """How many threads an operator of the core may use."""
-    return int(flags.get("ngraph_num_threads")) or len(os.sched_getaffinity(0))
+    return _core.num_threads()
 
 
 class Blocked:

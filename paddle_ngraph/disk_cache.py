@@ -17,7 +17,7 @@ from paddle_ngraph.library import versions
 from paddle_ngraph.version import __version__
 
 # The flags that decide what is built.
-_BUILDING = ("ngraph_num_threads",)
+_BUILDING = ("ngraph_num_threads", "ngraph_precision")
 # What tells OpenVINO's kernels to use less than the processor has.
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
@@ -34,8 +34,7 @@ def build_environment(graph: str) -> str:
         return ""
     settings = [f"{name}={flags.get(name)}" for name in _BUILDING]
     settings += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    cores = len(os.sched_getaffinity(0))
-    return "\n".join([*_fixed_environment(), f"{cores} cores", *settings])
+    return "\n".join([*_fixed_environment(), f"{_core.num_threads()} cores", *settings])
 
 
 def is_stored(graph: str) -> bool:

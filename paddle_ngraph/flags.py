@@ -66,6 +66,7 @@ FLAGS = {
             0,
             "Threads of the engine; 0: every core the process may use.",
         ),
+        Flag("ngraph_precision", "f32", "What inference computes in: f32 (exact), or bf16."),
         Flag(
             "ngraph_min_interval_us",
             60,

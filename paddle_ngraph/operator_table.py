@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from paddle_ngraph.registry import Converter, all_converters
+from paddle_ngraph.registry import ABSENT, Converter, all_converters
 
 _HEADER = """\
 # Operators
@@ -18,7 +18,8 @@ see [adding an operator](adding_an_operator.md).
 `_grad` is the gradient, a trailing `_` the form that overwrites its input. *dtypes* are those of
 the inputs; *positions* may be int32 or int64, *known* inputs (axes, shapes) are read while a
 function is built, whatever their dtype. int64 results are computed where they surely fit into 32
-bits or are used as positions only.
+bits or are used as positions only. float16 and bfloat16 stay native, and so do the casts to them:
+the CPU plugin keeps such numbers in float32 from operator to operator, which leaves roundings out.
 
 Made by `python -m paddle_ngraph operators`; a test fails when this page is out of date.
 """
@@ -37,7 +38,9 @@ def markdown() -> str:
         ]
         lines += [f"| {names} | {limits} |" for names, limits in _rows(members)]
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## Without a converter", "", "| operator | why |", "| --- | --- |"]
+    lines += [f"| `{_short(type)}` | {why} |" for type, why in sorted(ABSENT.items())]
+    return "\n".join([*lines, ""])
 
 
 def _family(entry: Converter) -> str:

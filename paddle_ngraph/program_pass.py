@@ -31,6 +31,7 @@ from paddle_ngraph.program_view import (
     value_id,
 )
 from paddle_ngraph.registry import (
+    ABSENT,
     KNOWN,
     RANGES,
     Converter,
@@ -276,7 +277,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
         return
     entry = find_converter(node.type)
     if entry is None:
-        capable.reasons[node] = "no converter"
+        capable.reasons[node] = ABSENT.get(node.type, "no converter")
         return
     if any(capable.view.is_outer(operand) for operand, _ in node.overwrites):
         # Paddle would not see it, and run others that use the variable at the same time.
@@ -468,11 +469,15 @@ class _Integers:
         return self._ranges[vid]
 
     def _find_range(self, vid: str) -> Range | None:
+        node = self._view.producer.get(vid)
         if self._view.is_tensor(vid) and not self._is_int64(vid):
-            return RANGES.get(dtype_name(self._view.values[vid].dtype))
+            whole = RANGES.get(dtype_name(self._view.values[vid].dtype))
+            if whole is None or node is None or self._view.is_overwritten(vid):
+                return whole
+            made = self._range_made_by(node)  # beyond the whole range it wraps around
+            return made if made and whole[0] <= made[0] and made[1] <= whole[1] else whole
         if self._view.is_overwritten(vid):
             return None
-        node = self._view.producer.get(vid)
         if node is not None and node.type in LISTS:
             return self._range_of_all(node.reads)
         if vid in self._checked and (node is None or not self._capable.can_convert(node)):

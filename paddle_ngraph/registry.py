@@ -39,6 +39,18 @@ RANGES: Mapping[str, Range] = {
 # What a range rule takes an open dimension for; its converter must not go beyond.
 LONGEST_AXIS = 2**30
 
+_NO_KERNEL = "Paddle has no CPU kernel for it; written as smaller operators it is converted"
+_IN_PARTS = "Paddle's optimizers put an operator for each parameter into programs in its place"
+# Operators without a converter of which more can be said.
+ABSENT: Mapping[str, str] = {
+    "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
+    "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
+    "pd_op.merged_adam_": _IN_PARTS,
+    "pd_op.merged_momentum_": _IN_PARTS,
+    "pd_op.rms_norm": _NO_KERNEL,
+    "pd_op.rms_norm_grad": _NO_KERNEL,
+}
+
 
 def range_of(values: Iterable[float]) -> Range | None:
     """The range of some numbers; ``None`` where one is no whole number of 64 bits."""

@@ -189,6 +189,60 @@ def test_rotary_tables_by_position():
     assert_all_converted(build, {"x": floats(2, 3, 4, 8), "ids": ids, "cos": cos, "sin": sin})
 
 
+@pytest.mark.parametrize("way", ["powers", "multiply", "rsqrt"])
+def test_root_mean_square_normalization(way):
+    """As models write it: Paddle's own operator for it has no kernel on CPU."""
+
+    def build(x, w):
+        squares = {"powers": paddle.pow(x, 2), "multiply": x * x, "rsqrt": paddle.square(x)}[way]
+        mean = paddle.mean(squares, -1, keepdim=True) + 1e-6
+        scale = paddle.rsqrt(mean) if way == "rsqrt" else 1.0 / paddle.sqrt(mean)
+        return x * scale * w
+
+    assert_all_converted(build, {"x": floats(2, 5, 8), "w": floats(8, seed=1)})
+
+
+def test_training_with_rotary_embedding_and_root_mean_squares():
+    """A decoder layer of this kind, trained: one interval, the losses of native Paddle."""
+    cos, sin = (np.concatenate([t, t], -1) for t in tables(6, 4))
+
+    def turned(x):
+        first, second = paddle.split(x, 2, axis=-1)
+        return x * paddle.to_tensor(cos) + paddle.concat([-second, first], -1) * paddle.to_tensor(
+            sin
+        )
+
+    def normalized(x, w):
+        return x * paddle.rsqrt(paddle.mean(x * x, -1, keepdim=True) + 1e-6) * w
+
+    def build():
+        x = paddle.static.data("x", [2, 6, 8], "float32")
+        w = [paddle.static.create_parameter([8], "float32") for _ in range(2)]
+        heads = [
+            paddle.transpose(paddle.reshape(paddle.nn.Linear(8, 8)(normalized(x, w[0])), s), p)
+            for s, p in (((2, 6, 2, 4), (0, 2, 1, 3)),) * 3
+        ]
+        q, k, v = turned(heads[0]), turned(heads[1]), heads[2]
+        scores = F.softmax(paddle.matmul(q, k, transpose_y=True) * 0.5)
+        mixed = paddle.reshape(paddle.transpose(paddle.matmul(scores, v), [0, 2, 1, 3]), [2, 6, 8])
+        out = paddle.nn.Linear(8, 8)(normalized(x + mixed, w[1]))
+        loss = paddle.mean(paddle.square(out - 1.0))
+        paddle.optimizer.AdamW(0.01, weight_decay=0.01).minimize(loss)
+        return loss
+
+    report = paddle_ngraph.explain(Program(build).main)
+    assert not report.native, str(report)
+    assert len(report.intervals) == 1
+    losses = []
+    for engine in (False, True):
+        program = Program(build)
+        paddle_ngraph.reset_stats()
+        losses.append([program.run(engine, x=floats(2, 6, 8))[0] for _ in range(5)])
+        assert paddle_ngraph.stats()["engine_runs"] == (5 if engine else 0)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
 @pytest.mark.parametrize("way", ["triu", "where", "masked_fill"])
 def test_causal_attention(way):
     def build(q, k, v):

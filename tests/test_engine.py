@@ -204,3 +204,36 @@ def test_a_variable_that_shares_the_memory_of_a_state_sees_what_native_paddle_sh
         assert seen[-1][0].shape == (40, 50)
     for native, accelerated in zip(*seen):
         np.testing.assert_allclose(accelerated, native, rtol=1e-5)
+
+
+def test_a_function_whose_fused_loops_find_too_few_registers():
+    def build():
+        x = paddle.static.data("x", [1], "float32")
+        mean, variance, first, second = (
+            paddle.static.create_parameter(
+                shape, "float32", name, default_initializer=paddle.nn.initializer.Assign(value)
+            )
+            for name, shape, value in (
+                ("mean", [1], np.zeros(1, "float32")),
+                ("variance", [1], np.ones(1, "float32")),
+                ("first", [2, 1, 5, 2], floats(2, 1, 5, 2)),
+                ("second", [2, 2, 2, 5, 2], floats(2, 2, 2, 5, 2)),
+            )
+        )
+        x.stop_gradient, mean.stop_gradient, variance.stop_gradient = False, True, True
+        normal = paddle.exp(paddle.tanh(first + first))
+        normal = paddle.nn.functional.batch_norm(normal, mean, variance, x, x, False, 0.9, 0.001)
+        loss = paddle.mean(paddle.square((normal + second) * 0.5 - 0.3))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    programs = {engine: Program(build) for engine in (False, True)}
+    for _ in range(2):
+        feed = {"x": np.array([0.7], "float32")}
+        (native,), (result,) = (programs[e].run(engine=e, **feed) for e in (False, True))
+        np.testing.assert_allclose(result, native, rtol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 2
+    for name in ("first", "second", "mean", "variance"):
+        np.testing.assert_allclose(
+            programs[True].variable(name), programs[False].variable(name), rtol=1e-5, atol=1e-7
+        )

@@ -468,6 +468,22 @@ def test_the_report_reads_well():
     assert "native erfinv x1" in text and "no converter" in text
 
 
+def test_the_report_says_why_there_is_no_converter():
+    def build():
+        x = paddle.static.data("x", [4], "float32")
+        made = [paddle.static.create_parameter([n], "float32") for n in (4, 4, 1)]
+        parameter, velocity, rate = ([value] for value in made)
+        kinds, coefficients = [""], [0.0]
+        paddle._C_ops.merged_momentum_(
+            parameter, [x * x], velocity, rate, None, 0.9, False, kinds, coefficients, False, 1.0
+        )
+        return x + x
+
+    (op,) = paddle_ngraph.explain(Program(build).main).native
+    assert op.type == "pd_op.merged_momentum_"
+    assert op.reason.startswith("Paddle's optimizers put an operator for each parameter")
+
+
 def test_explain_refuses_what_is_no_program():
     with pytest.raises(paddle_ngraph.NgraphError, match="takes a static program, not int"):
         paddle_ngraph.explain(3)

@@ -11,6 +11,7 @@ PHI_DEFINE_EXPORTED_int32(ngraph_cache_min_ms, 100,
                           "What was built in fewer milliseconds is not worth a file.");
 PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
                           "Threads of the engine; 0: every core the process may use.");
+PHI_DEFINE_EXPORTED_string(ngraph_precision, "f32", "What inference computes in: f32 or bf16.");
 PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_us, 60,
                           "An interval that Paddle runs in fewer microseconds stays native.");
 PHI_DEFINE_EXPORTED_bool(use_mkl_packed, true,

@@ -11,6 +11,7 @@ COMMON_DECLARE_string(ngraph_cache_dir);
 COMMON_DECLARE_int32(ngraph_cache_disk_mb);
 COMMON_DECLARE_int32(ngraph_cache_min_ms);
 COMMON_DECLARE_int32(ngraph_num_threads);
+COMMON_DECLARE_string(ngraph_precision);
 COMMON_DECLARE_int32(ngraph_min_interval_us);
 COMMON_DECLARE_bool(use_mkl_packed);
 COMMON_DECLARE_string(mkl_packed_provider);

@@ -5,7 +5,6 @@
 #include <pybind11/stl.h>
 
 #include "error.h"
-#include "flags.h"
 #include "tensors.h"
 
 namespace py = pybind11;
@@ -133,7 +132,7 @@ void close_shapes(const std::string& graph) {
 BuiltFunction build_function(const std::string& graph,
                              const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
-                             const std::vector<size_t>& weights) {
+                             const std::vector<size_t>& weights, const Settings& settings) {
   return with_python([&]() -> BuiltFunction {
     const py::list signature = or_suspect(graph, [&] { return signature_of(inputs); });
     py::tuple result = py::module_::import("paddle_ngraph.bridge")
@@ -147,7 +146,7 @@ BuiltFunction build_function(const std::string& graph,
     void* model = address_of(result[0]);
     const auto compile = [&] {
       py::gil_scoped_release release;
-      return std::make_unique<OvFunction>(model, FLAGS_ngraph_num_threads);
+      return std::make_unique<OvFunction>(model, settings);
     };
     if (built.least_sizes.empty()) {
       built.function = or_suspect(graph, compile);
@@ -157,7 +156,7 @@ BuiltFunction build_function(const std::string& graph,
       built.function = compile();
     } catch (const std::exception&) {  // closed shapes may do better
       close_shapes(graph);
-      return build_function(graph, inputs, value_inputs, weights);
+      return build_function(graph, inputs, value_inputs, weights, settings);
     }
     return built;
   });

@@ -40,6 +40,6 @@ void close_shapes(const std::string& graph);
 BuiltFunction build_function(const std::string& graph,
                              const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
-                             const std::vector<size_t>& weights);
+                             const std::vector<size_t>& weights, const Settings& settings);
 
 }  // namespace paddle_ngraph

@@ -11,6 +11,7 @@
 #include "model_builder.h"
 #include "stored_function.h"
 #include "tensors.h"
+#include "threads.h"
 
 namespace paddle_ngraph {
 
@@ -294,8 +295,20 @@ Signature NgraphEngine::signature(const NgraphIO& io) const {
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
   for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
+  const Settings now = settings();
+  signature.words.push_back(now.num_threads);
+  signature.words.push_back(now.bfloat16);
   signature.weights = weights_->fingerprint(io.inputs);
   return signature;
+}
+
+Settings NgraphEngine::settings() const {
+  const std::string& precision = FLAGS_ngraph_precision;
+  if (precision != "f32" && precision != "bf16") {
+    throw InvalidInput(concat("FLAGS_ngraph_precision=", precision, ": use f32 or bf16"));
+  }
+  // What trains keeps float32: an update is too small for the eight bits of bfloat16.
+  return {engine_threads(), precision == "bf16" && num_states_ == 0};
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
@@ -320,7 +333,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& 
 BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key) const {
   const auto on_disk = disk_key(key);
   if (on_disk) {
-    if (auto loaded = load_function(*on_disk)) {
+    if (auto loaded = load_function(*on_disk, settings())) {
       ++EngineStats::instance().functions_loaded;
       if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
       if (loaded->least_sizes.empty()) remember_shapes(graph_, io.inputs);
@@ -349,7 +362,7 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
 BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
   static const std::vector<size_t> none;
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
-                                       keeps_weights ? weights_->inputs() : none);
+                                       keeps_weights ? weights_->inputs() : none, settings());
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return built;

@@ -117,6 +117,7 @@ class NgraphEngine {
 
  private:
   Signature signature(const NgraphIO& io) const;
+  Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key) const;
   BuiltFunction build(const NgraphIO& io, bool keeps_weights) const;
   std::optional<DiskKey> disk_key(const Signature& key) const;

@@ -15,6 +15,7 @@
 #include "program_editor.h"
 #include "program_fingerprint.h"
 #include "tensors.h"
+#include "threads.h"
 #include "../mkl_packed/packed_gemm.h"
 #include "../mkl_packed/packed_weights.h"
 
@@ -174,6 +175,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
+  module.def("num_threads", &num_threads);
+  module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {
     EngineStats::instance().reset();

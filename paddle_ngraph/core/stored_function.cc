@@ -99,13 +99,12 @@ BuiltFunction from_words(const std::vector<int64_t>& list) {
 
 }  // namespace
 
-std::optional<BuiltFunction> load_function(const DiskKey& key) {
+std::optional<BuiltFunction> load_function(const DiskKey& key, const Settings& settings) {
   try {
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
     BuiltFunction built = from_words(stored->words);
-    built.function =
-        std::make_unique<OvFunction>(std::move(stored->blob), FLAGS_ngraph_num_threads);
+    built.function = std::make_unique<OvFunction>(std::move(stored->blob), settings);
     return built;
   } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
     return std::nullopt;

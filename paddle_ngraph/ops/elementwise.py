@@ -11,7 +11,14 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import is_constant, keep_nan, reduce_to, scalar_input, set_reduced
+from paddle_ngraph.ops.nodes import (
+    chosen,
+    is_constant,
+    keep_nan,
+    reduce_to,
+    scalar_input,
+    set_reduced,
+)
 from paddle_ngraph.registry import (
     FLOAT,
     INT32,
@@ -184,11 +191,11 @@ def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
     def gradient(bridge: NgraphBridge, op: Op) -> None:
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         grad = bridge.get_input_node(op, "out_grad")
-        zero, half, one = (bridge.full(v, "float32") for v in (0.0, 0.5, 1.0))
 
         def share(mine: Any, other: Any) -> Node:
-            tied = opset15.select(opset15.equal(mine, other), half, zero)
-            return opset15.multiply(grad, opset15.select(wins(mine, other), one, tied))
+            won = opset15.multiply(grad, chosen(wins(mine, other)))
+            tied = opset15.multiply(grad, chosen(opset15.equal(mine, other), 0.5))
+            return opset15.add(won, tied)
 
         set_reduced(bridge, op, "x", lambda: share(x, y))
         set_reduced(bridge, op, "y", lambda: share(y, x))
@@ -197,7 +204,8 @@ def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
     converter(f"pd_op.{name}_grad")(gradient)
 
 
-# Paddle halves the gradient where the inputs are equal, and drops it where one is NaN.
+# Paddle halves the gradient where the inputs are equal, drops it where one is NaN, and adds both
+# cases, each times its mask: an infinite gradient becomes NaN.
 _register_choice("maximum", opset15.maximum, opset15.greater)
 _register_choice("minimum", opset15.minimum, opset15.less)
 

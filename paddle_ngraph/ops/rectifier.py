@@ -31,13 +31,14 @@ def _celu(op: Op, x: Any) -> Node:
 def _celu_grad(op: Op, x: Any, grad: Any) -> Node:
     """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
 
-    Like Paddle's it is NaN where the power overflows.
+    As Paddle adds both lines, each times its mask, it is NaN where ``out_grad`` is infinite or the
+    power overflows.
     """
     power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
     above = chosen(opset15.greater(x, constant(0.0)))
     below = chosen(opset15.less_equal(x, constant(0.0)))
-    slope = opset15.add(above, opset15.multiply(power, below))
-    return opset15.multiply(grad, keep_nan(x, slope))
+    bent = opset15.multiply(opset15.multiply(grad, power), below)
+    return keep_nan(x, opset15.add(opset15.multiply(grad, above), bent))
 
 
 def _selu(op: Op, x: Any) -> Node:

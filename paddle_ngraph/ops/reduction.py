@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,25 @@ from openvino import Node, Type, opset15
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, keep_nan, known_int, known_ints, reduce_to, reshaped
-from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.ops.nodes import (
+    chosen,
+    keep_nan,
+    known_int,
+    known_ints,
+    reduce_to,
+    reshaped,
+    transposed,
+)
+from paddle_ngraph.registry import (
+    BOOL,
+    FLOAT,
+    INT32,
+    INTEGER,
+    LONGEST_AXIS,
+    Limit,
+    Range,
+    converter,
+)
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 
@@ -22,9 +39,14 @@ _COUNT_LIMIT = 2**24
 # The extremes where Paddle's search for a position starts.
 _LARGEST = float(np.finfo(np.float32).max)
 
+
+def _is_summed(op: Op) -> bool:
+    kind, result = op.input("x").dtype, op.output("out").dtype
+    return kind == "bool" or result == ("float32" if kind == "float32" else "int64")
+
+
 _SUMMED = Limit(
-    "its output has another dtype than its input, which is not bool",
-    lambda op: op.input("x").dtype == "bool" or op.output("out").dtype == "float32",
+    "its output is neither of the dtype Paddle gives its sum nor counts truths", _is_summed
 )
 
 
@@ -75,20 +97,54 @@ def _sum(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_sum(x, bridge.ints(axes), keep)
 
 
+def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
+    shape, named = op.input("x").shape, op.constants.get("axis")
+    reduced = [shape[int(axis)] for axis in named] if named and shape else shape
+    # What is open is looked at when a function is built.
+    count = LONGEST_AXIS if -1 in reduced else math.prod(reduced)
+    low, high = ranges["x"]
+    return min(low * count, low, 0), max(high * count, high, 0)
+
+
 @converter(
-    "pd_op.sum", dtypes=FLOAT | BOOL, constant=("axis",), limits=[_SUMMED], small_integers=True
+    "pd_op.sum",
+    dtypes=FLOAT | BOOL | INTEGER,
+    constant=("axis",),
+    limits=[_SUMMED],
+    integers=_sum_range,
 )
 def sum(bridge: NgraphBridge, op: Op) -> None:
-    """The sum over ``axis`` (Paddle ``sum``); of bools, how many of them hold."""
+    """The sum over ``axis`` (Paddle ``sum``); of bools, how many of them hold.
+
+    Whole numbers only where the sum surely fits into 32 bits.
+    """
     x = bridge.get_input_node(op, "x")
     shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
+    axes = reduced_axes(bridge, op, len(shape))
+    if x.get_element_type() in (Type.i32, Type.i64):
+        bridge.set_output_node(op, "out", _whole_sum(bridge, op, opset15.convert(x, kind), axes))
+        return
     if x.get_element_type() == Type.boolean:
         if math.prod(shape) > _COUNT_LIMIT:
             raise NgraphError("it counts more elements than float32 can")
         x = chosen(x)
-    axes = reduced_axes(bridge, op, len(shape))
     out = _sum(bridge, x, axes, _keep(op)) if axes else x
     bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
+
+
+def _whole_sum(bridge: NgraphBridge, op: Op, x: Any, axes: list[int]) -> Any:
+    """The last of the running sums: the engine reduces whole numbers in float32, scans do not."""
+    shape = bridge.shape(x)
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    count = math.prod(shape[axis] for axis in axes)
+    if count > LONGEST_AXIS:
+        raise NgraphError("the sum of so many whole numbers needs 64 bits")
+    rows = transposed(bridge, x, [*others, *axes])
+    rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
+    sums = opset15.cum_sum(rows, bridge.full(1, "int64"))
+    out = opset15.gather(sums, bridge.full(count - 1, "int64"), bridge.full(1, "int64"))
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    return reshaped(bridge, out, kept if _keep(op) else [shape[axis] for axis in others])
 
 
 @converter("pd_op.reduce_as", unread=("target",))

@@ -145,19 +145,33 @@ def _last_update(bridge: NgraphBridge, shape: Sequence[int], places: Any) -> Nod
 
 # -- single elements along an axis -----------------------------------------------------------------
 
-_REDUCTIONS = {"add": "sum", "mul": "prod", "multiply": "prod", "amin": "min", "amax": "max"}
+_REDUCTIONS = {
+    "add": "sum",
+    "mean": "sum",
+    "mul": "prod",
+    "multiply": "prod",
+    "amin": "min",
+    "amax": "max",
+}
 _EXTREMES = ("amin", "amax")
 # Of new values alone, Paddle's extremes are NaN only where the first value is.
 _KNOWN_REDUCTION = Limit(
-    "reduce must be assign, add or multiply, or amin or amax with include_self",
+    "reduce must be assign, add, multiply or mean, or amin or amax with include_self",
     lambda op: (
         op.attr("reduce") in {"assign", *_REDUCTIONS}
         and (op.attr("include_self") or op.attr("reduce") not in _EXTREMES)
     ),
 )
+_FLOAT_MEAN = Limit(
+    "it takes the mean of whole numbers",
+    lambda op: op.attr("reduce") != "mean" or op.input("arr").dtype == "float32",
+)
 _KNOWN_GRADIENT = Limit(
-    "reduce must be assign or add, with include_self",
-    lambda op: op.attr("reduce") in ("assign", "add") and op.attr("include_self"),
+    "reduce must be assign or add with include_self, or mean",
+    lambda op: (
+        op.attr("reduce") == "mean"
+        or (op.attr("reduce") in ("assign", "add") and op.attr("include_self"))
+    ),
 )
 
 
@@ -166,14 +180,14 @@ _KNOWN_GRADIENT = Limit(
     "pd_op.put_along_axis_",
     dtypes=FLOAT | INT32,
     index=("indices",),
-    limits=[_KNOWN_REDUCTION],
+    limits=[_KNOWN_REDUCTION, _FLOAT_MEAN],
 )
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
 
-    With ``reduce`` add, multiply, amin or amax, all values that name a place are combined, and
-    with ``include_self`` what is there, too. ``values`` may be larger than ``indices``; what goes
-    beyond is not put.
+    With ``reduce`` add, multiply, mean, amin or amax, all values that name a place are combined,
+    and with ``include_self`` what is there, too. ``values`` may be larger than ``indices``; what
+    goes beyond is not put.
     """
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
@@ -191,7 +205,18 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
             start = broadcast_to(bridge, neutral, bridge.shape(values))
             line = opset15.scatter_nd_update(line, places, start)
         node = opset15.scatter_nd_update(line, places, values, reduction)
+        if op.attr("reduce") == "mean":
+            node = opset15.divide(node, _shares(bridge, op, bridge.shape(line), places))
     bridge.set_output_node(op, "out", reshaped(bridge, node, shape))
+
+
+def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> Node:
+    """How many values the mean of each place is of; 1 where it stays as it is."""
+    include_self = op.attr("include_self")
+    start = bridge.full(1.0 if include_self else 0.0, Type.f32, shape)
+    ones = bridge.full(1.0, Type.f32, [bridge.shape(places)[0]])
+    counts = opset15.scatter_nd_update(start, places, ones, "sum")
+    return counts if include_self else opset15.maximum(counts, bridge.full(1.0, Type.f32))
 
 
 def _first_of_each(bridge: NgraphBridge, node: Any, dims: Sequence[int]) -> Any:
@@ -213,21 +238,24 @@ def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`put_along_axis` (Paddle ``put_along_axis_grad``).
 
     Assigned, each element of ``out_grad`` goes to the last value that was put there, or to ``arr``
-    where none was; added, to all of them.
+    where none was; added, to all of them; of a mean, in equal shares to those it is of.
     """
     out_grad = bridge.get_input_node(op, "out_grad")
     shape = bridge.shape(out_grad)
     places = _line_places(bridge, op, shape)
     line = reshaped(bridge, out_grad, [-1])
     count = bridge.shape(places)[0]
+    if op.attr("reduce") == "mean":
+        line = opset15.divide(line, _shares(bridge, op, bridge.shape(line), places))
     taken: Any = opset15.gather_nd(line, places)
-    rest: Any = out_grad
+    rest: Any = reshaped(bridge, line, shape)
     if op.attr("reduce") == "assign":
         last = opset15.gather_nd(_last_update(bridge, [math.prod(shape)], places), places)
         numbers = opset15.constant(np.arange(count, dtype=np.int32))
         # The engine compares whole numbers as float32; their difference is exact.
         stays = opset15.equal(opset15.subtract(last, numbers), opset15.constant(0, Type.i32))
         taken = opset15.select(stays, taken, bridge.full(0.0, Type.f32))
+    if op.attr("reduce") == "assign" or not op.attr("include_self"):
         rest = reshaped(bridge, _cleared(bridge, line, places, [count]), shape)
     if op.has_output("arr_grad"):
         bridge.set_output_node(op, "arr_grad", rest)

@@ -148,13 +148,17 @@ class Built:
             "np": np,
             "REAL": self._real,
             "noise": _noise,
+            "ClipGradByNorm": _ClipGradByNorm,
         }
+        code = self._program.body(noisy, open_dims)
+        if self._real == "float64":
+            code = code.replace("paddle.nn.ClipGradByNorm", "ClipGradByNorm")
         before: Any = paddle.get_default_dtype()
         paddle.set_default_dtype(self._real)
         try:
             guard = paddle.static.program_guard(self._main, self._startup)
             with guard, paddle.utils.unique_name.guard():
-                exec(self._program.body(noisy, open_dims), namespace)
+                exec(code, namespace)
         finally:
             paddle.set_default_dtype(before)
         return namespace
@@ -187,6 +191,17 @@ class Built:
                 name = item.value.name
                 results[f"parameter {name}"] = np.array(scope.find_var(name).get_tensor())
         return results, stats
+
+
+class _ClipGradByNorm(paddle.nn.ClipGradByNorm):  # type: ignore[misc]
+    """Gradients clipped to a norm, in float64, which Paddle's own operator does not take."""
+
+    def _pir_clip(self, params_grads: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        return [(parameter, self._clipped(grad)) for parameter, grad in params_grads]
+
+    def _clipped(self, grad: Any) -> Any:
+        norm = paddle.sqrt(paddle.sum(grad * grad))
+        return paddle.where(norm > self.clip_norm, grad * (self.clip_norm / norm), grad)
 
 
 def _check_declared(line: Line, namespace: Mapping[str, Any]) -> None:

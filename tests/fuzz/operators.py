@@ -129,6 +129,7 @@ def whole_numbers(b: Builder) -> None:
     b.select(b.choose(_ROUNDING), x, shape=x.shape, bound=x.bound + 1)
 
 
+_SQUARE = ("paddle.pow({0}, 2.0)", 256.0)
 _SMOOTH = (
     ("paddle.exp(paddle.tanh({0}))", 3.0),
     ("paddle.log(paddle.abs({0}) + 0.5)", 4.0),
@@ -142,7 +143,7 @@ _SMOOTH = (
     ("paddle.log1p(paddle.abs({0}))", 4.0),
     ("paddle.expm1(paddle.tanh({0}))", 3.0),
     ("paddle.pow(paddle.abs({0}) + 0.5, 1.5)", 80.0),
-    ("paddle.pow({0}, 2.0)", 256.0),
+    _SQUARE,
     ("paddle.pow({0}, 3.0)", 4096.0),
     ("0.5 - {0}", 17.0),
     ("1.0 / (paddle.abs({0}) + 0.5)", 2.0),
@@ -159,6 +160,8 @@ def smooth(b: Builder) -> None:
     """Functions of one tensor, away from poles."""
     x = b.real()
     code, bound = b.choose(_SMOOTH)
+    # Paddle's cube of -infinity is infinity where its loop is vectorized, else -infinity.
+    code, bound = _SQUARE if "pow({0}, 3.0)" in code and x.wild else (code, bound)
     b.emit(code, x, shape=x.shape, bound=bound)
 
 
@@ -773,6 +776,8 @@ def normalization(b: Builder) -> None:
     if kind == "layer_norm":
         x = b.real(low=2, high=4, where=varied)
         w, bias = b.of_shape(x.shape[-1:]), b.of_shape(x.shape[-1:])
+        # Of one tensor for both, Paddle's gradient of float64, the reference, may have no memory.
+        bias = b.new_real(x.shape[-1:]) if bias is w else bias
         code = f"F.layer_norm({{0}}, {list(x.shape[-1:])}, {{1}}, {{2}}, 0.001)"
         b.emit(code, x, w, bias, shape=x.shape, bound=w.bound * 4 + bias.bound)
         return

@@ -65,6 +65,16 @@ def test_binary_of_nan_and_infinity(name):
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_choice_with_an_infinite_gradient(name):
+    def build(x, y, slope):
+        return getattr(paddle, name)(x, y) * slope
+
+    x, y, slope = np.meshgrid([-1.0, 0.0, 2.0], [-1.0, -0.0, 2.0], [np.inf, -np.inf, np.nan])
+    inputs = {"x": x, "y": y, "slope": slope}
+    check(build, {n: v.astype("float32") for n, v in inputs.items()}, both(name))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
 def test_ties(name):
     x = np.array([1.0, 2.0, 3.0, 0.0], "float32")
     y = np.array([1.0, 5.0, -3.0, -0.0], "float32")

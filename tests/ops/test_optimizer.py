@@ -83,11 +83,13 @@ OPTIMIZERS = {
         lambda: O.Momentum(0.1, 0.9, weight_decay=paddle.regularizer.L2Decay(0.01)),
         lambda: O.Momentum(0.1, 0.8, use_nesterov=True, weight_decay=0.02),
         lambda: O.Momentum(0.1, 0.9, rescale_grad=0.5),
+        lambda: O.Momentum(0.1, 0.9, use_multi_tensor=True),
     ],
     "adam_": [
         lambda: O.Adam(0.01),
         lambda: O.Adam(0.01, beta1=0.8, beta2=0.95, epsilon=1e-3),
         lambda: O.Adam(0.01, amsgrad=True),
+        lambda: O.Adam(0.01, use_multi_tensor=True),
     ],
     "adamw_": [
         lambda: O.AdamW(0.01),

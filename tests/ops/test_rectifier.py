@@ -45,6 +45,16 @@ def test_nan_infinity_and_edges(name):
     check(ACTIVATIONS[name], {"x": EDGES}, both(name))
 
 
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_gradient_of_infinity(name):
+    def build(x, slope):
+        return ACTIVATIONS[name](x) * slope
+
+    x = np.repeat(np.array([-3.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 7.0], "float32"), 3)
+    slope = np.tile(np.array([np.inf, -np.inf, np.nan], "float32"), 8)
+    check(build, {"x": x, "slope": slope}, both(name))
+
+
 @pytest.mark.parametrize("alpha", [0.5, 2.0, -0.7])
 def test_celu(alpha):
     x = np.concatenate([normal(40), [np.nan]]).astype("float32")

@@ -168,6 +168,32 @@ def test_sum_of_bools_counts(shape, axis, dtype):
     check(lambda x: paddle.sum(x, axis, dtype=dtype), x, ["sum"])
 
 
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(("shape", "axis"), CASES, ids=str)
+def test_sum_of_whole_numbers_that_fits(shape, axis, dtype, keepdim):
+    def build(x):
+        small = paddle.cast(x, "uint8")  # so that the sum surely fits
+        return paddle.sum(paddle.cast(small, dtype) * 30000 - 7, axis, keepdim=keepdim)
+
+    x = np.resize(np.array([0, 255, 254, 3, 77], "float32"), shape)
+    check(build, {"x": x}, ["sum"], gradients=False)
+
+
+def test_sum_of_whole_numbers_beyond_what_a_float_counts():
+    def build(x):
+        return paddle.sum(paddle.cast(x, "int32") + 2**24, 0), paddle.sum(paddle.cast(x, "int64"))
+
+    check(build, {"x": np.asarray(normal((67, 3)) > 0)}, ["sum"])
+    check(build, {"x": np.asarray(normal((67, 3)) > 0)}, ["sum"], dynamic={"x": [67, -1]})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_sum_of_whole_numbers_that_may_need_64_bits_stays_native(dtype):
+    x = {"x": np.array([2**31 - 1, 5], dtype)}
+    check_native(lambda x: paddle.sum(x), x, ["sum"])
+
+
 def test_nanmean_and_nansum():
     x = normal((3, 5))
     x[0, 1] = x[2, :] = np.nan

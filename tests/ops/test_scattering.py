@@ -149,11 +149,32 @@ def test_put_along_axis_of_what_is_there_or_not(reduce, include_self):
     check(build, {**feeds, "x": whole(3, 4), "v": whole(2, 4)}, ["put_along_axis"])
 
 
-@pytest.mark.parametrize("reduce, include_self", [("mean", True), ("amin", False)])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_mean_put_along_axis(axis, include_self):
+    def build(x, i, v):
+        return paddle.put_along_axis(x, i, v, axis, "mean", include_self, broadcast=False)
+
+    feeds = {"x": floats(4, 5, 6), "i": ids(4, 3, 5, 6), "v": floats(3, 5, 6, seed=5)}
+    check(build, feeds, ["put_along_axis", "put_along_axis_grad"])
+    odd = {**feeds, "x": strange(4, 5, 6), "v": strange(3, 5, 6)}
+    check(build, odd, ["put_along_axis", "put_along_axis_grad"])
+    one = {"x": floats(4), "i": ids(4, 9), "v": floats(9)}
+    if axis == 0:
+        check(build, one, ["put_along_axis", "put_along_axis_grad"])
+
+
+@pytest.mark.parametrize("reduce, include_self", [("amax", False), ("amin", False)])
 def test_put_along_axis_stays_native(reduce, include_self):
     build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, reduce, include_self)  # noqa: E731
     feeds = {"x": floats(3, 4), "i": ids(3, 3, 4), "v": floats(3, 4)}
     check_native(build, feeds, ["put_along_axis"], gradients=False)
+
+
+def test_mean_of_whole_numbers_put_along_axis_stays_native():
+    build = lambda x, i, v: paddle.put_along_axis(x, i, v, 0, "mean")  # noqa: E731
+    feeds = {"x": whole(3, 4), "i": ids(3, 3, 4), "v": whole(3, 4)}
+    check_native(build, feeds, ["put_along_axis"])
 
 
 # -- by index tensors ------------------------------------------------------------------------------

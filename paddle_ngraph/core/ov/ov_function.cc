@@ -9,10 +9,14 @@
 
 #include "../error.h"
 #include "extension_ops.h"
+#include "work.h"
 
 namespace paddle_ngraph {
 
 namespace {
+
+// To wake a second thread and to wait for it takes longer than it saves below.
+constexpr double kLeastSharedNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
   static const std::vector<std::pair<ov::element::Type_t, ElementType>> table{
@@ -37,23 +41,32 @@ ov::Core& core() {
   return core;
 }
 
-ov::AnyMap configuration(int num_threads) {
+ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
       // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
-      ov::hint::inference_precision(ov::element::f32),
+      ov::hint::inference_precision(settings.bfloat16 ? ov::element::bf16 : ov::element::f32),
   };
-  if (num_threads > 0) config.insert(ov::inference_num_threads(num_threads));
+  if (settings.num_threads > 0) config.insert(ov::inference_num_threads(settings.num_threads));
   return config;
 }
 
-ov::CompiledModel compile(ov::Model* model, int num_threads) {
-  return core().compile_model(model->shared_from_this(), "CPU", configuration(num_threads));
+ov::CompiledModel compile(ov::Model* model, Settings settings) {
+  if (work_ns(*model) < kLeastSharedNs) settings.num_threads = 1;
+  ov::AnyMap config = configuration(settings);
+  try {
+    return core().compile_model(model->shared_from_this(), "CPU", config);
+  } catch (const std::exception& error) {
+    // The plugin fuses loops (its snippets) without asking whether the registers will do.
+    if (std::strstr(error.what(), "snippet") == nullptr) throw;
+    config.insert({"SNIPPETS_MODE", "DISABLE"});
+    return core().compile_model(model->shared_from_this(), "CPU", config);
+  }
 }
 
-ov::CompiledModel import(const Blob& blob, int num_threads) {
+ov::CompiledModel import(const Blob& blob, const Settings& settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  return core().import_model(view, "CPU", configuration(num_threads));
+  return core().import_model(view, "CPU", configuration(settings));
 }
 
 }  // namespace
@@ -185,12 +198,12 @@ class OvFunction::Implementation {
   std::vector<std::unique_ptr<Request>> idle_;
 };
 
-OvFunction::OvFunction(void* model, int num_threads)
+OvFunction::OvFunction(void* model, const Settings& settings)
     : implementation_(
-          std::make_unique<Implementation>(compile(static_cast<ov::Model*>(model), num_threads))) {}
+          std::make_unique<Implementation>(compile(static_cast<ov::Model*>(model), settings))) {}
 
-OvFunction::OvFunction(Blob blob, int num_threads)
-    : implementation_(std::make_unique<Implementation>(import(blob, num_threads), blob)) {}
+OvFunction::OvFunction(Blob blob, const Settings& settings)
+    : implementation_(std::make_unique<Implementation>(import(blob, settings), blob)) {}
 
 OvFunction::~OvFunction() = default;
 

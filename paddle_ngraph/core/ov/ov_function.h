@@ -23,22 +23,26 @@ struct Input {
   std::vector<size_t> shape;
 };
 
+struct Settings {
+  int num_threads = 0;    // 0: every core the process may use
+  bool bfloat16 = false;  // where the processor has units for it, instead of float32
+};
+
 // A compiled function as a string of bytes; the memory is only read.
 struct Blob {
   std::shared_ptr<const char> memory;
   size_t num_bytes;
 };
 
-// An ov::Model compiled for the CPU: float32 stays float32, all threads work on one request. Safe to
-// run from several threads.
+// An ov::Model compiled for the CPU: all threads work on one request, or a single one where there is
+// little to do. Safe to run from several threads.
 class OvFunction {
  public:
-  // `model` points to an ov::Model. `num_threads` 0: every core the process may use. Throws
-  // ov::Exception.
-  OvFunction(void* model, int num_threads);
+  // `model` points to an ov::Model. Throws ov::Exception.
+  OvFunction(void* model, const Settings& settings);
 
   // What save() wrote, by the same release under the same settings. Throws ov::Exception.
-  OvFunction(Blob blob, int num_threads);
+  OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;

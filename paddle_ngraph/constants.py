@@ -1,0 +1,165 @@
+"""Constants of a model in the form that the CPU plugin computes right with.
+
+Two of its faults (OpenVINO 2026.4.1) show only with constants, which kept weights are:
+
+* A node of nothing but constants that the plugin does not fold runs once, at the first inference. A
+  node behind it that works in place then writes over the only copy: each inference gives something
+  else. Such values are computed here, once, and enter the model as constants.
+* Packed weights are looked up by their memory and the form they are packed to, not by the way they
+  are read. Two matrix products with one square matrix, transposed by one of them, get the same
+  packed weights, so do a convolution and a transposed one with the same filter, and sums of
+  products. Here each way of reading gets a constant of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import openvino as ov
+from openvino import Model, Node, Output, opset15
+from openvino.passes import ConstantFolding, Manager
+
+# What the plugin surely folds: not worth a look.
+_FOLDED = frozenset(
+    {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+_PACKING = frozenset(
+    {
+        "Convolution",
+        "ConvolutionBackpropData",
+        "Einsum",
+        "GroupConvolution",
+        "GroupConvolutionBackpropData",
+        "MatMul",
+    }
+)
+_RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+
+# -- values of constants alone -------------------------------------------------------------------
+
+
+def compute_constants(model: Model) -> None:
+    """Replaces what constants alone determine by its value."""
+    values = list(_determined(model))
+    if not values:
+        return
+    alone = Model([opset15.result(value) for value in values], [], "constants").clone()
+    folding = Manager()
+    folding.register_pass(ConstantFolding())
+    folding.run_passes(alone)
+    for value, data in zip(values, _run(alone)):
+        _redirect(model, value, opset15.constant(data))
+
+
+def _run(model: Model) -> list[np.ndarray]:
+    """The results of a model without parameters; the plugin is asked where they are not folded."""
+    sources = [result.input_value(0) for result in model.get_results()]
+    folded = [source.get_node().get_type_name() == "Constant" for source in sources]
+    rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
+    found = iter(
+        ov.compile_model(Model(rest, []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([]).values()
+        if rest
+        else ()
+    )
+    return [
+        np.array(source.get_node().get_data() if done else next(found))
+        for source, done in zip(sources, folded)
+    ]
+
+
+def _determined(model: Model) -> Iterator[Output]:
+    """What other nodes read of those that constants alone determine, where that is hard to fold."""
+    hard: dict[str, bool] = {}  # of the nodes that constants alone determine
+    read: dict[tuple[str, int], Output] = {}
+    for node in model.get_ordered_ops():
+        kind, values = node.get_type_name(), node.input_values()
+        sources = [value.get_node().get_name() for value in values]
+        if kind == "Constant":
+            hard[node.get_name()] = False
+        elif kind != "Result" and values and all(source in hard for source in sources):
+            hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
+        else:
+            read |= {
+                (source, value.get_index()): value
+                for source, value in zip(sources, values)
+                if hard.get(source)
+            }
+    return iter(read.values())
+
+
+def _redirect(model: Model, value: Output, constant: Node) -> None:
+    members = {node.get_name() for node in model.get_ops()}
+    for target in value.get_target_inputs():
+        if target.get_node().get_name() in members:
+            target.replace_source_output(constant.output(0))
+
+
+# -- ways of reading -----------------------------------------------------------------------------
+
+
+def part_packed_weights(model: Model) -> None:
+    """Gives weights that are packed in several ways a constant for each way."""
+    ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in _PACKING or not _is_mistakable(node):
+            continue
+        for number, value in enumerate(node.input_values()):
+            source, path = _path(value)
+            if source.get_type_name() != "Constant":
+                continue
+            known = ways.setdefault(source.get_name(), {})
+            way = (*_reading(node, number), *(_step(step) for step in path))
+            if way not in known:
+                known[way] = _copy(source, path, len(known)) if known else None
+            copy = known[way]
+            if copy is not None:
+                node.input(number).replace_source_output(copy.output(0))
+
+
+def _reading(node: Node, number: int) -> tuple[object, ...]:
+    attributes = node.get_attributes()
+    return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
+
+
+def _is_mistakable(node: Node) -> bool:
+    """Whether another way of reading the weights gives the same sizes."""
+    shape = list(node.get_input_shape(1))
+    return node.get_type_name() != "MatMul" or len(shape) < 2 or shape[-1] == shape[-2]
+
+
+def _path(value: Output) -> tuple[Node, list[Node]]:
+    """Where ``value`` comes from, and the views on the way from there."""
+    path: list[Node] = []
+    node = value.get_node()
+    while node.get_type_name() in _RESHAPING or _is_transpose(node):
+        path.insert(0, node)
+        node = node.input_value(0).get_node()
+    return node, path
+
+
+def _is_transpose(node: Node) -> bool:
+    order = node.input_value(1).get_node() if node.get_type_name() == "Transpose" else None
+    return order is not None and order.get_type_name() == "Constant"
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in node.input_value(1).get_node().get_data())
+
+
+def _step(node: Node) -> tuple[str, tuple[int, ...]]:
+    kind = node.get_type_name()
+    return kind, _order(node) if kind == "Transpose" else tuple(node.get_output_shape(0))
+
+
+def _copy(source: Node, path: Sequence[Node], number: int) -> Node:
+    """The weights at the end of ``path``, in memory of their own."""
+    data = source.get_data()
+    for node in path:
+        is_transpose = node.get_type_name() == "Transpose"
+        shape = tuple(node.get_output_shape(0))
+        data = data.transpose(_order(node)) if is_transpose else data.reshape(shape)
+    copy = opset15.constant(np.array(data, order="C"))
+    copy.set_friendly_name(f"{source.get_friendly_name()}_read_{number}")  # still a weight by name
+    return copy

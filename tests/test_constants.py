@@ -1,0 +1,142 @@
+"""What is computed of weights alone, and weights that are read in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, floats
+
+
+def weight(name: str, *shape: int) -> Any:
+    initial = paddle.nn.initializer.Assign(floats(*shape, seed=len(name)))
+    return paddle.static.create_parameter(shape, "float32", name, default_initializer=initial)
+
+
+def data(*shape: int) -> Any:
+    return paddle.static.data("x", shape, "float32")
+
+
+def check(build: Callable[[], Any], *shape: int) -> None:
+    """Every run is like the native one, and functions keep the weights."""
+    program = Program(build)
+    for seed in range(4):
+        program.both(x=floats(*shape, seed=seed))
+    assert paddle_ngraph.stats()["functions_with_weights"] > 0
+
+
+COMPUTED = {
+    "convolution": lambda: F.conv2d(weight("a", 1, 2, 6, 5), weight("bc", 3, 2, 1, 1)),
+    "transposed": lambda: F.conv2d_transpose(weight("a", 1, 2, 6, 5), weight("bc", 2, 3, 1, 1)),
+    "elu": lambda: F.elu(weight("a", 1, 3, 6, 5)),
+    "roll": lambda: paddle.roll(weight("a", 1, 3, 6, 5), 1, 2),
+    "pooling": lambda: F.avg_pool2d(weight("a", 1, 3, 12, 10), 2),
+    "softsign": lambda: F.softsign(weight("a", 1, 3, 6, 5) * 2.0),
+    "normalized": lambda: F.layer_norm(F.elu(weight("a", 1, 3, 6, 5)), [5]),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_value_of_weights_alone(name: str) -> None:
+    def build() -> Any:
+        value = COMPUTED[name]()
+        return paddle.reshape(value * data(5) + data(5), [3, 30])
+
+    check(build, 5)
+
+
+def test_value_of_weights_alone_that_is_fetched_too() -> None:
+    def build() -> list[Any]:
+        value = COMPUTED["convolution"]()
+        inner = F.elu(value)
+        return [value, inner * data(5), inner + data(5)]
+
+    check(build, 5)
+
+
+def test_value_of_numbers_of_the_program_alone() -> None:
+    def build() -> Any:
+        return F.elu(paddle.arange(5, dtype="float32") - 2.5) * data(5)
+
+    program = Program(build)
+    for seed in range(3):
+        program.both(x=floats(5, seed=seed))
+
+
+def test_one_square_matrix_and_its_transpose() -> None:
+    def build() -> list[Any]:
+        w = weight("w", 8, 8)
+        return [paddle.matmul(data(3, 8), w), paddle.matmul(data(3, 8), w, transpose_y=True)]
+
+    check(build, 3, 8)
+
+
+def test_square_matrices_behind_views() -> None:
+    def build() -> list[Any]:
+        w, x = weight("w", 64), data(2, 8)
+        square = paddle.reshape(w, [8, 8])
+        other = paddle.reshape(paddle.unsqueeze(w, 0), [8, 8])
+        return [
+            paddle.matmul(x, square),
+            paddle.matmul(x, paddle.transpose(square, [1, 0])),
+            paddle.matmul(x, other, transpose_y=True),
+            paddle.matmul(x, square) + 1.0,
+        ]
+
+    check(build, 2, 8)
+
+
+def test_autoencoder_with_tied_square_weights() -> None:
+    def build() -> Any:
+        w = weight("w", 16, 16)
+        code = F.tanh(paddle.matmul(data(4, 16), w))
+        return paddle.matmul(code, w, transpose_y=True)
+
+    check(build, 4, 16)
+
+
+def test_sums_of_products_of_a_square_matrix() -> None:
+    def build() -> list[Any]:
+        w, x = weight("w", 5, 5), data(3, 5)
+        x.stop_gradient = False
+        out = paddle.einsum("ij,jk->ki", x, w)
+        return [out, *paddle.static.gradients([out], [x])]
+
+    check(build, 3, 5)
+
+
+def test_one_filter_of_a_convolution_and_a_transposed_one() -> None:
+    def build() -> list[Any]:
+        w = weight("w", 4, 4, 3, 3)
+        x = data(2, 4, 6, 6)
+        return [F.conv2d(x, w, padding=1), F.conv2d_transpose(x, w, padding=1)]
+
+    check(build, 2, 4, 6, 6)
+
+
+def test_gradient_through_a_square_matrix() -> None:
+    def build() -> list[Any]:
+        w, x = weight("w", 6, 6), data(3, 6)
+        x.stop_gradient = False
+        out = F.sigmoid(paddle.matmul(x, w))
+        return [out, *paddle.static.gradients([out], [x])]
+
+    check(build, 3, 6)
+
+
+def test_open_shapes() -> None:
+    def build() -> list[Any]:
+        w, x = weight("w", 8, 8), data(-1, 8)
+        value = F.elu(paddle.matmul(w, w))
+        return [paddle.matmul(x, w), paddle.matmul(x, w, transpose_y=True), x * value[0]]
+
+    program = Program(build)
+    for rows in (2, 3, 4, 5, 2, 5, 7, 7, 9):
+        program.both(x=floats(rows, 8, seed=rows))
+    assert np.isfinite(program.run(x=floats(3, 8))[0]).all()
