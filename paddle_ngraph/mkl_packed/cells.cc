@@ -26,9 +26,14 @@ NGRAPH_INLINE uint32_t to_bits(float value) {
   return bits;
 }
 
-// e^x for |x| <= 87 (beyond that, e^87 or its inverse): 2^n e^r with |r| <= ln(2)/2, e^r by its Taylor
-// polynomial. NaN stays NaN.
-NGRAPH_INLINE float exponential(float x) {
+// e^x = 2^n (1 + rest), with e^r - 1 of |r| <= ln(2)/2 by its Taylor polynomial.
+struct Exponential {
+  float power;  // 2^n
+  float rest;   // e^r - 1
+};
+
+// For |x| <= 87; beyond that, of 87 or -87. NaN stays NaN.
+NGRAPH_INLINE Exponential exponential(float x) {
   constexpr float kLimit = 87.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   x = x > kLimit ? kLimit : x;
@@ -42,22 +47,19 @@ NGRAPH_INLINE float exponential(float x) {
   sum = sum * r + 1.0f / 24.0f;
   sum = sum * r + 1.0f / 6.0f;
   sum = sum * r + 0.5f;
-  const float power = (sum * r) * r + r + 1.0f;
-  return power * from_bits((to_bits(rounded) + 127) << 23);
+  return {from_bits((to_bits(rounded) + 127) << 23), (sum * r) * r + r};
 }
 
-NGRAPH_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+NGRAPH_INLINE float sigmoid(float x) {
+  const auto [power, rest] = exponential(-x);
+  return 1.0f / (1.0f + (power + power * rest));
+}
 
-// Near 0, where 1 - 2 / (e^2x + 1) cancels, by the continued fraction of tanh.
+// (e^2x - 1) / (e^2x + 1), where e^2x - 1 loses nothing near 0: there 2^n is 1.
 NGRAPH_INLINE float tanh_of(float x) {
-  const float size = from_bits(to_bits(x) & 0x7fffffffu);
-  const float square = x * x;
-  const float near = size *
-                     (945.0f + square * (105.0f + square)) /
-                     (945.0f + square * (420.0f + square * 15.0f));
-  const float far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
-  const float result = size < 0.35f ? near : far;
-  return from_bits(to_bits(result) | (to_bits(x) & 0x80000000u));
+  const auto [power, rest] = exponential(2.0f * x);
+  const float less_one = power * rest + (power - 1.0f);
+  return less_one / (less_one + 2.0f);
 }
 
 NGRAPH_VECTORIZED
