@@ -41,13 +41,11 @@ NGRAPH_INLINE Exponential exponential(float x) {
   const float rounded = x * 1.44269504f + kRound;
   const float n = rounded - kRound;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
-  float sum = 1.0f / 5040.0f;
-  sum = sum * r + 1.0f / 720.0f;
-  sum = sum * r + 1.0f / 120.0f;
-  sum = sum * r + 1.0f / 24.0f;
-  sum = sum * r + 1.0f / 6.0f;
-  sum = sum * r + 0.5f;
-  return {from_bits((to_bits(rounded) + 127) << 23), (sum * r) * r + r};
+  const float square = r * r;  // the polynomial in pairs: a short chain of operations
+  const float high = (1.0f / 720.0f + r * (1.0f / 5040.0f)) * square;
+  const float middle = (1.0f / 24.0f + r * (1.0f / 120.0f) + high) * square;
+  const float low = 0.5f + r * (1.0f / 6.0f);
+  return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
 }
 
 NGRAPH_INLINE float sigmoid(float x) {
@@ -125,6 +123,9 @@ void lstm_forward(const ForwardPiece& p) {
     f[j] = sigmoid(f[j] + bias[hidden + j]);
     g[j] = tanh_of(g[j] + bias[2 * hidden + j]);
     o[j] = sigmoid(o[j] + bias[3 * hidden + j]);
+  }
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
     const float cell = f[j] * c_before[j] + i[j] * g[j];
     c[j] = cell;
     c_active[j] = tanh_of(cell);
