@@ -5,7 +5,8 @@
 #include "../core/error.h"
 #include "../core/vectorized.h"
 
-#define NGRAPH_INLINE inline __attribute__((always_inline))
+#define NGRAPH_INLINED __attribute__((always_inline))
+#define NGRAPH_INLINE inline NGRAPH_INLINED
 
 // Nothing here looks at floating-point exceptions; choices may then be computed both ways.
 #pragma GCC optimize("no-trapping-math")
@@ -60,23 +61,22 @@ NGRAPH_INLINE float tanh_of(float x) {
   return less_one / (less_one + 2.0f);
 }
 
-NGRAPH_VECTORIZED
-void tanh_forward(const ForwardPiece& p) {
+// A plain network: h = activate(sum).
+template <typename Activate>
+NGRAPH_INLINE void plain_forward(const ForwardPiece& p, const Activate& activate) {
   float* __restrict__ gates = p.gates;
   float* __restrict__ h = p.h;
   const float* __restrict__ bias = p.bias;
-  for (int64_t j = 0; j < p.count; ++j) h[j] = tanh_of(gates[j] + bias[j]);
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) h[j] = activate(gates[j] + bias[j]);
 }
 
 NGRAPH_VECTORIZED
+void tanh_forward(const ForwardPiece& p) { plain_forward(p, tanh_of); }
+
+NGRAPH_VECTORIZED
 void relu_forward(const ForwardPiece& p) {
-  float* __restrict__ gates = p.gates;
-  float* __restrict__ h = p.h;
-  const float* __restrict__ bias = p.bias;
-  for (int64_t j = 0; j < p.count; ++j) {
-    const float sum = gates[j] + bias[j];
-    h[j] = sum < 0.0f ? 0.0f : sum;
-  }
+  plain_forward(p, [](float sum) NGRAPH_INLINED { return sum < 0.0f ? 0.0f : sum; });
 }
 
 NGRAPH_VECTORIZED
@@ -133,8 +133,9 @@ void lstm_forward(const ForwardPiece& p) {
   }
 }
 
-NGRAPH_VECTORIZED
-void tanh_backward(const BackwardPiece& p) {
+// `slope` gives the derivative of the activation, by its result, times a gradient.
+template <typename Slope>
+NGRAPH_INLINE void plain_backward(const BackwardPiece& p, const Slope& slope) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
   const float* __restrict__ h = p.h;
@@ -142,25 +143,19 @@ void tanh_backward(const BackwardPiece& p) {
   const float* __restrict__ through_gates = p.through_gates;
 #pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
-    gate_grads[j] = h_grad * (1.0f - h[j] * h[j]);
+    gate_grads[j] = slope(h[j], out_grad[j] + through_gates[j] + carried[j]);
     carried[j] = 0.0f;
   }
 }
 
 NGRAPH_VECTORIZED
+void tanh_backward(const BackwardPiece& p) {
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return grad * (1.0f - h * h); });
+}
+
+NGRAPH_VECTORIZED
 void relu_backward(const BackwardPiece& p) {
-  float* __restrict__ gate_grads = p.gate_grads;
-  float* __restrict__ carried = p.carried;
-  const float* __restrict__ h = p.h;
-  const float* __restrict__ out_grad = p.out_grad;
-  const float* __restrict__ through_gates = p.through_gates;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
-    gate_grads[j] = h[j] > 0.0f ? h_grad : 0.0f;
-    carried[j] = 0.0f;
-  }
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return h > 0.0f ? grad : 0.0f; });
 }
 
 NGRAPH_VECTORIZED
