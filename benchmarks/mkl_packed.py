@@ -1,6 +1,6 @@
 """Measures the packed recurrent layers beside Paddle's and PyTorch's, in one run.
 
-    python benchmarks/mkl_packed.py --cases rnn gru
+    python benchmarks/mkl_packed.py --cases rnn gru --threads 1 8
 
 Every contestant computes the same network on the same input, in turns, with one thread and with all
 cores; each provider takes part packed and unpacked, so that what packing itself brings can be seen.
@@ -222,7 +222,7 @@ def run(options: argparse.Namespace) -> None:
     paddle.disable_static()
     machine = environment()
     results = []
-    for threads in sorted({1, int(machine["cores"])}):
+    for threads in options.threads or sorted({1, int(machine["cores"])}):
         for name in options.cases:
             result = measure(name, threads, options.rounds)
             print(f"{name}, {threads} threads: {_line(result)}", flush=True)
@@ -267,6 +267,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=tuple(CASES),
         metavar="CASE",
         help=f"which of {', '.join(CASES)} (default: all)",
+    )
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=command_line.positive,
+        metavar="COUNT",
+        help="numbers of threads (default: 1, and as many as there are cores)",
     )
     parser.add_argument(
         "--rounds", type=command_line.positive, default=3, help="turns (default: %(default)s)"

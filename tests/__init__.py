@@ -1,4 +1,4 @@
-"""Whatever is imported from here runs the smallest interval through the engine, and leaves the user's
+"""What is imported from here runs the smallest interval through the engine, and leaves the user's
 functions on disk alone.
 """
 

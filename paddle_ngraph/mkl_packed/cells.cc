@@ -5,7 +5,8 @@
 #include "../core/error.h"
 #include "../core/vectorized.h"
 
-#define NGRAPH_INLINE inline __attribute__((always_inline))
+#define NGRAPH_INLINED __attribute__((always_inline))
+#define NGRAPH_INLINE inline NGRAPH_INLINED
 
 // Nothing here looks at floating-point exceptions; choices may then be computed both ways.
 #pragma GCC optimize("no-trapping-math")
@@ -26,9 +27,14 @@ NGRAPH_INLINE uint32_t to_bits(float value) {
   return bits;
 }
 
-// e^x for |x| <= 87 (beyond that, e^87 or its inverse): 2^n e^r with |r| <= ln(2)/2, e^r by its Taylor
-// polynomial. NaN stays NaN.
-NGRAPH_INLINE float exponential(float x) {
+// e^x = 2^n (1 + rest), with e^r - 1 of |r| <= ln(2)/2 by its Taylor polynomial.
+struct Exponential {
+  float power;  // 2^n
+  float rest;   // e^r - 1
+};
+
+// For |x| <= 87; beyond that, of 87 or -87. NaN stays NaN.
+NGRAPH_INLINE Exponential exponential(float x) {
   constexpr float kLimit = 87.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   x = x > kLimit ? kLimit : x;
@@ -36,47 +42,41 @@ NGRAPH_INLINE float exponential(float x) {
   const float rounded = x * 1.44269504f + kRound;
   const float n = rounded - kRound;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
-  float sum = 1.0f / 5040.0f;
-  sum = sum * r + 1.0f / 720.0f;
-  sum = sum * r + 1.0f / 120.0f;
-  sum = sum * r + 1.0f / 24.0f;
-  sum = sum * r + 1.0f / 6.0f;
-  sum = sum * r + 0.5f;
-  const float power = (sum * r) * r + r + 1.0f;
-  return power * from_bits((to_bits(rounded) + 127) << 23);
+  const float square = r * r;  // the polynomial in pairs: a short chain of operations
+  const float high = (1.0f / 720.0f + r * (1.0f / 5040.0f)) * square;
+  const float middle = (1.0f / 24.0f + r * (1.0f / 120.0f) + high) * square;
+  const float low = 0.5f + r * (1.0f / 6.0f);
+  return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
 }
 
-NGRAPH_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+NGRAPH_INLINE float sigmoid(float x) {
+  const auto [power, rest] = exponential(-x);
+  return 1.0f / (1.0f + (power + power * rest));
+}
 
-// Near 0, where 1 - 2 / (e^2x + 1) cancels, by the continued fraction of tanh.
+// (e^2x - 1) / (e^2x + 1), where e^2x - 1 loses nothing near 0: there 2^n is 1.
 NGRAPH_INLINE float tanh_of(float x) {
-  const float size = from_bits(to_bits(x) & 0x7fffffffu);
-  const float square = x * x;
-  const float near = size *
-                     (945.0f + square * (105.0f + square)) /
-                     (945.0f + square * (420.0f + square * 15.0f));
-  const float far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
-  const float result = size < 0.35f ? near : far;
-  return from_bits(to_bits(result) | (to_bits(x) & 0x80000000u));
+  const auto [power, rest] = exponential(2.0f * x);
+  const float less_one = power * rest + (power - 1.0f);
+  return less_one / (less_one + 2.0f);
 }
 
-NGRAPH_VECTORIZED
-void tanh_forward(const ForwardPiece& p) {
+// A plain network: h = activate(sum).
+template <typename Activate>
+NGRAPH_INLINE void plain_forward(const ForwardPiece& p, const Activate& activate) {
   float* __restrict__ gates = p.gates;
   float* __restrict__ h = p.h;
   const float* __restrict__ bias = p.bias;
-  for (int64_t j = 0; j < p.count; ++j) h[j] = tanh_of(gates[j] + bias[j]);
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) h[j] = activate(gates[j] + bias[j]);
 }
+
+NGRAPH_VECTORIZED
+void tanh_forward(const ForwardPiece& p) { plain_forward(p, tanh_of); }
 
 NGRAPH_VECTORIZED
 void relu_forward(const ForwardPiece& p) {
-  float* __restrict__ gates = p.gates;
-  float* __restrict__ h = p.h;
-  const float* __restrict__ bias = p.bias;
-  for (int64_t j = 0; j < p.count; ++j) {
-    const float sum = gates[j] + bias[j];
-    h[j] = sum < 0.0f ? 0.0f : sum;
-  }
+  plain_forward(p, [](float sum) NGRAPH_INLINED { return sum < 0.0f ? 0.0f : sum; });
 }
 
 NGRAPH_VECTORIZED
@@ -123,6 +123,9 @@ void lstm_forward(const ForwardPiece& p) {
     f[j] = sigmoid(f[j] + bias[hidden + j]);
     g[j] = tanh_of(g[j] + bias[2 * hidden + j]);
     o[j] = sigmoid(o[j] + bias[3 * hidden + j]);
+  }
+#pragma GCC ivdep
+  for (int64_t j = 0; j < p.count; ++j) {
     const float cell = f[j] * c_before[j] + i[j] * g[j];
     c[j] = cell;
     c_active[j] = tanh_of(cell);
@@ -130,8 +133,9 @@ void lstm_forward(const ForwardPiece& p) {
   }
 }
 
-NGRAPH_VECTORIZED
-void tanh_backward(const BackwardPiece& p) {
+// `slope` gives the derivative of the activation, by its result, times a gradient.
+template <typename Slope>
+NGRAPH_INLINE void plain_backward(const BackwardPiece& p, const Slope& slope) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
   const float* __restrict__ h = p.h;
@@ -139,25 +143,19 @@ void tanh_backward(const BackwardPiece& p) {
   const float* __restrict__ through_gates = p.through_gates;
 #pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
-    gate_grads[j] = h_grad * (1.0f - h[j] * h[j]);
+    gate_grads[j] = slope(h[j], out_grad[j] + through_gates[j] + carried[j]);
     carried[j] = 0.0f;
   }
 }
 
 NGRAPH_VECTORIZED
+void tanh_backward(const BackwardPiece& p) {
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return grad * (1.0f - h * h); });
+}
+
+NGRAPH_VECTORIZED
 void relu_backward(const BackwardPiece& p) {
-  float* __restrict__ gate_grads = p.gate_grads;
-  float* __restrict__ carried = p.carried;
-  const float* __restrict__ h = p.h;
-  const float* __restrict__ out_grad = p.out_grad;
-  const float* __restrict__ through_gates = p.through_gates;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < p.count; ++j) {
-    const float h_grad = out_grad[j] + through_gates[j] + carried[j];
-    gate_grads[j] = h[j] > 0.0f ? h_grad : 0.0f;
-    carried[j] = 0.0f;
-  }
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return h > 0.0f ? grad : 0.0f; });
 }
 
 NGRAPH_VECTORIZED

@@ -7,11 +7,13 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "../core/error.h"
 #include "../core/random.h"
 #include "../core/tensors.h"
+#include "buffer.h"
 #include "paddle/common/enforce.h"
 #include "paddle/extension.h"
 #include "recurrent.h"
@@ -196,12 +198,19 @@ Tensor allocate(const Shape& shape) {
   return paddle::empty(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
 }
 
+// What only the gradient reads.
+Tensor allocate_reserve(int64_t size) {
+  if (size == 0) return allocate({0});
+  return paddle::from_blob(allocate_floats(size), {size}, paddle::DataType::FLOAT32,
+                           paddle::DataLayout::NCHW, paddle::CPUPlace(), std::free);
+}
+
 Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
   const Operands operands(inputs.list(0), mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate({net.reserve_size()});
+  auto reserve = allocate_reserve(net.reserve_size());
   auto mask = draw_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));

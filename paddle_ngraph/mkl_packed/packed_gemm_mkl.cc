@@ -1,10 +1,10 @@
 // The provider "mkl": the mkl wheel, where it is installed, through `_mkl.so` beside the core.
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "../core/error.h"
+#include "buffer.h"
 #include "mkl/mkl_layers.h"
 #include "packed_gemm.h"
 
@@ -65,13 +65,10 @@ class MklProduct : public Product {
 
 class MklMatrix : public PackedMatrix {
  public:
-  MklMatrix(const Matrix& b, int64_t m, int64_t n, int64_t k) : m_(m) {
-    constexpr size_t kAlignment = 64;
-    const size_t size = (mkl().pack_size(m, n, k) + kAlignment - 1) / kAlignment * kAlignment;
-    memory_.reset(static_cast<float*>(std::aligned_alloc(kAlignment, size)));
-    if (memory_ == nullptr) throw NgraphError(concat("no memory for ", size, " bytes of weights"));
-    mkl().pack(m, n, k, b.transposed, b.data, b.ld, memory_.get());
-    operand_ = {{memory_.get(), n}, n, k};
+  MklMatrix(const Matrix& b, int64_t m, int64_t n, int64_t k)
+      : m_(m), memory_(mkl().pack_size(m, n, k) / sizeof(float) + 1),
+        operand_{{memory_.data(), n}, n, k} {
+    mkl().pack(m, n, k, b.transposed, b.data, b.ld, memory_.data());
   }
 
   std::unique_ptr<Product> product(const ProductShape& shape) const override {
@@ -82,12 +79,8 @@ class MklMatrix : public PackedMatrix {
   bool fits(int64_t m) const override { return m == m_; }
 
  private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-
   int64_t m_;
-  std::unique_ptr<float, Free> memory_;
+  Buffer memory_;
   Operand operand_;
 };
 

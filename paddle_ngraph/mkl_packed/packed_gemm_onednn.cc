@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../core/error.h"
+#include "buffer.h"
 #include "packed_gemm.h"
 #include "threads.h"
 
@@ -73,10 +74,11 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
 
 using Primitive = std::pair<matmul, matmul::primitive_desc>;
 
-// Some rows of the right operand, from row `k` on.
+// Some rows of the right operand, from row `k` on; what holds them, if they are packed.
 struct Part {
   int64_t k;
   memory b;
+  std::shared_ptr<Buffer> owned;
 };
 
 // One primitive for each part, with its arguments.
@@ -162,11 +164,13 @@ class OnednnProvider : public GemmProvider {
     std::vector<Part> parts;
     for (int64_t first = 0; first < k; first += most) {
       const int64_t count = std::min(most, k - first);
-      memory packed(count == most ? format : in_format(tag::BA16a16b, n, count), cpu());
+      const auto desc = count == most ? format : in_format(tag::BA16a16b, n, count);
+      const auto owned = std::make_shared<Buffer>(desc.get_size() / sizeof(float));
+      memory packed(desc, cpu(), owned->data());
       const float* data = b.data + first * (b.transposed ? 1 : b.ld);
       memory source(plain(b, n, count), cpu(), const_cast<float*>(data));
       dnnl::reorder(source, packed).execute(stream, source, packed);
-      parts.push_back({first, packed});
+      parts.push_back({first, packed, owned});
     }
     stream.wait();
     return std::make_shared<OnednnMatrix>(std::move(parts));
@@ -174,7 +178,7 @@ class OnednnProvider : public GemmProvider {
 
   std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const override {
     const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
-    return std::make_shared<OnednnMatrix>(std::vector<Part>{{0, whole}});
+    return std::make_shared<OnednnMatrix>(std::vector<Part>{{0, whole, nullptr}});
   }
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,

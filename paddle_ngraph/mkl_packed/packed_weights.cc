@@ -1,11 +1,13 @@
 #include "packed_weights.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
-#include "fingerprint.h"
+#include "../core/weights.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -14,10 +16,24 @@ namespace {
 std::atomic<int64_t> conversions{0};
 std::atomic<bool> packs{true};
 
+// What a weight holds, in 64 bits. Paddle counts writes in some places only (not those of an Executor,
+// for one), so that the contents themselves are the one thing to go by.
+uint64_t fingerprint(const float* data, int64_t count) {
+  constexpr int64_t kBlock = 64 * 1024;  // that one thread takes at a time
+  const int64_t blocks = (count + kBlock - 1) / kBlock;
+  std::vector<uint64_t> parts(blocks);
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t first = i * kBlock;
+    parts[i] = content_hash(data + first, std::min(kBlock, count - first) * sizeof(float), i);
+  }
+  return content_hash(parts.data(), blocks * sizeof(uint64_t), 0);
+}
+
 // A conversion and what it was made of.
 struct Entry {
   std::weak_ptr<phi::Allocation> owner;
-  Fingerprint contents;
+  uint64_t contents;
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
@@ -31,7 +47,7 @@ class Cache {
     return cache;
   }
 
-  std::shared_ptr<const PackedMatrix> find(const Key& key, const Fingerprint& contents) {
+  std::shared_ptr<const PackedMatrix> find(const Key& key, uint64_t contents) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.contents != contents) return nullptr;
@@ -73,7 +89,7 @@ std::shared_ptr<const PackedMatrix> packed(const phi::DenseTensor& weight, Side 
   if (!packs) return pack_once(weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
   const Key key{weight.data(), rows, columns, side, &provider()};
-  const auto contents = fingerprint(weight.data<float>(), rows * columns);
+  const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
   auto matrix = Cache::instance().find(key, contents);
   if (matrix == nullptr || !matrix->fits(m)) {
     matrix = pack_once(weight, side, m);

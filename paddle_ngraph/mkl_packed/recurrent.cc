@@ -1,8 +1,9 @@
 #include "recurrent.h"
 
 #include <algorithm>
-#include <memory>
+#include <vector>
 
+#include "buffer.h"
 #include "packed_gemm.h"
 #include "packed_weights.h"
 #include "threads.h"
@@ -10,16 +11,6 @@
 namespace paddle_ngraph::mkl_packed {
 
 namespace {
-
-// Memory for one call, not initialized.
-class Buffer {
- public:
-  explicit Buffer(int64_t count) : memory_(new float[std::max<int64_t>(count, 1)]) {}
-  float* data() { return memory_.get(); }
-
- private:
-  std::unique_ptr<float[]> memory_;
-};
 
 // Floating-point operations below which a step is not worth more than one thread.
 constexpr int64_t kLeastParallelWork = 400 * 1000;
@@ -85,6 +76,13 @@ Float* kept_of(const Network& net, Float* reserve, int64_t cell) {
 template <typename Float>
 Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
+}
+
+// Floats from one row of gate gradients to the next. The weight gradients read these as columns, whose
+// elements would share a few sets of the cache if they lay a multiple of 2 KiB apart.
+int64_t padded_gates(const Network& net) {
+  constexpr int64_t kAliased = 512, kPadding = 32;
+  return net.gates() % kAliased == 0 ? net.gates() + kPadding : net.gates();
 }
 
 bool is_active(const Network& net, int64_t step, int64_t row) {
@@ -251,8 +249,9 @@ class BackwardCell {
                const float* out, const float* out_grad)
       : net_(net), cell_(cell), data_(data), x_(x), out_(out), out_grad_(out_grad),
         memory_(kept_of(net, data.reserve, cell.index)), size_(net.batch * net.hidden),
-        gate_grads_(net.rows() * net.gates()),
-        input_gate_grads_(net.mode == Mode::gru ? net.rows() * net.gates() : 0), through_(size_) {
+        stride_(padded_gates(net)), gate_grads_(net.rows() * stride_),
+        input_gate_grads_(net.mode == Mode::gru ? net.rows() * stride_ : 0), through_(size_),
+        ones_(net.rows(), 1.0f) {
     const int64_t start = cell.index * size_;
     h_before_ = data.h_before + start;
     carried_ = data.h_before_grad + start;
@@ -267,16 +266,16 @@ class BackwardCell {
   // `x_grad` gets this cell's part added where `adds`.
   void run(float* x_grad, bool adds) {
     const auto weight = pack_once(*cell_.w_hh, Side::plain, net_.batch);
-    const auto product = weight->product({net_.batch, net_.gates(), net_.hidden, false});
+    const auto product = weight->product({net_.batch, stride_, net_.hidden, false});
     std::fill_n(through_.data(), size_, 0.0f);
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step);
-      product->compute(at_step(gate_grads_.data(), step, net_.gates()), through_.data());
+      product->compute(at_step(gate_grads_.data(), step, stride_), through_.data());
     }
     for (int64_t j = 0; j < size_; ++j) carried_[j] += through_.data()[j];
     set_weight_grads();
-    provider().gemm({of_input(), net_.gates()}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
+    provider().gemm({of_input(), stride_}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);
   }
 
@@ -303,6 +302,7 @@ class BackwardCell {
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     const int64_t gates = row * net_.gates() + first;
+    const int64_t grads = row * stride_ + first;
     const int64_t out = row * net_.width() + cell_.offset + first;
     BackwardPiece piece{};
     piece.hidden = net_.hidden;
@@ -312,12 +312,12 @@ class BackwardCell {
     piece.out_grad = at_step(out_grad_, step, net_.width()) + out;
     piece.through_gates = through_.data() + at;
     piece.carried = carried_ + at;
-    piece.gate_grads = at_step(gate_grads_.data(), step, net_.gates()) + gates;
+    piece.gate_grads = at_step(gate_grads_.data(), step, stride_) + grads;
     if (net_.mode == Mode::gru) {
       piece.h_before = i == 0 ? h_before_ + at
                               : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
       piece.recurrent_new = at_step(Kept::first(net_, memory_), step, net_.hidden) + at;
-      piece.input_gate_grads = at_step(input_gate_grads_.data(), step, net_.gates()) + gates;
+      piece.input_gate_grads = at_step(input_gate_grads_.data(), step, stride_) + grads;
     } else if (net_.mode == Mode::lstm) {
       const float* c = Kept::first(net_, memory_);
       piece.c_before = (i == 0 ? c_before_ : at_step(c, cell_.step(net_, i - 1), net_.hidden)) + at;
@@ -333,7 +333,7 @@ class BackwardCell {
     for (int64_t j = at; j < at + count; ++j) carried_[j] += through_.data()[j];
     for (auto* grads : {&gate_grads_, &input_gate_grads_}) {
       if (grads == &input_gate_grads_ && net_.mode != Mode::gru) continue;
-      float* gates = at_step(grads->data(), step, net_.gates()) + row * net_.gates() + first;
+      float* gates = at_step(grads->data(), step, stride_) + row * stride_ + first;
       for (int64_t g = 0; g < num_gates(net_.mode); ++g) {
         std::fill_n(gates + g * net_.hidden, count, 0.0f);
       }
@@ -343,7 +343,7 @@ class BackwardCell {
   void set_weight_grads() {
     const auto& grads = data_.weight_grads;
     const int64_t biases = 2 * (net_.cells() + cell_.index);
-    provider().gemm({of_input(), net_.gates(), true}, {x_, cell_.input}, net_.gates(), cell_.input,
+    provider().gemm({of_input(), stride_, true}, {x_, cell_.input}, net_.gates(), cell_.input,
                     net_.rows(), grads[2 * cell_.index], cell_.input, false);
     set_recurrent_grad(grads[2 * cell_.index + 1]);
     sum_rows(of_input(), grads[biases]);
@@ -354,25 +354,19 @@ class BackwardCell {
   void set_recurrent_grad(float* grad) {
     const int64_t first = cell_.step(net_, 0);
     const int64_t others = net_.rows() - net_.batch;
-    provider().gemm({at_step(gate_grads_.data(), first, net_.gates()), net_.gates(), true},
+    provider().gemm({at_step(gate_grads_.data(), first, stride_), stride_, true},
                     {h_before_, net_.hidden}, net_.gates(), net_.hidden, net_.batch, grad,
                     net_.hidden, false);
     if (others == 0) return;
-    const float* later = at_step(gate_grads_.data(), cell_.backwards ? 0 : 1, net_.gates());
+    const float* later = at_step(gate_grads_.data(), cell_.backwards ? 0 : 1, stride_);
     const float* before = at_step(out_, cell_.backwards ? 1 : 0, net_.width()) + cell_.offset;
-    provider().gemm({later, net_.gates(), true}, {before, net_.width()}, net_.gates(), net_.hidden,
+    provider().gemm({later, stride_, true}, {before, net_.width()}, net_.gates(), net_.hidden,
                     others, grad, net_.hidden, true);
   }
 
   void sum_rows(const float* grads, float* sums) {
-    const int64_t width = net_.gates();
-    for_pieces(1, width, net_.rows(), [&](int64_t, int64_t first, int64_t count) {
-      std::fill_n(sums + first, count, 0.0f);
-      for (int64_t row = 0; row < net_.rows(); ++row) {
-        const float* values = grads + row * width;
-        for (int64_t j = first; j < first + count; ++j) sums[j] += values[j];
-      }
-    });
+    provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(), net_.rows(), sums,
+                    net_.gates(), false);
   }
 
   const Network& net_;
@@ -383,7 +377,9 @@ class BackwardCell {
   const float* out_grad_;
   const float* memory_;
   int64_t size_;
+  int64_t stride_;  // of the rows of gate gradients
   Buffer gate_grads_, input_gate_grads_, through_;
+  std::vector<float> ones_;
   const float* h_before_;
   const float* c_before_ = nullptr;
   float* carried_;

@@ -134,6 +134,13 @@ def test_a_worker_that_ends_is_told():
         worker.call(os._exit, 3)
 
 
+def test_first_run(tmp_path):
+    data = run(tmp_path, "first_run", "--models", "mobilenet_v2")
+    times = data["first_run"]["mobilenet_v2"]
+    assert times["warm"] < times["cold"]
+    assert "| MobileNetV2, 224 x 224 |" in (tmp_path / "first_run.md").read_text()
+
+
 def test_widths():
     widths = ocr_widths.widths(500)
     assert widths == ocr_widths.widths(500)

@@ -40,12 +40,12 @@ def test_one_layer(mode, ragged, direction, hidden, batch, steps):
     assert packs.count == 2 * shape.cells
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("mode", ["RNN_TANH", "GRU"])
-def test_the_largest_size(mode, batch):
+@pytest.mark.parametrize(("batch", "ragged"), [(1, False), (5, True), (100, True)])
+@pytest.mark.parametrize("mode", ["RNN_TANH", "GRU", "LSTM"])
+def test_the_largest_size(mode, batch, ragged):
     shape = Shape(32, 2048, batch, 2)
     native, packed = pair(mode, shape)
-    given = data(mode, shape)
+    given = data(mode, shape, ragged)
     assert_close(run(native, given), run(packed, given))
 
 
