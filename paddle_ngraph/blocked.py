@@ -8,7 +8,6 @@ that nobody reads disappears with the function's other unused nodes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import flags
+from paddle_ngraph import _core
 from paddle_ngraph.bridge import NgraphBridge
 
 # Operators that compute every element from the elements at its place.

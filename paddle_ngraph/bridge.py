@@ -7,6 +7,7 @@ Shapes are concrete here: a function is built for one input signature.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import dynamic_shapes, refusals
+from paddle_ngraph import dynamic_shapes, flags, refusals
 from paddle_ngraph.constants import compute_constants, part_packed_weights
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
@@ -432,6 +433,8 @@ def build_model(
         draw before a run, and where shapes are open: the number of the open size, or -1, for each
         dimension of each input, and the least value of each open size.
     """
+    if flags.get("ngraph_precision") == "bf16":
+        _warn_without_bfloat16()
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
         compute_constants(found.model)
@@ -450,6 +453,16 @@ def build_model(
         refusals.suspect(text, NgraphError(str(error)))
         raise
     return model._Model__model, positions, bridge.draws, [], []
+
+
+@cache
+def _warn_without_bfloat16() -> None:
+    if "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        warnings.warn(
+            "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
+            "AMX); float32 is used",
+            stacklevel=2,
+        )
 
 
 def _open_model(

@@ -26,7 +26,7 @@ double products(const ov::Node& node) {
                    elements(node.get_output_shape(0)));
 }
 
-double work_ns(const ov::Node& node) {
+double work_of(const ov::Node& node) {
   if (node.is_dynamic()) return kUnknown;
   if (const auto* loop = dynamic_cast<const ov::op::util::SubGraphOp*>(&node)) {
     const auto count = loop->get_num_iterations();
@@ -43,7 +43,7 @@ double work_ns(const ov::Model& model) {
   double total = 0;
   for (const auto& node : model.get_ordered_ops()) {
     const std::string type = node->get_type_info().name;
-    if (type != "Constant" && type != "Parameter" && type != "Result") total += work_ns(*node);
+    if (type != "Constant" && type != "Parameter" && type != "Result") total += work_of(*node);
   }
   return total;
 }

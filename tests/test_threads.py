@@ -1,0 +1,65 @@
+"""How many threads the engine takes: the flag, affinity, quotas of control groups."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddle_ngraph import _core, flags
+
+
+def _group(root: Path, path: str, **files: str) -> None:
+    folder = root / path.strip("/")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"cpu.{name}").write_text(text + "\n")
+
+
+def test_no_quota_is_no_limit(tmp_path: Path) -> None:
+    assert _core.cores_by_quota(str(tmp_path), "/") == 0
+    _group(tmp_path, "/", max="max 100000")
+    _group(tmp_path, "/a", cfs_quota_us="-1", cfs_period_us="100000")
+    assert _core.cores_by_quota(str(tmp_path), "/a") == 0
+
+
+@pytest.mark.parametrize("quota, cores", [(300_000, 3), (150_000, 2), (140_000, 1), (1_000, 1)])
+def test_a_quota_is_rounded_to_cores(tmp_path: Path, quota: int, cores: int) -> None:
+    _group(tmp_path, "/", max=f"{quota} 100000")
+    assert _core.cores_by_quota(str(tmp_path), "/") == cores
+
+
+def test_the_older_files_are_read(tmp_path: Path) -> None:
+    _group(tmp_path, "/docker/x", cfs_quota_us="200000", cfs_period_us="100000")
+    assert _core.cores_by_quota(str(tmp_path), "/docker/x") == 2
+
+
+def test_the_groups_around_count(tmp_path: Path) -> None:
+    _group(tmp_path, "/slice", max="200000 100000")
+    _group(tmp_path, "/slice/job", max="800000 100000")
+    assert _core.cores_by_quota(str(tmp_path), "/slice/job") == 2
+
+
+def test_the_flag_goes_first() -> None:
+    flags.set("ngraph_num_threads", 7)
+    try:
+        assert _core.num_threads() == 7
+    finally:
+        flags.set("ngraph_num_threads", 0)
+    assert 1 <= _core.num_threads() <= len(os.sched_getaffinity(0))
+
+
+def test_the_affinity_is_honoured() -> None:
+    script = "import paddle_ngraph, paddle; from paddle_ngraph import library; library.load()\n"
+    script += "from paddle_ngraph import _core; print('threads', _core.num_threads())"
+    core = min(os.sched_getaffinity(0))
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    assert "threads 1" in found.stdout, found.stderr
