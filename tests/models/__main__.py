@@ -33,6 +33,8 @@ Whole models, run natively and through the engine from the same weights on the s
 trains, also the difference of each parameter and optimizer slot, measured by the distance that
 it has gone in training. *Rounding*: the same between two native runs, one of them from weights that
 differ in their last bit.
+
+*Intervals* of recurrent models: the layer between them has packed weights (`docs/mkl_packed.md`).
 """
 UNDECIDED = """\
 *Undecided*: tensors that part by more than a tenth natively too; both columns leave them out.
