@@ -20,8 +20,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import dynamic_shapes, flags, refusals
-from paddle_ngraph.constants import compute_constants, part_packed_weights
+from paddle_ngraph import constants, dynamic_shapes, flags, refusals
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -293,7 +292,6 @@ class NgraphBridge:
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         fuse_rectifiers(model, self.extension)
-        part_packed_weights(model)
         _divide_exactly(model)
         _squeeze_to_scalars(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
@@ -437,7 +435,7 @@ def build_model(
         _warn_without_bfloat16()
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
-        compute_constants(found.model)
+        constants.settle(found.model)
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.least
     try:
@@ -445,7 +443,7 @@ def build_model(
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
-        compute_constants(model)
+        constants.settle(model)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise

@@ -40,7 +40,13 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # -- values of constants alone -------------------------------------------------------------------
 
 
-def compute_constants(model: Model) -> None:
+def settle(model: Model) -> None:
+    """Brings the constants of a complete model into a form that is computed right with."""
+    _compute_constants(model)
+    _part_packed_weights(model)
+
+
+def _compute_constants(model: Model) -> None:
     """Replaces what constants alone determine by its value."""
     values = list(_determined(model))
     if not values:
@@ -70,7 +76,10 @@ def _run(model: Model) -> list[np.ndarray]:
 
 
 def _determined(model: Model) -> Iterator[Output]:
-    """What other nodes read of those that constants alone determine, where that is hard to fold."""
+    """What other nodes read of those that constants alone determine.
+
+    Where the plugin surely folds it, only what is packed, and is more than a view of a constant.
+    """
     hard: dict[str, bool] = {}  # of the nodes that constants alone determine
     read: dict[tuple[str, int], Output] = {}
     for node in model.get_ordered_ops():
@@ -81,10 +90,11 @@ def _determined(model: Model) -> Iterator[Output]:
         elif kind != "Result" and values and all(source in hard for source in sources):
             hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
         else:
+            packs = _is_mistakable(node)
             read |= {
                 (source, value.get_index()): value
                 for source, value in zip(sources, values)
-                if hard.get(source)
+                if hard.get(source) or (source in hard and packs and not _is_view(value))
             }
     return iter(read.values())
 
@@ -99,11 +109,11 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
 # -- ways of reading -----------------------------------------------------------------------------
 
 
-def part_packed_weights(model: Model) -> None:
+def _part_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
-        if node.get_type_name() not in _PACKING or not _is_mistakable(node):
+        if not _is_mistakable(node):
             continue
         for number, value in enumerate(node.input_values()):
             source, path = _path(value)
@@ -124,9 +134,11 @@ def _reading(node: Node, number: int) -> tuple[object, ...]:
 
 
 def _is_mistakable(node: Node) -> bool:
-    """Whether another way of reading the weights gives the same sizes."""
-    shape = list(node.get_input_shape(1))
-    return node.get_type_name() != "MatMul" or len(shape) < 2 or shape[-1] == shape[-2]
+    """Whether it packs weights, and another way of reading them gives the same sizes."""
+    if node.get_type_name() != "MatMul":
+        return node.get_type_name() in _PACKING
+    shape = node.get_input_partial_shape(1)
+    return shape.is_dynamic or len(shape) < 2 or shape[-1] == shape[-2]
 
 
 def _path(value: Output) -> tuple[Node, list[Node]]:
@@ -137,6 +149,10 @@ def _path(value: Output) -> tuple[Node, list[Node]]:
         path.insert(0, node)
         node = node.input_value(0).get_node()
     return node, path
+
+
+def _is_view(value: Output) -> bool:
+    return bool(_path(value)[0].get_type_name() == "Constant")
 
 
 def _is_transpose(node: Node) -> bool:

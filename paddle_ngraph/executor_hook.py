@@ -19,7 +19,7 @@ import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import flags, program_key, program_pass, refusals, translation, weights
+from paddle_ngraph import cost, flags, program_key, program_pass, refusals, translation, weights
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
@@ -197,7 +197,7 @@ class SwitchedExecutor:
         """What is fed for the dimensions that the program leaves open: the largest of them."""
         fed = {name: shape for name, shape in self._feed_shapes(feed_names)}
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
-        return max(sizes, default=1)
+        return max(sizes, default=cost.TYPICAL_SIZE)
 
     def _has_empty_feed(self, names: Sequence[str]) -> bool:
         # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
@@ -323,7 +323,7 @@ def _open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
         (op.attrs()["name"], axis)
         for program in programs
         for op in program.global_block().ops
-        if op.name() == "pd_op.data"
+        if op.name() in ("pd_op.data", "pd_op.feed")
         for axis, size in enumerate(op.results()[0].shape)
         if size < 0
     ]

@@ -77,6 +77,30 @@ def test_one_square_matrix_and_its_transpose() -> None:
     check(build, 3, 8)
 
 
+DERIVED = {
+    "scaled": lambda w: w * 2.0,
+    "tanh": paddle.tanh,
+    "joined": lambda w: paddle.concat([w[:4], w[4:]]),
+    "flipped": lambda w: paddle.flip(w, [0]),
+    "selected": lambda w: paddle.index_select(w, paddle.to_tensor([3, 1, 0, 2, 7, 6, 5, 4])),
+    "tiled": lambda w: paddle.tile(w[:4], [2, 1]),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_what_is_made_of_a_matrix_and_its_transpose(name: str) -> None:
+    def build() -> list[Any]:
+        x, made = data(3, 8), DERIVED[name](weight("w", 8, 8))
+        turned = paddle.transpose(made, [1, 0])
+        return [
+            paddle.matmul(x, made),
+            paddle.matmul(x, made, transpose_y=True),
+            paddle.matmul(x, turned) + 1.0,
+        ]
+
+    check(build, 3, 8)
+
+
 def test_square_matrices_behind_views() -> None:
     def build() -> list[Any]:
         w, x = weight("w", 64), data(2, 8)

@@ -9,7 +9,6 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
-from paddle.static import Program
 
 import paddle_ngraph
 from paddle_ngraph import cost, flags
@@ -50,7 +49,7 @@ def test_the_reason_names_the_estimate_and_the_flag() -> None:
 
 
 def _program(*shape: int, length: int = 1):
-    program = Program()
+    program = paddle.static.Program()
     with paddle.static.program_guard(program):
         value = paddle.static.data("x", list(shape))
         for _ in range(length):
@@ -85,3 +84,11 @@ def test_an_open_dimension_is_what_the_program_is_fed() -> None:
     assert _runs(executor, program, fetch, 79, 1000) == 0, "it has not grown by much"
     assert _runs(executor, program, fetch, 80, 1000) == 1
     assert _runs(executor, program, fetch, 20, 1000) == 1, "it is not looked at again"
+
+
+def test_feeds_of_an_old_style_program_are_seen() -> None:
+    with paddle.pir_utils.OldIrGuard():
+        program, fetch = _program(-1, 1000)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        assert _runs(executor, program, fetch, 20, 1000) == 0
+        assert _runs(executor, program, fetch, 400, 1000) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -237,3 +238,31 @@ def test_a_function_whose_fused_loops_find_too_few_registers():
         np.testing.assert_allclose(
             programs[True].variable(name), programs[False].variable(name), rtol=1e-5, atol=1e-7
         )
+
+
+def test_functions_of_little_work_start_no_threads():
+    engines = [NgraphEngine(relu_graph(salt=number)) for number in range(8)]
+    ios = [engine.build_ng_io([floats(2, 3)]) for engine in engines]
+    engines[0].run(ios[0])
+    before = len(os.listdir("/proc/self/task"))
+    for engine, io in zip(engines, ios):
+        engine.run(io)
+    assert paddle_ngraph.stats()["functions_built"] == len(engines)
+    assert len(os.listdir("/proc/self/task")) == before
+
+
+def test_results_that_somebody_holds_are_left_alone():
+    """Small outputs keep their memory for the next run, unless it is still in use."""
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main):
+        out = paddle.static.data("x", [8]) + 1.0
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    held = []
+    with paddle_ngraph.use_ngraph():
+        for value in range(6):
+            feed = {"x": np.full(8, value, "float32")}
+            (found,) = executor.run(main, feed=feed, fetch_list=[out], return_numpy=False)
+            held.append(np.asarray(found))  # a view
+    assert paddle_ngraph.stats()["engine_runs"] == 6
+    for value in range(6):
+        np.testing.assert_array_equal(held[value], np.full(8, value + 1, "float32"))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import paddle
 import pytest
 
 from paddle_ngraph import _core, flags
+from tests.programs import Program
 
 
 def _group(root: Path, path: str, **files: str) -> None:
@@ -63,3 +67,23 @@ def test_the_affinity_is_honoured() -> None:
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     assert "threads 1" in found.stdout, found.stderr
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    flags.set("ngraph_num_threads", 1)
+    yield
+    flags.set("ngraph_num_threads", 0)
+
+
+def test_an_error_is_told_by_a_single_thread_too(one_thread: None) -> None:
+    def build():
+        x = paddle.static.data("x", [-1], "int32")
+        return paddle.floor_divide(x, paddle.static.data("y", [-1], "int32"))
+
+    program = Program(build)
+    ones = np.ones(3, "int32")
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"(?i)zero"):
+            program.run(True, x=ones, y=np.array([1, 0, 2], "int32"))
+        program.both(x=ones * 6, y=ones * 3)

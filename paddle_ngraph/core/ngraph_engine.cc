@@ -102,7 +102,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
   }
   for (size_t i = 0; i < num_outputs; ++i) {
     io.outputs[i]->ShareDataWith(fresh[i]);
-    if (num_bytes(fresh[i]) <= kSmallOutput) spare_outputs_.give(i, std::move(fresh[i]));
+    const bool is_taken_again = num_bytes(fresh[i]) <= kSmallOutput && !has_open_shapes();
+    if (is_taken_again) spare_outputs_.give(i, std::move(fresh[i]));
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     publish_state(io, i, std::move(fresh[num_outputs + i]));
@@ -251,6 +252,8 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   }
   value_inputs_ = read_positions(values, num_inputs_);
   weights_.emplace(read_positions(weights, num_inputs_ - num_states_));
+  // Weights are kept where no program of the run writes them.
+  infers_ = !weights_->inputs().empty() && graph_.find("_grad\"") == std::string::npos;
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
@@ -284,7 +287,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
   return io;
 }
 
-Signature NgraphEngine::signature(const NgraphIO& io) const {
+Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {
   Signature signature;
   signature.graph = id_;
   signature.words.reserve(io.inputs.size() * 5);
@@ -295,9 +298,8 @@ Signature NgraphEngine::signature(const NgraphIO& io) const {
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
   for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
-  const Settings now = settings();
-  signature.words.push_back(now.num_threads);
-  signature.words.push_back(now.bfloat16);
+  signature.words.push_back(settings.num_threads);
+  signature.words.push_back(settings.bfloat16);
   signature.weights = weights_->fingerprint(io.inputs);
   return signature;
 }
@@ -307,19 +309,22 @@ Settings NgraphEngine::settings() const {
   if (precision != "f32" && precision != "bf16") {
     throw InvalidInput(concat("FLAGS_ngraph_precision=", precision, ": use f32 or bf16"));
   }
-  // What trains keeps float32: an update is too small for the eight bits of bfloat16.
-  return {engine_threads(), precision == "bf16" && num_states_ == 0};
+  Settings settings;
+  settings.num_threads = engine_threads();
+  settings.bfloat16 = precision == "bf16" && infers_;
+  return settings;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  const Signature key = signature(io);
+  const Settings now = settings();
+  const Signature key = signature(io, now);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
   if (auto function = cache.find(key)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  BuiltFunction built = load_or_build(io, key);
+  BuiltFunction built = load_or_build(io, key, now);
   std::optional<OpenSignature> open;
   if (!built.least_sizes.empty()) open = open_signature(key, built);
   const size_t weight_bytes = key.weights.has_value() ? weights_->num_bytes(io.inputs) : 0;
@@ -327,13 +332,14 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  return wrap(build(io, weights_->fingerprint(io.inputs).has_value()));
+  return wrap(build(io, weights_->fingerprint(io.inputs).has_value(), settings()));
 }
 
-BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key) const {
+BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
+                                          const Settings& settings) const {
   const auto on_disk = disk_key(key);
   if (on_disk) {
-    if (auto loaded = load_function(*on_disk, settings())) {
+    if (auto loaded = load_function(*on_disk)) {
       ++EngineStats::instance().functions_loaded;
       if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
       if (loaded->least_sizes.empty()) remember_shapes(graph_, io.inputs);
@@ -341,7 +347,7 @@ BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& k
     }
   }
   const auto start = std::chrono::steady_clock::now();
-  BuiltFunction built = build(io, key.weights.has_value());
+  BuiltFunction built = build(io, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
   if (on_disk && time >= least) store_function(*on_disk, built);
@@ -359,10 +365,11 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
   return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
 }
 
-BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights) const {
+BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights,
+                                  const Settings& settings) const {
   static const std::vector<size_t> none;
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
-                                       keeps_weights ? weights_->inputs() : none, settings());
+                                       keeps_weights ? weights_->inputs() : none, settings);
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return built;

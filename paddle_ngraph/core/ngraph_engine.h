@@ -116,10 +116,11 @@ class NgraphEngine {
   void run(const NgraphIO& io) const;
 
  private:
-  Signature signature(const NgraphIO& io) const;
+  Signature signature(const NgraphIO& io, const Settings& settings) const;
   Settings settings() const;
-  BuiltFunction load_or_build(const NgraphIO& io, const Signature& key) const;
-  BuiltFunction build(const NgraphIO& io, bool keeps_weights) const;
+  BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
+                              const Settings& settings) const;
+  BuiltFunction build(const NgraphIO& io, bool keeps_weights, const Settings& settings) const;
   std::optional<DiskKey> disk_key(const Signature& key) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
@@ -131,6 +132,7 @@ class NgraphEngine {
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
   mutable std::optional<WeightWatch> weights_;
+  bool infers_ = false;  // what trains keeps float32: an update needs more than bfloat16's 8 bits
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;

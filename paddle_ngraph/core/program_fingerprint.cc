@@ -25,7 +25,15 @@ class Fingerprint {
   void add(uint64_t word) { value_ = mix(value_ * 31 + word); }
 
   void add(const pir::Block& block) {
-    for (const auto& argument : block.args()) add(argument.impl());
+    for (const auto& argument : block.args()) {
+      add(argument.impl());
+      add(argument.type().storage());
+    }
+    uint64_t named = 0;  // in no order
+    for (const auto& [name, argument] : block.kwargs()) {
+      named += mix(std::hash<std::string>{}(name) ^ mix(argument.type().hash()));
+    }
+    add(named);
     uint64_t count = 0;
     for (const auto& op : block) {
       add(op);

@@ -66,6 +66,10 @@ class WordReader {
 
 std::vector<int64_t> words_of(const BuiltFunction& built) {
   WordWriter words;
+  const Settings& settings = built.function->settings();
+  words.add(settings.num_threads);
+  words.add(settings.bfloat16);
+  words.add(settings.fuses_loops);
   words.add(built.parameter_inputs);
   words.add(built.open_dimensions);
   words.add(built.least_sizes);
@@ -80,8 +84,12 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   return words.take();
 }
 
-BuiltFunction from_words(const std::vector<int64_t>& list) {
-  WordReader words(list);
+BuiltFunction from_file(StoredFunction stored) {
+  WordReader words(stored.words);
+  Settings settings;
+  settings.num_threads = words.next<int>();
+  settings.bfloat16 = words.next<int>() != 0;
+  settings.fuses_loops = words.next<int>() != 0;
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_dimensions = words.list<int>();
@@ -94,18 +102,17 @@ BuiltFunction from_words(const std::vector<int64_t>& list) {
     draw.seed = words.next<int64_t>();
     draw.shape = words.list<size_t>();
   }
+  built.function = std::make_unique<OvFunction>(std::move(stored.blob), settings);
   return built;
 }
 
 }  // namespace
 
-std::optional<BuiltFunction> load_function(const DiskKey& key, const Settings& settings) {
+std::optional<BuiltFunction> load_function(const DiskKey& key) {
   try {
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
-    BuiltFunction built = from_words(stored->words);
-    built.function = std::make_unique<OvFunction>(std::move(stored->blob), settings);
-    return built;
+    return from_file(std::move(*stored));
   } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
     return std::nullopt;
   }

@@ -9,7 +9,7 @@
 namespace paddle_ngraph {
 
 // The function stored under this key; nothing where there is none that can be used.
-std::optional<BuiltFunction> load_function(const DiskKey& key, const Settings& settings);
+std::optional<BuiltFunction> load_function(const DiskKey& key);
 
 // Stores a function, as far as that can be done.
 void store_function(const DiskKey& key, const BuiltFunction& built);

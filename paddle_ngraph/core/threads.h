@@ -6,7 +6,7 @@
 namespace paddle_ngraph {
 
 // FLAGS_ngraph_num_threads; where it is 0, the cores that the process may use: those of its affinity,
-// and no more than its control groups grant it time for.
+// and no more than its control groups grant it time for, rounded.
 int num_threads();
 
 // The same as a setting of the engine: 0 where nothing but the affinity limits it, which the engine

@@ -47,20 +47,27 @@ ov::AnyMap configuration(const Settings& settings) {
       // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
       ov::hint::inference_precision(settings.bfloat16 ? ov::element::bf16 : ov::element::f32),
   };
-  if (settings.num_threads > 0) config.insert(ov::inference_num_threads(settings.num_threads));
+  if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
+  if (settings.num_threads == 1) {
+    // On the thread that calls. With one stream of one thread the plugin loses what its operators
+    // throw, binds all functions to the same core, and has a thread wait for each.
+    config.insert(ov::num_streams(0));
+  } else if (settings.num_threads > 1) {
+    config.insert(ov::inference_num_threads(settings.num_threads));
+  }
   return config;
 }
 
-ov::CompiledModel compile(ov::Model* model, Settings settings) {
-  if (work_ns(*model) < kLeastSharedNs) settings.num_threads = 1;
-  ov::AnyMap config = configuration(settings);
+ov::CompiledModel compile(ov::Model* model, Settings* settings) {
+  const auto shared = model->shared_from_this();
+  if (work_ns(*model) < kLeastSharedNs) settings->num_threads = 1;
   try {
-    return core().compile_model(model->shared_from_this(), "CPU", config);
+    return core().compile_model(shared, "CPU", configuration(*settings));
   } catch (const std::exception& error) {
     // The plugin fuses loops (its snippets) without asking whether the registers will do.
     if (std::strstr(error.what(), "snippet") == nullptr) throw;
-    config.insert({"SNIPPETS_MODE", "DISABLE"});
-    return core().compile_model(model->shared_from_this(), "CPU", config);
+    settings->fuses_loops = false;
+    return core().compile_model(shared, "CPU", configuration(*settings));
   }
 }
 
@@ -73,8 +80,18 @@ ov::CompiledModel import(const Blob& blob, const Settings& settings) {
 
 class OvFunction::Implementation {
  public:
-  explicit Implementation(ov::CompiledModel model, Blob blob = {})
-      : blob_(std::move(blob)), model_(std::move(model)) {
+  Implementation(ov::Model* model, Settings settings) : settings_(settings) {
+    start(compile(model, &settings_));
+  }
+
+  Implementation(Blob blob, const Settings& settings) : settings_(settings), blob_(std::move(blob)) {
+    start(import(blob_, settings_));
+  }
+
+  const Settings& settings() const { return settings_; }
+
+  void start(ov::CompiledModel model) {
+    model_ = std::move(model);
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = model_.inputs();
     has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
@@ -190,6 +207,7 @@ class OvFunction::Implementation {
     std::unique_ptr<Request> request_;
   };
 
+  Settings settings_;
   Blob blob_;  // the model reads its constants there
   ov::CompiledModel model_;
   bool has_open_shapes_ = false;
@@ -200,14 +218,16 @@ class OvFunction::Implementation {
 
 OvFunction::OvFunction(void* model, const Settings& settings)
     : implementation_(
-          std::make_unique<Implementation>(compile(static_cast<ov::Model*>(model), settings))) {}
+          std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings)) {}
 
 OvFunction::OvFunction(Blob blob, const Settings& settings)
-    : implementation_(std::make_unique<Implementation>(import(blob, settings), blob)) {}
+    : implementation_(std::make_unique<Implementation>(std::move(blob), settings)) {}
 
 OvFunction::~OvFunction() = default;
 
 const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
+
+const Settings& OvFunction::settings() const { return implementation_->settings(); }
 
 void OvFunction::save(const char* path) const { implementation_->save(path); }
 

@@ -24,8 +24,9 @@ struct Input {
 };
 
 struct Settings {
-  int num_threads = 0;    // 0: every core the process may use
-  bool bfloat16 = false;  // where the processor has units for it, instead of float32
+  int num_threads = 0;     // 0: every core the process may use
+  bool bfloat16 = false;   // where the processor has units for it, instead of float32
+  bool fuses_loops = true;
 };
 
 // A compiled function as a string of bytes; the memory is only read.
@@ -41,13 +42,16 @@ class OvFunction {
   // `model` points to an ov::Model. Throws ov::Exception.
   OvFunction(void* model, const Settings& settings);
 
-  // What save() wrote, by the same release under the same settings. Throws ov::Exception.
+  // What save() wrote, by the same release; `settings` are those that it had. Throws ov::Exception.
   OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
 
   const std::vector<ResultType>& results() const;
+
+  // What it was compiled with: one thread for little work, no fused loops where they do not compile.
+  const Settings& settings() const;
 
   // Writes the compiled function to an empty file that is there. Throws NgraphError or ov::Exception.
   void save(const char* path) const;

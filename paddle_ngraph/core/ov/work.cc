@@ -1,5 +1,6 @@
 #include "work.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <openvino/op/util/sub_graph_base.hpp>
@@ -9,11 +10,19 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr double kNsPerElement = 1.5;  // of a result
+constexpr double kNsPerElement = 1.0;  // of what is read or written, whichever is more
 constexpr double kNsPerProduct = 1.0 / 30;
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 double elements(const ov::Shape& shape) { return static_cast<double>(ov::shape_size(shape)); }
+
+bool has_open_shapes(const ov::Node& node) {
+  const auto is_open = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
+  const auto inputs = node.inputs();
+  const auto outputs = node.outputs();
+  return std::any_of(inputs.begin(), inputs.end(), is_open) ||
+         std::any_of(outputs.begin(), outputs.end(), is_open);
+}
 
 // Numbers multiplied. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its gradients
 // it is too little by the root of what a filter covers of a channel.
@@ -27,14 +36,16 @@ double products(const ov::Node& node) {
 }
 
 double work_of(const ov::Node& node) {
-  if (node.is_dynamic()) return kUnknown;
+  if (has_open_shapes(node)) return kUnknown;
   if (const auto* loop = dynamic_cast<const ov::op::util::SubGraphOp*>(&node)) {
     const auto count = loop->get_num_iterations();
     return count < 0 ? kUnknown : static_cast<double>(count) * work_ns(*loop->get_function());
   }
-  double total = products(node) * kNsPerProduct;
-  for (const auto& output : node.outputs()) total += elements(output.get_shape()) * kNsPerElement;
-  return total;
+  if (dynamic_cast<const ov::op::util::MultiSubGraphOp*>(&node)) return kUnknown;
+  double read = 0, written = 0;
+  for (const auto& input : node.inputs()) read += elements(input.get_shape());
+  for (const auto& output : node.outputs()) written += elements(output.get_shape());
+  return std::max(read, written) * kNsPerElement + products(node) * kNsPerProduct;
 }
 
 }  // namespace
