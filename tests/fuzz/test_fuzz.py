@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
 from tests.fuzz import worker
-from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, check
+from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, _is_nearer, check
 from tests.fuzz.programs import Builder, Program
 from tests.fuzz.strategy import programs
 
@@ -128,6 +128,14 @@ def test_a_rounding_error_of_a_cancelled_sum_is_none(monkeypatch: pytest.MonkeyP
     _falsify(monkeypatch, lambda value: value + np.float32(3e-4))
     with pytest.raises(Mismatch):
         check(program)
+
+
+def test_who_is_nearer_to_the_exact_result_is_not_wrong() -> None:
+    exact = np.array([1.0, 1.0, 1.0, np.inf])
+    native = np.array([1.1, 1.0, np.nan, np.inf], "float32")
+    engine = np.array([1.05, 1.01, 1.2, 1.0], "float32")
+    assert _is_nearer(exact, engine, native).tolist() == [True, False, False, False]
+    assert not _is_nearer(np.array([1]), np.array([1]), np.array([2])).any(), "only of floats"
 
 
 def test_an_engine_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
