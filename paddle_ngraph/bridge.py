@@ -294,6 +294,7 @@ class NgraphBridge:
         fuse_rectifiers(model, self.extension)
         _divide_exactly(model)
         _squeeze_to_scalars(model)
+        _keep_what_abs_reads(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions
 
@@ -549,6 +550,20 @@ _JOINED = (
     "NormalizeL2",
     "Interpolate",
 )
+
+
+def _keep_what_abs_reads(model: ov.Model) -> None:
+    """Forms |x| as the larger of x and -x where something else reads x too.
+
+    The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
+    it then finds |x| there: |x| + x comes out as 2 |x|.
+    """
+    for node in model.get_ops():
+        if node.get_type_name() != "Abs":
+            continue
+        x = node.input_value(0)
+        if len(x.get_target_inputs()) > 1 and x.get_element_type() == Type.f32:
+            replace_node(node, opset15.maximum(x, opset15.negative(x)))
 
 
 def _squeeze_to_scalars(model: ov.Model) -> None:

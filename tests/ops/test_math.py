@@ -164,3 +164,24 @@ def test_heaviside_of_strange_numbers():
 def test_whole_numbers_stay_native(name):
     x = np.array([1, -2, 3], "int32")
     check_native(getattr(paddle, name), {"x": x}, [name], gradients=False)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_abs_leaves_what_it_reads_to_others(rank):
+    """The plugin's Abs writes over its operand, which matters behind what it does not fuse with."""
+
+    def build(x):
+        joined = paddle.concat([x * 2.0, paddle.exp(x)], axis=rank - 1)
+        return paddle.abs(joined) + joined
+
+    check(build, {"x": sample("abs", (5,) if rank == 1 else (2, 5))}, both("add"))
+
+
+def test_abs_of_strange_numbers_that_others_read():
+    strange = np.concatenate([STRANGE, STRANGE])
+
+    def build(x):
+        joined = paddle.concat([x, x])
+        return paddle.abs(joined), joined * 0.5
+
+    check(build, {"x": strange}, ["abs", "concat"], gradients=False)
