@@ -127,8 +127,7 @@ class SwitchedExecutor:
                 weights.written()
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        accelerate = flags.get("use_ngraph") and not self._has_empty_feed(feed_names)
-        engine = self._engine_executor(feed_names) if accelerate else None
+        engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
         if engine is None:
             return self._native_executor().run(feed_names, enable_job_schedule_profiler)
         before = _RunState(self._scope, feed_names)
@@ -174,10 +173,14 @@ class SwitchedExecutor:
 
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
-        if not self._is_planned or self._has_outgrown(feed_names):
+        fed = self._feed_shapes(feed_names)
+        if any(0 in shape for shape in fed.values()):
+            # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+            return None
+        if not self._is_planned or self._has_outgrown(fed):
             programs = _pir_programs(self._plan)
             self._open_axes = _open_axes(programs.values())
-            size = self._largest_open_size(feed_names)
+            size = self._largest_open_size(fed)
             found = _rewritten(programs, not self._may_write_variables(), size)
             self._engine = None
             if any(each.report.changes for each in found.values()):
@@ -187,27 +190,20 @@ class SwitchedExecutor:
             self._is_planned = True
         return self._engine
 
-    def _has_outgrown(self, feed_names: Sequence[str]) -> bool:
+    def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether what was too small for the engine may pay by now."""
         if self._open_size == 0:
             return False
-        return self._largest_open_size(feed_names) >= _GROWTH * self._open_size
+        return self._largest_open_size(fed) >= _GROWTH * self._open_size
 
-    def _largest_open_size(self, feed_names: Sequence[str]) -> int:
+    def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
         """What is fed for the dimensions that the program leaves open: the largest of them."""
-        fed = {name: shape for name, shape in self._feed_shapes(feed_names)}
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
         return max(sizes, default=cost.TYPICAL_SIZE)
 
-    def _has_empty_feed(self, names: Sequence[str]) -> bool:
-        # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
-        return any(0 in shape for _, shape in self._feed_shapes(names))
-
-    def _feed_shapes(self, names: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-        for name in names:
-            variable = self._scope.find_var(name)
-            if variable is not None:
-                yield name, variable.get_tensor().shape()
+    def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
+        variables = ((name, self._scope.find_var(name)) for name in names)
+        return {name: found.get_tensor().shape() for name, found in variables if found is not None}
 
 
 class _RunState:

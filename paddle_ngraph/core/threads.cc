@@ -70,7 +70,7 @@ int num_threads() {
 int engine_threads() {
   if (FLAGS_ngraph_num_threads > 0) return FLAGS_ngraph_num_threads;
   static const int granted = granted_cores();
-  return granted < cores_by_affinity() ? granted : 0;
+  return granted > 0 && granted < cores_by_affinity() ? granted : 0;
 }
 
 int cores_by_quota(const std::string& root, const std::string& path) {
