@@ -553,17 +553,18 @@ _JOINED = (
 
 
 def _keep_what_abs_reads(model: ov.Model) -> None:
-    """Forms |x| as the larger of x and -x where something else reads x too.
+    """Forms |x| as |-x| where something else reads x too: nothing else reads -x.
 
     The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
-    it then finds |x| there: |x| + x comes out as 2 |x|.
+    it then finds |x| there: |x| + x comes out as 2 |x|. The larger of x and -x would not do: which
+    zero is the larger of 0 and -0 depends on the instruction set.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Abs":
             continue
         x = node.input_value(0)
         if len(x.get_target_inputs()) > 1 and x.get_element_type() == Type.f32:
-            replace_node(node, opset15.maximum(x, opset15.negative(x)))
+            replace_node(node, opset15.abs(opset15.negative(x)))
 
 
 def _squeeze_to_scalars(model: ov.Model) -> None:
