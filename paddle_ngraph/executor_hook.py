@@ -8,24 +8,38 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Container, Iterable, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
 from paddle.base import core
 from paddle.base import executor as paddle_executor
 
-from paddle_ngraph import cost, flags, program_key, program_pass, refusals, translation, weights
+from paddle_ngraph import (
+    _core,
+    cost,
+    flags,
+    program_key,
+    program_pass,
+    refusals,
+    translation,
+    weights,
+)
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
 
 # A program whose feeds have grown by so much is looked at again.
 _GROWTH = 4
+
+# Paddle's executor takes PIR programs.
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+# It runs operators one by one, as they stand in the program.
+_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
+# It runs them in the thread that asks for it: to wake another one takes longer than most operators.
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 
 def install() -> None:
@@ -65,7 +79,7 @@ def _feed_both_forms(original: Any) -> Any:
     ) -> None:
         if flags.get("use_ngraph") and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
-            with _pir_in_executor():
+            with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)
         original(self, program, feed, feed_var_name, scope)
 
@@ -242,14 +256,18 @@ class _EngineExecutor:
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
-        self._in_order = drawing > 0 and drawing + native > 1
-        with _pir_in_executor():
+        is_ordered = drawing > 0 and drawing + native > 1
+        self._order = _ONE_BY_ONE if is_ordered else nullcontext()
+        # Paddle has threads for operators side by side, the engine has threads for each operator.
+        is_whole = not any(each.report.ops_native for each in found.values())
+        self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
+        with _PIR_IN_EXECUTOR:
             programs = {job_type: each.program for job_type, each in found.items()}
             plan = core.Plan(plan.job_list(), programs)
             self._executor = core.StandaloneExecutor(place, plan, scope)
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with _pir_in_executor(), _one_by_one() if self._in_order else nullcontext():
+        with _PIR_IN_EXECUTOR, self._order, self._thread:
             return self._executor.run(list(feed_names), enable_job_schedule_profiler)
 
     def take_refusals(self) -> dict[str, NgraphError]:
@@ -259,38 +277,6 @@ class _EngineExecutor:
     def can_repeat(self, failed: Container[str]) -> bool:
         """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
         return all(node.is_engine and node.graph in failed for node in self._writers)
-
-
-class _SwitchedOn:
-    """A flag of Paddle, on while any thread needs it."""
-
-    def __init__(self, flag: str) -> None:
-        self._flag = flag
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = False
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._users == 0:
-                self._before = bool(paddle.get_flags([self._flag])[self._flag])
-                if not self._before:
-                    paddle.set_flags({self._flag: True})
-            self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0 and not self._before:
-                    paddle.set_flags({self._flag: False})
-
-
-# Paddle's executor takes PIR programs.
-_pir_in_executor = _SwitchedOn("FLAGS_enable_pir_in_executor")
-# It runs operators one by one, as they stand in the program; read when it first meets a block.
-_one_by_one = _SwitchedOn("FLAGS_new_executor_sequential_run")
 
 
 def _may_write_variables(plan: Any) -> bool:

@@ -13,6 +13,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph import _core, bridge
 from tests.programs import Program, chain, floats, linear_regression
 
 X = np.full((2, 4), 0.5, "float32")
@@ -22,6 +23,51 @@ def runs_of(program, **feed):
     paddle_ngraph.reset_stats()
     program.run_as_is(**feed)
     return paddle_ngraph.stats()["engine_runs"]
+
+
+TRACE_RUN = "FLAGS_enable_pir_in_executor_trace_run"
+
+
+def chain_with_float64():
+    """A chain in whose middle an operator stays native."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    middle = paddle.exp((x * 2.0 + 1.0).astype("float64"))
+    return middle.astype("float32") * 2.0 + 1.0
+
+
+@pytest.mark.parametrize("build, stays", [(chain, True), (chain_with_float64, False)])
+def test_a_program_of_engine_operators_stays_in_the_thread_that_runs_it(build, stays, monkeypatch):
+    threads = []
+
+    def build_model(*args):
+        threads.append(threading.get_ident())
+        return build_as_ever(*args)
+
+    build_as_ever = bridge.build_model
+    monkeypatch.setattr(bridge, "build_model", build_model)
+    paddle_ngraph.clear_cache()
+    Program(build).both(x=X)
+    assert threads
+    assert all((thread == threading.get_ident()) == stays for thread in threads)
+    assert paddle.get_flags([TRACE_RUN]) == {TRACE_RUN: False}
+
+
+def test_a_flag_of_paddle_is_on_while_anybody_needs_it():
+    flag = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+    with flag:
+        with flag:
+            pass
+        assert paddle.get_flags([TRACE_RUN]) == {TRACE_RUN: True}
+    assert paddle.get_flags([TRACE_RUN]) == {TRACE_RUN: False}
+    paddle.set_flags({TRACE_RUN: True})
+    try:
+        with flag:
+            pass
+        assert paddle.get_flags([TRACE_RUN]) == {TRACE_RUN: True}
+    finally:
+        paddle.set_flags({TRACE_RUN: False})
+    with pytest.raises(ValueError, match="FLAGS_benchmark"):
+        _core.SwitchedFlag("benchmark")
 
 
 # -- switching ---------------------------------------------------------------------------------

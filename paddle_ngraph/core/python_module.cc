@@ -14,6 +14,7 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "program_editor.h"
 #include "program_fingerprint.h"
+#include "switched_flag.h"
 #include "tensors.h"
 #include "threads.h"
 #include "../mkl_packed/packed_gemm.h"
@@ -176,6 +177,14 @@ PYBIND11_MODULE(_core, module) {
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
+  py::class_<SwitchedFlag, std::unique_ptr<SwitchedFlag, py::nodelete>>(
+      module, "SwitchedFlag", "A flag of Paddle's executor, on inside `with`.")
+      .def(py::init([](const std::string& name) {
+             return std::unique_ptr<SwitchedFlag, py::nodelete>(&SwitchedFlag::of(name));
+           }),
+           py::arg("name"))
+      .def("__enter__", &SwitchedFlag::enter)
+      .def("__exit__", [](SwitchedFlag& flag, const py::args&) { flag.exit(); });
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {
