@@ -20,14 +20,11 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import constants, dynamic_shapes, flags, refusals
+from paddle_ngraph import constants, dynamic_shapes, flags, plugin_faults, refusals
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
-
-# Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
-_EXACT_DIVIDE = "nonconvertable_divide_0"
 
 _TYPES = {
     "bool": Type.boolean,
@@ -292,9 +289,7 @@ class NgraphBridge:
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         fuse_rectifiers(model, self.extension)
-        _divide_exactly(model)
-        _squeeze_to_scalars(model)
-        _keep_what_abs_reads(model)
+        plugin_faults.avoid(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions
 
@@ -520,59 +515,3 @@ def _filled(parameter: Node, contents: Any, copies: bool) -> Node:
 
 def _is_used(node: Node) -> bool:
     return bool(node.output(0).get_target_inputs())
-
-
-def _divide_exactly(model: ov.Model) -> None:
-    """Marks divisions to be kept as they are, where the engine computes these right.
-
-    It joins a division by or of a constant to what its other input comes from; joined to one of
-    ``_JOINED`` the result is wrong.
-    """
-    constant: set[str] = set()
-    joined: set[str] = set()
-    for node in model.get_ordered_ops():
-        kind, name = node.get_type_name(), node.get_name()
-        sources = {value.get_node().get_name() for value in node.input_values()}
-        if kind == "Constant" or (sources and sources <= constant):
-            constant.add(name)
-        elif kind.startswith(_JOINED) or sources & joined:
-            joined.add(name)
-        if kind == "Divide" and not (sources & constant and sources & joined):
-            node.get_rt_info()[_EXACT_DIVIDE] = True
-
-
-_JOINED = (
-    "Reduce",
-    "MatMul",
-    "Convolution",
-    "GroupConvolution",
-    "MVN",
-    "NormalizeL2",
-    "Interpolate",
-)
-
-
-def _keep_what_abs_reads(model: ov.Model) -> None:
-    """Forms |x| as |-x| where something else reads x too: nothing else reads -x.
-
-    The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
-    it then finds |x| there: |x| + x comes out as 2 |x|. The larger of x and -x would not do: which
-    zero is the larger of 0 and -0 depends on the instruction set.
-    """
-    for node in model.get_ops():
-        if node.get_type_name() != "Abs":
-            continue
-        x = node.input_value(0)
-        if len(x.get_target_inputs()) > 1 and x.get_element_type() == Type.f32:
-            replace_node(node, opset15.abs(opset15.negative(x)))
-
-
-def _squeeze_to_scalars(model: ov.Model) -> None:
-    """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
-    for node in model.get_ops():
-        if node.get_type_name() == "Reshape" and not node.get_output_shape(0):
-            source = node.input_value(0)
-            rank = len(source.get_shape())
-            if rank:
-                axes = opset15.constant(np.arange(rank), Type.i64)
-                replace_node(node, opset15.squeeze(source, axes))

@@ -170,9 +170,11 @@ class SwitchedExecutor:
         finally:
             weights.written()
 
-    def _may_write_variables(self) -> bool:
+    def _may_write_variables(self, programs: dict[str, Any] | None = None) -> bool:
+        """Whether a run may write variables; ``programs``: those of the plan, if known."""
         if self._may_write is None:
-            self._may_write = _may_write_variables(self._plan)
+            programs = _pir_programs(self._plan) if programs is None else programs
+            self._may_write = not programs or any(map(weights.may_be_written_by, programs.values()))
         return self._may_write
 
     def _leave_native(self, failed: dict[str, NgraphError]) -> None:
@@ -195,7 +197,7 @@ class SwitchedExecutor:
             programs = _pir_programs(self._plan)
             self._open_axes = _open_axes(programs.values())
             size = self._largest_open_size(fed)
-            found = _rewritten(programs, not self._may_write_variables(), size)
+            found = _rewritten(programs, not self._may_write_variables(programs), size)
             self._engine = None
             if any(each.report.changes for each in found.values()):
                 self._engine = _EngineExecutor(self._place, self._plan, self._scope, found)
@@ -277,11 +279,6 @@ class _EngineExecutor:
     def can_repeat(self, failed: Container[str]) -> bool:
         """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
         return all(node.is_engine and node.graph in failed for node in self._writers)
-
-
-def _may_write_variables(plan: Any) -> bool:
-    programs = _pir_programs(plan)
-    return not programs or any(map(weights.may_be_written_by, programs.values()))
 
 
 class _Rewritten(NamedTuple):
