@@ -54,12 +54,12 @@ class Page:
 
 
 class Network:
-    """A saved network, in the form of PIR or of ProgramDesc, in a scope of its own."""
+    """A saved network, in the form of PIR or of ProgramDesc, with its weights in a scope."""
 
     def __init__(self, program: Path) -> None:
         old_form = program.suffix == ".pdmodel"
         self._form = paddle.pir_utils.OldIrGuard if old_form else contextlib.nullcontext
-        self._scope = paddle.static.Scope()
+        self.scope = paddle.static.Scope()
         self._executor = paddle.static.Executor(paddle.CPUPlace())
         with self._in_use():
             self.program, self._inputs, self._outputs = paddle.static.load_inference_model(
@@ -76,7 +76,7 @@ class Network:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        with self._form(), paddle.static.scope_guard(self._scope):
+        with self._form(), paddle.static.scope_guard(self.scope):
             yield
 
 

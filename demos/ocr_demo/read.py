@@ -26,7 +26,7 @@ from demos.running import DemoError
 
 APART = 1e-3
 """How far the outputs of the networks, probabilities all of them, may part by rounding. They do by
-2e-5 on the photographs; the convolutions sum in another order, and hundreds of layers follow."""
+2e-4 on the photographs; the convolutions sum in another order, and hundreds of layers follow."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+import gc
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,15 +31,12 @@ class Outcome:
         rounding: How far two native runs part, one of them from weights changed in their last bit:
             what rounding alone does to this model.
         engine_runs: How often an engine operator ran.
-        native_seconds, engine_seconds: Of the last run.
     """
 
     report: Report
     errors: dict[str, float]
     rounding: dict[str, float]
     engine_runs: int
-    native_seconds: float
-    engine_seconds: float
 
     @property
     def undecided(self) -> list[str]:
@@ -73,22 +71,20 @@ def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
 
     Where they part by more than ``tolerance``, natively again, for what rounding does.
     """
-    runner = _Runner(model, seed)
-    native = runner.run(engine=False)
-    paddle_ngraph.reset_stats()
-    engine = runner.run(engine=True)
-    engine_runs = paddle_ngraph.stats()["engine_runs"]
-    errors = _distances(native, engine)
-    rounding = dict.fromkeys(errors, 0.0)
-    if max(errors.values()) > tolerance:
-        rounding = _distances(native, runner.run(engine=False, nudge=True))
+    with closing(_Runner(model, seed)) as runner:
+        native = runner.run(engine=False)
+        paddle_ngraph.reset_stats()
+        engine = runner.run(engine=True)
+        engine_runs = paddle_ngraph.stats()["engine_runs"]
+        errors = _distances(native, engine)
+        rounding = dict.fromkeys(errors, 0.0)
+        if max(errors.values()) > tolerance:
+            rounding = _distances(native, runner.run(engine=False, nudge=True))
     return Outcome(
         report=paddle_ngraph.explain(runner.main),
         errors=errors,
         rounding=rounding,
         engine_runs=engine_runs,
-        native_seconds=native.seconds,
-        engine_seconds=engine.seconds,
     )
 
 
@@ -115,7 +111,6 @@ class _Run:
 
     start: Values
     values: Values
-    seconds: float
 
 
 def _distances(expected: _Run, actual: _Run) -> dict[str, float]:
@@ -175,7 +170,7 @@ class _Runner:
         with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(False):
             paddle.seed(seed)
             self._executor.run(startup)
-        self._start = self._state()
+        self._start = variables(self.main, self._scope)
 
     def run(self, engine: bool, nudge: bool = False) -> _Run:
         """Runs over every feed from the first state.
@@ -184,32 +179,44 @@ class _Runner:
             engine: Natively, or through the engine.
             nudge: Start from weights that are changed in their last bit.
         """
-        start = self._nudged() if nudge else self._start
-        for name, value in start.items():
-            self._scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())
+        start = nudged(self._start) if nudge else self._start
+        set_variables(self._scope, start)
         values: Values = {}
         with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(engine):
             paddle.seed(self._seed)
             for number, feed in enumerate(self._model.feeds):
-                begin = time.perf_counter()
                 results = self._executor.run(self.main, feed=feed, fetch_list=self._fetches)
-                seconds = time.perf_counter() - begin
                 for index, value in enumerate(results):
                     values[f"result {index} of run {number}"] = np.array(value)
         if self._model.trains:
-            values |= self._state()
-        return _Run(start, values, seconds)
+            values |= variables(self.main, self._scope)
+        return _Run(start, values)
 
-    def _state(self) -> Values:
-        state = self.main.state_dict("all", self._scope)
-        return {name: np.array(value) for name, value in state.items()}
+    def close(self) -> None:
+        """Frees what the process would keep: functions, and each scope that it ever made."""
+        del self._executor
+        gc.collect()
+        self._scope.erase(self._scope.local_var_names())
+        paddle_ngraph.clear_cache()
 
-    def _nudged(self) -> Values:
-        """The first state with the floats in tensors, not in scalars, changed in their last bit."""
-        nudged = {}
-        for name, value in self._start.items():
-            if value.dtype == np.float32 and value.size > 1:
-                factors = np.array([1 - 2**-23, 1 + 2**-23], "float32")
-                value = value * np.resize(factors, value.size).reshape(value.shape)
-            nudged[name] = value
-        return nudged
+
+def nudged(values: Values) -> Values:
+    """``values`` with the float32 numbers in tensors, not in scalars, changed in their last bit."""
+    changed = {}
+    for name, value in values.items():
+        if value.dtype == np.float32 and value.size > 1:
+            factors = np.array([1 - 2**-23, 1 + 2**-23], "float32")
+            value = value * np.resize(factors, value.size).reshape(value.shape)
+        changed[name] = value
+    return changed
+
+
+def variables(program: Any, scope: Any) -> Values:
+    """What ``program`` keeps in ``scope`` from run to run: weights, optimizer slots, statistics."""
+    return {name: np.array(value) for name, value in program.state_dict("all", scope).items()}
+
+
+def set_variables(scope: Any, values: Values) -> None:
+    """Writes ``values`` into the variables of ``scope`` that have their names."""
+    for name, value in values.items():
+        scope.find_var(name).get_tensor().set(value, paddle.CPUPlace())

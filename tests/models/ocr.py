@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 import paddle_ngraph
 from demos.ocr_demo import files, pipeline
 from paddle_ngraph.report import Report
+from tests.models.comparing import Array, nudged, set_variables, variables
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Reading:
 
     Attributes:
         native, engine: What was read.
+        rounded: What was read natively with weights that are changed in their last bit.
         reports: Of the three networks, by step.
         engine_runs: How often an engine operator ran in the engine's last reading.
         functions_built: And how many functions it had to build for that.
@@ -24,23 +28,42 @@ class Reading:
 
     native: pipeline.Page
     engine: pipeline.Page
+    rounded: pipeline.Page
     reports: dict[str, Report]
     engine_runs: int
     functions_built: int
 
     def error(self, step: str) -> float:
         """The largest difference between the outputs of a network, which are probabilities."""
-        pairs = list(zip(self.native.outputs[step], self.engine.outputs[step]))
-        assert len(self.native.outputs[step]) == len(self.engine.outputs[step]) == len(pairs)
-        return max((float(np.abs(a - b).max()) for a, b in pairs), default=0.0)
+        return _apart(self.native.outputs[step], self.engine.outputs[step])
+
+    def rounding(self, step: str) -> float:
+        """The same between the two native readings: what rounding alone does to this network."""
+        return _apart(self.native.outputs[step], self.rounded.outputs[step])
+
+    def wrong(self) -> list[str]:
+        """The networks that part further than rounding explains."""
+        return [
+            f"{step}: {self.error(step):.1e} apart, rounding explains {self.rounding(step):.1e}"
+            for step in pipeline.STEPS
+            if not self.error(step) <= max(1e-5, 10 * self.rounding(step))
+        ]
 
     def runs(self, step: str) -> int:
         """How often a network ran."""
         return len(self.engine.outputs[step])
 
 
+def _apart(expected: list[Array], actual: list[Array]) -> float:
+    assert len(expected) == len(actual)
+    return max((float(np.abs(a - b).max()) for a, b in zip(expected, actual)), default=0.0)
+
+
 def read(reader: pipeline.Reader, photograph: str) -> Reading:
-    """Reads a photograph natively, and twice through the engine: the second time, all is built."""
+    """Reads a photograph natively, and twice through the engine: the second time, all is built.
+
+    And natively again, for what rounding does.
+    """
     picture = files.open_picture(photograph)
     with paddle_ngraph.use_ngraph(False):
         native = reader.read(picture)
@@ -50,4 +73,17 @@ def read(reader: pipeline.Reader, photograph: str) -> Reading:
         engine = reader.read(picture)
     stats = paddle_ngraph.stats()
     reports = {step: paddle_ngraph.explain(net.program) for step, net in reader.networks.items()}
-    return Reading(native, engine, reports, stats["engine_runs"], stats["functions_built"])
+    with paddle_ngraph.use_ngraph(False), _nudged_weights(reader):
+        rounded = reader.read(picture)
+    return Reading(native, engine, rounded, reports, stats["engine_runs"], stats["functions_built"])
+
+
+@contextmanager
+def _nudged_weights(reader: pipeline.Reader) -> Iterator[None]:
+    before = {}
+    for step, network in reader.networks.items():
+        before[step] = variables(network.program, network.scope)
+        set_variables(network.scope, nudged(before[step]))
+    yield
+    for step, network in reader.networks.items():
+        set_variables(network.scope, before[step])

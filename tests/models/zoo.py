@@ -29,16 +29,12 @@ class Model:
         build: Called inside a program; returns the variables to fetch.
         feeds: One for each run; their shapes may differ.
         trains: Whether the program has an optimizer: what it leaves in the scope is compared too.
-        native: Types of the operators that may stay native; ``explain`` says why.
-        intervals: The most intervals that it may take.
     """
 
     name: str
     build: Callable[[], Any]
     feeds: list[Feed]
     trains: bool = False
-    native: frozenset[str] = frozenset()
-    intervals: int = 1
 
     def __str__(self) -> str:
         return self.name
