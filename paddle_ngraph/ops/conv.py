@@ -18,7 +18,8 @@ from paddle_ngraph.blocked import Blocked, block_of, threads
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.spatial import get_data, padding, reshape, set_data, transpose
+from paddle_ngraph.ops.nodes import reshaped, transposed
+from paddle_ngraph.ops.spatial import get_data, padding, set_data
 from paddle_ngraph.registry import Limit, converter
 
 _LIMITS = (
@@ -128,24 +129,24 @@ class _Convolution:
         self._axis = next((axis for axis in (0, 1) if planar and geometry.is_full(axis)), None)
         self._g = geometry if self._axis is None else geometry.along(1 - self._axis)
 
-    def forward(self, data: Output, filter_: Output) -> Node:
+    def forward(self, data: Output, filter_: Output) -> Output:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         g = self._g
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
-            return reshape(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
+            return reshaped(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
         filter_ = self._grouped(self._fold(filter_), _readers(filter_))
         out = self._convolve(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
-        return self._shaped(out, [*self._bridge.shape(out)[:2], *self._full.out])
+        return reshaped(self._bridge, out, [*self._bridge.shape(out)[:2], *self._full.out])
 
-    def data_gradient(self, grad: Output, filter_: Output) -> Node:
+    def data_gradient(self, grad: Output, filter_: Output) -> Output:
         """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
         g = self._g
         channels = self._bridge.shape(filter_)[1] * g.groups
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(grad), self._rows(filter_), False, False)
             first = self._bridge.shape(rows)[0]
-            return reshape(self._bridge, rows, [first, channels, *self._full.size])
+            return reshaped(self._bridge, rows, [first, channels, *self._full.size])
         folded = _transposed_convolution(g)(
             self._flat(grad),
             self._grouped(self._fold(filter_), _readers(filter_)),
@@ -157,18 +158,18 @@ class _Convolution:
         )
         return self._unfold(folded, channels, self._full.size)
 
-    def filter_gradient(self, data: Output, grad: Output) -> Node:
+    def filter_gradient(self, data: Output, grad: Output) -> Output:
         """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         channels = self._bridge.shape(data)[1]
         if self._full.sees_only_padding():
             shape = [self._bridge.shape(grad)[1], channels // self._g.groups, *self._full.kernel]
-            return self._bridge.full(0.0, "float32", shape)
+            return self._bridge.full(0.0, "float32", shape).output(0)
         if channels == self._g.groups > 1:
             return self._depthwise_filter_gradient(data, grad)
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(grad), self._rows(data), True, False)
             first = self._bridge.shape(rows)[0]
-            return reshape(self._bridge, rows, [first, channels, *self._full.kernel])
+            return reshaped(self._bridge, rows, [first, channels, *self._full.kernel])
         folded = self._cropped(self._fold(data)), self._flat(grad)
         found = (self._pointwise if self._g.is_pointwise() else self._exchanged)(*folded)
         return self._unfold(found, channels // self._g.groups, self._full.kernel)
@@ -198,39 +199,39 @@ class _Convolution:
             strides, begin, end = [1] * axes, [0] * axes, [0] * axes
         return _convolution(self._g)(data, filter_, strides, begin, end, dilations)
 
-    def _rows(self, node: Output) -> Node:
+    def _rows(self, node: Output) -> Output:
         """One row of all elements for each sample or filter."""
-        return reshape(self._bridge, node, [self._bridge.shape(node)[0], -1])
+        return reshaped(self._bridge, node, [self._bridge.shape(node)[0], -1])
 
-    def _pointwise(self, data: Output, grad: Output) -> Node:
+    def _pointwise(self, data: Output, grad: Output) -> Output:
         """The product of the matrices [O, N * OH * OW] and [N * OH * OW, C]."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
         features = bridge.shape(grad)[1]
         if {*g.strides} != {1}:
             data = self._sliced(data, [0] * len(g.out), bridge.shape(data)[2:], g.strides)
-        data = transpose(bridge, reshape(bridge, data, [batch, channels, -1]), (0, 2, 1))
-        grad = transpose(bridge, reshape(bridge, grad, [batch, features, -1]), (1, 0, 2))
+        data = transposed(bridge, reshaped(bridge, data, [batch, channels, -1]), (0, 2, 1))
+        grad = transposed(bridge, reshaped(bridge, grad, [batch, features, -1]), (1, 0, 2))
         rows = opset15.matmul(
-            reshape(bridge, grad, [features, -1]),
-            reshape(bridge, data, [-1, channels]),
+            reshaped(bridge, grad, [features, -1]),
+            reshaped(bridge, data, [-1, channels]),
             False,
             False,
         )
-        return reshape(bridge, rows, [features, channels, *g.kernel])
+        return reshaped(bridge, rows, [features, channels, *g.kernel])
 
     def _exchanged(self, data: Output, grad: Output) -> Output:
         bridge, g = self._bridge, self._g
         axes = range(len(g.size))
         batch, channels, *_ = bridge.shape(data)
         spatial = bridge.shape(data)[2:]
-        data = reshape(bridge, data, [batch, g.groups, channels // g.groups, *spatial]).output(0)
-        data = transpose(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
-        data = reshape(bridge, data, [channels // g.groups, g.groups * batch, *spatial]).output(0)
-        turned = transpose(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
+        data = reshaped(bridge, data, [batch, g.groups, channels // g.groups, *spatial])
+        data = transposed(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
+        data = reshaped(bridge, data, [channels // g.groups, g.groups * batch, *spatial])
+        turned = transposed(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
         grad = self._grouped(turned, _readers(grad))
         found = self._convolve(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
-        return transpose(bridge, found, [1, 0, *(2 + axis for axis in axes)])
+        return transposed(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
     def _cropped(self, data: Output) -> Output:
         """``data`` without what no output depends on, as far as it is not padding."""
@@ -248,7 +249,7 @@ class _Convolution:
             data, bridge.ints(begin), bridge.ints(end), bridge.ints(steps), bridge.ints(axes)
         ).output(0)
 
-    def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Node:
+    def _depthwise_filter_gradient(self, data: Output, grad: Output) -> Output:
         """One sum of products for each element of the kernel."""
         bridge, g = self._bridge, self._g
         batch, channels, *_ = bridge.shape(data)
@@ -260,17 +261,17 @@ class _Convolution:
             "constant",
             bridge.full(0.0, "float32"),
         )
-        grads = reshape(bridge, grad, [batch, channels, multiplier, *g.out])
+        grads = reshaped(bridge, grad, [batch, channels, multiplier, *g.out])
         summed = [0, *range(3, 3 + len(g.out))]
         taps = []
         for position in product(*map(range, g.kernel)):
             begin = [at * dilation for at, dilation in zip(position, g.dilations)]
             end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, g.out, g.strides)]
             seen = self._sliced(padded, begin, end, g.strides)
-            seen = reshape(bridge, seen, [batch, channels, 1, *g.out])
+            seen = reshaped(bridge, seen, [batch, channels, 1, *g.out])
             tap = opset15.reduce_sum(opset15.multiply(seen, grads), bridge.ints(summed), False)
-            taps.append(reshape(bridge, tap, [channels * multiplier, 1]))
-        return reshape(bridge, opset15.concat(taps, 1), [channels * multiplier, 1, *g.kernel])
+            taps.append(reshaped(bridge, tap, [channels * multiplier, 1]))
+        return reshaped(bridge, opset15.concat(taps, 1), [channels * multiplier, 1, *g.kernel])
 
     # -- the folded form ------------------------------------------------------------------------
 
@@ -281,30 +282,25 @@ class _Convolution:
             return node
         first, channels, height, width = bridge.shape(node)
         if self._axis == 0:
-            return reshape(bridge, node, [first, channels * height, width]).output(0)
+            return reshaped(bridge, node, [first, channels * height, width])
         if width > 1:
-            node = transpose(bridge, node, (0, 3, 1, 2))
-        return reshape(bridge, node, [first, width * channels, height]).output(0)
+            node = transposed(bridge, node, (0, 3, 1, 2))
+        return reshaped(bridge, node, [first, width * channels, height])
 
-    def _unfold(self, node: Any, channels: int, spatial: list[int]) -> Node:
+    def _unfold(self, node: Any, channels: int, spatial: list[int]) -> Output:
         """The inverse of ``_fold``, to [A, channels, *spatial]."""
         bridge = self._bridge
         first = bridge.shape(node)[0]
         if self._axis != 1 or spatial[1] == 1:
-            return self._shaped(node, [first, channels, *spatial])
+            return reshaped(bridge, node, [first, channels, *spatial])
         height, width = spatial
-        split = reshape(bridge, node, [first, width, channels, height])
-        return transpose(bridge, split, (0, 2, 3, 1)).get_node()
+        split = reshaped(bridge, node, [first, width, channels, height])
+        return transposed(bridge, split, (0, 2, 3, 1))
 
     def _flat(self, node: Output) -> Output:
         """The output's gradient, without the axis of length one."""
-        if self._axis is None:
-            return node
         first, channels, *_ = self._bridge.shape(node)
-        return reshape(self._bridge, node, [first, channels, *self._g.out]).output(0)
-
-    def _shaped(self, node: Any, shape: list[int]) -> Node:
-        return node if self._axis is None else reshape(self._bridge, node, shape)
+        return reshaped(self._bridge, node, [first, channels, *self._g.out])
 
     def _grouped(self, filter_: Output, number: int) -> Output:
         """[O, I, ...] as [G, O / G, I, ...], for the reader of this number."""

@@ -84,18 +84,22 @@ def axis_first(axis: int, rank: int) -> list[int]:
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
-def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
+def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: what remains."""
-    if bridge.shape(x) == list(shape):
-        return x
-    return opset15.reshape(x, bridge.ints(shape), False)
+    if bridge.shape(x) != list(shape):
+        x = opset15.reshape(x, bridge.ints(shape), False)
+    return _as_output(x)
 
 
-def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Any:
+def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Output:
     """``x`` with its axes in ``order``, or from this order ``back``."""
-    if list(order) == sorted(order):
-        return x
-    return opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
+    if list(order) != sorted(order):
+        x = opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
+    return _as_output(x)
+
+
+def _as_output(x: Any) -> Output:
+    return x if isinstance(x, Output) else x.output(0)
 
 
 # -- broadcasting and sums -------------------------------------------------------------------------

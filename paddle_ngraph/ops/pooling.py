@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from openvino import Node, Output, opset15
+from openvino import Output, opset15
 
 from paddle_ngraph.blocked import Blocked
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import select
-from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, reshape, set_data, transpose
+from paddle_ngraph.ops.nodes import reshaped, select, transposed
+from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
 from paddle_ngraph.registry import Limit, converter
 
 _LIMITS = (
@@ -171,16 +171,16 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     )
 
 
-def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Node:
+def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     if len(pooling.size) == 2:
         return bridge.extension("AvgPool", [x], **pooling.attributes())
     batch, channels, depth, *plane = bridge.shape(x)
     deep = pooling.depth(pooling.out[1] * pooling.out[2])
-    flat = reshape(bridge, x, [batch, channels * depth, *plane])
+    flat = reshaped(bridge, x, [batch, channels * depth, *plane])
     pooled = bridge.extension("AvgPool", [flat], **pooling.plane().attributes())
-    column = reshape(bridge, pooled, [batch, channels, *deep.size])
+    column = reshaped(bridge, pooled, [batch, channels, *deep.size])
     pooled = bridge.extension("AvgPool", [column], **deep.attributes())
-    return reshape(bridge, pooled, [batch, channels, *pooling.out])
+    return reshaped(bridge, pooled, [batch, channels, *pooling.out])
 
 
 def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooling) -> Any:
@@ -195,11 +195,11 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
         return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
     batch, channels, *_ = bridge.shape(grad)
     deep, plane = pooling.depth(pooling.out[1] * pooling.out[2]), pooling.plane()
-    column = reshape(bridge, grad, [batch, channels, *deep.out])
+    column = reshaped(bridge, grad, [batch, channels, *deep.out])
     spread = bridge.extension("AvgPoolGrad", [column], input=deep.size, **deep.attributes())
-    flat = reshape(bridge, spread, [batch, channels * pooling.size[0], *plane.out])
+    flat = reshaped(bridge, spread, [batch, channels * pooling.size[0], *plane.out])
     spread = bridge.extension("AvgPoolGrad", [flat], input=plane.size, **plane.attributes())
-    return reshape(bridge, spread, [batch, channels, *pooling.size])
+    return reshaped(bridge, spread, [batch, channels, *pooling.size])
 
 
 def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
@@ -211,7 +211,7 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
         return bridge.extension("MaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
     pooled = bridge.extension("MaxPool", [rows.of(bridge, x)], **rows.pooling.attributes())
-    return reshape(bridge, pooled, [*bridge.shape(x)[:2], *pooling.out])
+    return reshaped(bridge, pooled, [*bridge.shape(x)[:2], *pooling.out])
 
 
 def _maximum_grad(
@@ -227,7 +227,7 @@ def _maximum_grad(
         return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
     rows = _Rows(pooling)
     shape = [*bridge.shape(x)[:2], *rows.pooling.out]
-    pooled = [reshape(bridge, node, shape) for node in (out, grad)]
+    pooled = [reshaped(bridge, node, shape) for node in (out, grad)]
     inputs = [rows.of(bridge, x), *pooled]
     return rows.back(bridge, bridge.extension("MaxPoolGrad", inputs, **rows.pooling.attributes()))
 
@@ -269,24 +269,24 @@ class _Rows:
         position = deep[:, None, :, None] * height + high[None, :, None, :]
         outside = (deep == depth)[:, None, :, None] | (high == height)[None, :, None, :]
         position[outside] = depth * height
-        node = reshape(bridge, x, [batch, channels, depth * height, width])
+        node = reshaped(bridge, x, [batch, channels, depth * height, width])
         if outside.any():
             lowest = bridge.full(_LOWEST, "float32", [batch, channels, 1, width])
             node = opset15.concat([node, lowest], 2)
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
-    def back(self, bridge: NgraphBridge, rows: Any) -> Node:
+    def back(self, bridge: NgraphBridge, rows: Any) -> Output:
         """The gradient of ``of``, along one axis after the other."""
         (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
         depth, height, width = self._pooling.size
         batch, channels, *_ = bridge.shape(rows)
-        node: Any = reshape(bridge, rows, [batch, channels, planes, lines, deep, high, width])
-        node = transpose(bridge, node, (0, 1, 2, 4, 3, 5, 6))
-        node = reshape(bridge, node, [batch, channels, planes * deep, lines * high * width])
+        node = reshaped(bridge, rows, [batch, channels, planes, lines, deep, high, width])
+        node = transposed(bridge, node, (0, 1, 2, 4, 3, 5, 6))
+        node = reshaped(bridge, node, [batch, channels, planes * deep, lines * high * width])
         node = self._gathered(bridge, node, 0)
-        node = reshape(bridge, node, [batch, channels * depth, lines * high, width])
+        node = reshaped(bridge, node, [batch, channels * depth, lines * high, width])
         node = self._gathered(bridge, node, 1)
-        return reshape(bridge, node, [batch, channels, depth, height, width])
+        return reshaped(bridge, node, [batch, channels, depth, height, width])
 
     def _gathered(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
         length, taken = self._pooling.size[axis], self._taken[axis].reshape(-1, 1)
@@ -382,23 +382,24 @@ def _indexed(bridge: NgraphBridge, x: Any, pooling: _Pooling) -> tuple[Any, Any]
         return pooled.output(0), pooled.output(1)
     batch, channels, depth, *plane = bridge.shape(x)
     deep = pooling.depth(pooling.out[1] * pooling.out[2])
-    flat = reshape(bridge, x, [batch, channels * depth, *plane])
+    flat = reshaped(bridge, x, [batch, channels * depth, *plane])
     planes = bridge.extension("MaxPoolWithIndex", [flat], **pooling.plane().attributes())
-    column = reshape(bridge, planes.output(0), [batch, channels, *deep.size])
+    column = reshaped(bridge, planes.output(0), [batch, channels, *deep.size])
     pooled = bridge.extension("MaxPoolWithIndex", [column], **deep.attributes())
     none, width = bridge.full(0, "int32"), deep.size[1]
-    best = reshape(bridge, pooled.output(1), [batch, channels, deep.out[0] * width])
+    best = reshaped(bridge, pooled.output(1), [batch, channels, deep.out[0] * width])
     chosen = opset15.maximum(best, none)
-    inside = reshape(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
+    inside = reshaped(bridge, planes.output(1), [batch, channels, deep.size[0] * deep.size[1]])
     inside = opset15.gather_elements(inside, chosen, 2)
     # The engine divides in float32: from the middle of a row its rounding reaches no other one.
     to_middle = opset15.constant(width // 2 - np.arange(width, dtype="int32"))
-    middle = opset15.add(reshape(bridge, chosen, [batch, channels, *deep.out]), to_middle)
-    row = opset15.divide(reshape(bridge, middle, bridge.shape(chosen)), bridge.full(width, "int32"))
+    middle = opset15.add(reshaped(bridge, chosen, [batch, channels, *deep.out]), to_middle)
+    middle = reshaped(bridge, middle, bridge.shape(chosen))
+    row = opset15.divide(middle, bridge.full(width, "int32"))
     before = opset15.multiply(row, bridge.full(plane[0] * plane[1], "int32"))
     mask = select(opset15.less(best, none), best, opset15.add(before, inside))
     shape = [batch, channels, *pooling.out]
-    return reshape(bridge, pooled.output(0), shape), reshape(bridge, mask, shape)
+    return reshaped(bridge, pooled.output(0), shape), reshaped(bridge, mask, shape)
 
 
 def _fractional_windows(op: Op, size: list[int]) -> list[list[range]]:
@@ -447,12 +448,12 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     for axis, layout in enumerate(layouts):
         table = np.take(table, np.reshape(layout, -1), axis=axis)
     none = bridge.full(0, "int32")
-    line = reshape(bridge, found, [batch * channels * int(np.prod(out))])
+    line = reshaped(bridge, found, [batch * channels * int(np.prod(out))])
     chosen = opset15.gather(
         opset15.constant(table.reshape(-1)), opset15.maximum(line, none), bridge.ints([0])
     )
     mask = select(opset15.less(line, none), line, chosen)
-    bridge.set_output_node(op, "mask", reshape(bridge, mask, [batch, channels, *out]))
+    bridge.set_output_node(op, "mask", reshaped(bridge, mask, [batch, channels, *out]))
 
 
 @converter("pd_op.max_pool2d_with_index_grad", dtypes=("float32", "int32"))
@@ -465,10 +466,10 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out = [*bridge.shape(grad)[:-2], int(np.prod(bridge.shape(grad)[-2:]))]
     if len(dims) == 5:
-        mask, grad = (reshape(bridge, node, out).output(0) for node in (mask, grad))
+        mask, grad = (reshaped(bridge, node, out) for node in (mask, grad))
     size = [int(np.prod(dims[2:-1])), dims[-1]]
     x_grad = bridge.extension("MaxPoolWithIndexGrad", [mask, grad], input=size)
-    bridge.set_output_node(op, "x_grad", reshape(bridge, x_grad, dims))
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, x_grad, dims))
 
 
 # -- the inverse of a maximum with positions ---------------------------------------------------
@@ -484,11 +485,11 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     total = int(np.prod(out))
     bridge.require_range(op, "indices", 0, total)
     shape = [batch, channels, int(np.prod(size))]
-    values = reshape(bridge, x, shape)
-    positions = reshape(bridge, bridge.get_input_node(op, "indices"), shape)
+    values = reshaped(bridge, x, shape)
+    positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
     zeros = bridge.full(0.0, "float32", [batch, channels, total])
     placed = opset15.scatter_elements_update(zeros, positions, values, bridge.ints([2]))
-    bridge.set_output_node(op, "out", reshape(bridge, placed, [batch, channels, *out]))
+    bridge.set_output_node(op, "out", reshaped(bridge, placed, [batch, channels, *out]))
 
 
 @converter("pd_op.unpool_grad", dtypes=("float32", "int32"), constant=("output_size",))
@@ -501,9 +502,9 @@ def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     total = int(np.prod(out))
     bridge.require_range(op, "indices", 0, total)
     positions = bridge.get_input_node(op, "indices")
-    positions = reshape(bridge, positions, [batch, channels, int(np.prod(dims[2:]))]).output(0)
-    found = opset15.gather_elements(reshape(bridge, grad, [batch, channels, total]), positions, 2)
-    bridge.set_output_node(op, "x_grad", reshape(bridge, found, dims))
+    positions = reshaped(bridge, positions, [batch, channels, int(np.prod(dims[2:]))])
+    found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)
+    bridge.set_output_node(op, "x_grad", reshaped(bridge, found, dims))
 
 
 def _unpooled_size(bridge: NgraphBridge, op: Op, axes: int) -> list[int]:

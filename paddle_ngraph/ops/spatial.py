@@ -11,6 +11,7 @@ from openvino import Node, Output, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import reshaped, transposed
 
 
 def is_channels_last(op: Op) -> bool:
@@ -23,7 +24,7 @@ def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
     node = bridge.get_input_node(op, name)
     rank = len(bridge.shape(node))
     return (
-        transpose(bridge, node, (0, rank - 1, *range(1, rank - 1)))
+        transposed(bridge, node, (0, rank - 1, *range(1, rank - 1)))
         if is_channels_last(op)
         else node
     )
@@ -32,18 +33,8 @@ def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
 def set_data(bridge: NgraphBridge, op: Op, name: str, node: Any) -> None:
     """Makes ``node``, [N, C, H, W], the output ``name`` in the data format of ``op``."""
     if is_channels_last(op):
-        node = transpose(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
+        node = transposed(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
     bridge.set_output_node(op, name, node)
-
-
-def transpose(bridge: NgraphBridge, node: Any, order: Sequence[int]) -> Output:
-    """``node`` with its axes in another order."""
-    return opset15.transpose(node, bridge.ints(order)).output(0)
-
-
-def reshape(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Node:
-    """``node`` in another shape."""
-    return opset15.reshape(node, bridge.ints(shape), special_zero=False)
 
 
 def padding(
@@ -99,14 +90,14 @@ class AxisMap:
         if self.weights is None and self._covers(dims[axis]):
             if terms == 1:
                 return node
-            cells = reshape(bridge, node, [*before, rows, terms, *after])
+            cells = reshaped(bridge, node, [*before, rows, terms, *after])
             return opset15.reduce_sum(cells, bridge.ints([axis + 1]), False)
         if terms <= _FEW_TERMS:
             return self._added(bridge, node, axis)
         found = _taken(bridge, node, axis, self.positions.T.reshape(-1))
         if self.weights is not None:
             found = self._weighted(found, self.weights.T, len(after))
-        cells = reshape(bridge, found, [*before, terms, rows, *after])
+        cells = reshaped(bridge, found, [*before, terms, rows, *after])
         return opset15.reduce_sum(cells, bridge.ints([axis]), False)
 
     def apply_transposed(self, bridge: NgraphBridge, node: Any, axis: int, size: int) -> Any:
