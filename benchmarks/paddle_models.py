@@ -11,7 +11,16 @@ import paddle
 from paddle import nn
 from paddle.static import InputSpec, Program
 
-from benchmarks.works import BERT_VOCABULARY, CLASSES, VOCABULARY, Array
+from benchmarks.works import (
+    BERT,
+    BERT_POSITIONS,
+    BERT_SEGMENTS,
+    CLASSES,
+    ENCODER,
+    VOCABULARY,
+    Array,
+    EncoderSize,
+)
 from demos import networks
 from demos.networks import Network, Variable
 from demos.ocr_demo import files
@@ -23,14 +32,14 @@ OCR = {"det": "PP-OCRv4_det", "rec": "PP-OCRv4_rec", "cls": "PP-OCRv2_cls"}
 class Bert(nn.Layer):  # type: ignore[misc]
     """BERT: words, positions and segments, an encoder, a pooler over the first word."""
 
-    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(BERT_VOCABULARY, width)
-        self.positions = nn.Embedding(512, width)
-        self.segments = nn.Embedding(2, width)
+        width = BERT.width
+        self.words = nn.Embedding(BERT.vocabulary, width)
+        self.positions = nn.Embedding(BERT_POSITIONS, width)
+        self.segments = nn.Embedding(BERT_SEGMENTS, width)
         self.norm = nn.LayerNorm(width)
-        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, activation="gelu")
-        self.encoder = nn.TransformerEncoder(layer, layers)
+        self.encoder = _layers(BERT, "gelu")
         self.pooler = nn.Linear(width, width)
 
     def forward(self, words: Variable, segments: Variable) -> tuple[Variable, Variable]:
@@ -41,11 +50,15 @@ class Bert(nn.Layer):  # type: ignore[misc]
         return sequence, paddle.tanh(self.pooler(sequence[:, 0]))
 
 
+def _layers(size: EncoderSize, activation: str) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(size.width, size.heads, size.hidden, 0.0, activation)
+    return nn.TransformerEncoder(layer, size.layers)
+
+
 def _encoder(words: Variable) -> Variable:
-    vectors = nn.Embedding(VOCABULARY, 256)(words)
-    layer = nn.TransformerEncoderLayer(256, 4, 1024, 0.0)
-    encoded = nn.TransformerEncoder(layer, 4)(vectors)
-    return nn.Linear(256, CLASSES)(paddle.mean(encoded, axis=1))
+    vectors = nn.Embedding(ENCODER.vocabulary, ENCODER.width)(words)
+    encoded = _layers(ENCODER, "relu")(vectors)
+    return nn.Linear(ENCODER.width, CLASSES)(paddle.mean(encoded, axis=1))
 
 
 def _lstm(sequence: Variable) -> Variable:

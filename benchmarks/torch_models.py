@@ -12,7 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.works import BERT_VOCABULARY, CLASSES, VOCABULARY, Array
+from benchmarks.works import (
+    BERT,
+    BERT_POSITIONS,
+    BERT_SEGMENTS,
+    CLASSES,
+    ENCODER,
+    VOCABULARY,
+    Array,
+    EncoderSize,
+)
 
 
 class PackedLinear(nn.Linear):
@@ -26,11 +35,10 @@ class PackedLinear(nn.Linear):
 class EncoderLayer(nn.Module):
     """Attention and two linear layers, each added to its input and normalized."""
 
-    def __init__(
-        self, width: int, heads: int, hidden: int, activation: Callable[[Tensor], Tensor]
-    ) -> None:
+    def __init__(self, size: EncoderSize, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.heads = heads
+        width, hidden = size.width, size.hidden
+        self.heads = size.heads
         self.projections = PackedLinear(width, width, 3)
         self.attended = nn.Linear(width, width)
         self.wide = nn.Linear(width, hidden)
@@ -48,18 +56,21 @@ class EncoderLayer(nn.Module):
         return self.norm2(x + self.narrow(self.activation(self.wide(x))))
 
 
+def _layers(size: EncoderSize, activation: Callable[[Tensor], Tensor]) -> nn.Module:
+    return nn.Sequential(*(EncoderLayer(size, activation) for _ in range(size.layers)))
+
+
 class Bert(nn.Module):
     """As benchmarks.paddle_models.Bert."""
 
-    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(BERT_VOCABULARY, width)
-        self.positions = nn.Embedding(512, width)
-        self.segments = nn.Embedding(2, width)
+        width = BERT.width
+        self.words = nn.Embedding(BERT.vocabulary, width)
+        self.positions = nn.Embedding(BERT_POSITIONS, width)
+        self.segments = nn.Embedding(BERT_SEGMENTS, width)
         self.norm = nn.LayerNorm(width)
-        self.encoder = nn.Sequential(
-            *(EncoderLayer(width, heads, 4 * width, F.gelu) for _ in range(layers))
-        )
+        self.encoder = _layers(BERT, F.gelu)
         self.pooler = nn.Linear(width, width)
 
     def forward(self, words: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,9 +85,9 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(VOCABULARY, 256)
-        self.encoder = nn.Sequential(*(EncoderLayer(256, 4, 1024, F.relu) for _ in range(4)))
-        self.output = nn.Linear(256, CLASSES)
+        self.words = nn.Embedding(ENCODER.vocabulary, ENCODER.width)
+        self.encoder = _layers(ENCODER, F.relu)
+        self.output = nn.Linear(ENCODER.width, CLASSES)
 
     def forward(self, words: Tensor) -> Tensor:
         return self.output(self.encoder(self.words(words)).mean(dim=1))

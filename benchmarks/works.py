@@ -18,9 +18,28 @@ Feed = dict[str, Array]
 Draw = Callable[[np.random.Generator, int], Feed]
 
 VOCABULARY = 10000
-BERT_VOCABULARY = 30522
 CLASSES = 10
 TRAINING_FEEDS = 4
+
+
+@dataclass(frozen=True)
+class EncoderSize:
+    """How large a Transformer's encoder is; its hidden layers are four times as wide."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+
+    @property
+    def hidden(self) -> int:
+        return 4 * self.width
+
+
+ENCODER = EncoderSize(VOCABULARY, layers=4, width=256, heads=4)
+BERT = EncoderSize(vocabulary=30522, layers=12, width=768, heads=12)
+BERT_POSITIONS = 512
+BERT_SEGMENTS = 2
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,7 @@ def _bert(length: int) -> Draw:
 
 def _draw_bert(length: int, generator: np.random.Generator, batch: int) -> Feed:
     return {
-        "words": generator.integers(1, BERT_VOCABULARY, (batch, length)),
+        "words": generator.integers(1, BERT.vocabulary, (batch, length)),
         "segments": np.sort(generator.integers(0, 2, (batch, length))),
     }
 
