@@ -9,7 +9,7 @@ SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngra
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr test fuzz lint bench packed docs clean
+.PHONY: help demo imdb ocr test fuzz models lint bench packed docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
