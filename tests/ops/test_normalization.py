@@ -360,6 +360,24 @@ def test_instance_norm_of_what_is_not_finite(bad):
     check(instance_norm, {"x": x, **given(4, "wb")}, converted, dynamic=dynamic)
 
 
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize(
+    "build, kind",
+    [
+        (batch_norm(4, training=True), "batch_norm_"),
+        (batch_norm(4, training=False), "batch_norm_"),
+        (layer_norm(1), "layer_norm"),
+        (group_norm(2), "group_norm"),
+        (instance_norm, "instance_norm"),
+    ],
+)
+def test_scales_and_biases_that_are_not_finite(build, kind, name):
+    """An infinite scale of finite numbers makes an infinite gradient, no NaN."""
+    inputs = affine(4)
+    inputs[name][:3] = [np.inf, -np.inf, np.nan]
+    check(build, {"x": floats(2, 4, 4, 4), **inputs}, [kind, f"{kind.removesuffix('_')}_grad"])
+
+
 def test_local_response_norm():
     inputs = {"x": floats(2, 6, 3, 4)}
     program_of = ["pow", "pow_grad", "divide", "divide_grad"]

@@ -252,7 +252,8 @@ NGRAPH_SIMD void row_products(const float* x, const Gradient& g, int64_t places,
   }
 }
 
-// x_grad = (grad - shift) * factor - (x - mean) * slope.
+// x_grad = ((grad - shift) - (x - mean) * slope) * factor: an infinite scale times a finite number,
+// as in native Paddle, and no difference of infinities.
 struct GradFactors {
   const float* shift;
   const float* factor;
@@ -268,7 +269,7 @@ NGRAPH_SIMD void grad_rows(const float* x, const Gradient& g, int64_t places, in
   const auto* slope = f.slope;
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
     const auto back = [=](int64_t lane, int64_t i) NGRAPH_INLINE {
-      x_grad[i] = (grad(i) - shift[lane]) * factor[lane] - (x[i] - mean[lane]) * slope[lane];
+      x_grad[i] = (grad(i) - shift[lane] - (x[i] - mean[lane]) * slope[lane]) * factor[lane];
     };
     if (block == 1) {
       for (int64_t i = 0; i < places; ++i) back(0, i);
@@ -498,7 +499,7 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
       (*outputs)[2].data<float>()[c] = bias_grad;
       shift[c] = bias_grad / count;
       factor[c] = scale[c] * inverse[c];
-      slope[c] = factor[c] * (scale_grad * inverse[c] / count);
+      slope[c] = scale_grad * inverse[c] / count;
     }
   };
   const auto apply = [&](int64_t b, int64_t begin, int64_t end) {
