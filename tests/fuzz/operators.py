@@ -734,6 +734,15 @@ def conv(b: Builder) -> None:
            bound=x.bound * w.bound * channels // groups * kernel**2 + 1)  # fmt: skip
 
 
+def _above_least(code: str, x: Value) -> str:
+    """The maximum ``code`` of windows of ``x``, without the least number there is.
+
+    A window of nothing but NaN and -infinity gives it. Its square leaves float32, and in a
+    normalization Paddle's root of that infinity is NaN where its loop is vectorized.
+    """
+    return f"paddle.maximum({code}, paddle.full([], -16.0, REAL))" if x.wild else code
+
+
 def _pooled(shape: Shape, kernel: int, stride: int, padding: int, ceil: bool) -> Shape:
     more = stride - 1 if ceil else 0
     return tuple((dim + 2 * padding - kernel + more) // stride + 1 for dim in shape)
@@ -745,7 +754,9 @@ def pool(b: Builder) -> None:
     x = _image(b, 2)
     kind = b.choose(["max", "avg", "adaptive_avg", "adaptive_max", "interpolate"])
     if kind.startswith("adaptive"):
-        b.emit(f"F.{kind}_pool2d({{0}}, [2, 1])", x, shape=(*x.shape[:2], 2, 1))
+        code = f"F.{kind}_pool2d({{0}}, [2, 1])"
+        code = _above_least(code, x) if kind == "adaptive_max" else code
+        b.emit(code, x, shape=(*x.shape[:2], 2, 1))
     elif kind == "interpolate":
         shape = (*x.shape[:2], 2 * x.shape[2], 2 * x.shape[3])
         mode = b.choose(["nearest", "bilinear"])
@@ -762,6 +773,7 @@ def pool(b: Builder) -> None:
             sides = _pooled(x.shape[2:], kernel, stride, padding, ceil)
         code = f"F.{kind}_pool2d({{0}}, 2, {stride}, {padding}, ceil_mode={ceil})"
         emit = b.select if kind == "max" else b.emit
+        code = _above_least(code, x) if kind == "max" else code
         emit(code, x, shape=(*x.shape[:2], *sides))
 
 

@@ -166,4 +166,20 @@ def test_a_failure_is_told_as_it_was_when_time_runs_out(
     share = worker._Share(tmp_path / "program.py")
     message = share.run(50, 1)
     assert message is not None and message.startswith("Mismatch: ")
-    assert share.smallest in share._failures
+    assert share.smallest in [script for _, script in share._failures.values()]
+
+
+def test_a_failure_is_printed_as_it_ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = _program(_tanh, NUMBERS)
+
+    def fail(program: Program, tally: Tally | None) -> None:
+        program.open_dims = False  # as Paddle takes no open dimension there
+        raise Mismatch("wrong")
+
+    monkeypatch.setattr(worker, "check", fail)
+    share = worker._Share(tmp_path / "program.py")
+    for _ in range(2):
+        program.open_dims = True
+        with pytest.raises(Mismatch):
+            share._check(program)
+        assert '"x0", [4], "float32"' in share.smallest

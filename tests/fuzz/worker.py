@@ -48,7 +48,7 @@ class _Share:
         self._last = last
         self._reported = 0
         self._failed_at: float | None = None
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[str, tuple[Exception, str]] = {}  # by the script as drawn
 
     def run(self, count: int, first: int) -> str | None:
         """Checks ``count`` programs drawn with the seed ``first``; returns the failure, if any."""
@@ -77,8 +77,8 @@ class _Share:
     def _check(self, program: Program) -> None:
         script = program.script()
         if script in self._failures:  # what failed once fails always, whatever the time
-            self.smallest = script
-            raise self._failures[script]
+            error, self.smallest = self._failures[script]
+            raise error
         if self._failed_at and time.monotonic() > self._failed_at + _SHRINK_SECONDS:
             return  # the smallest so far is small enough
         self._last.write_text(script)
@@ -88,8 +88,8 @@ class _Share:
             reject()
         except Exception as error:
             self._failed_at = self._failed_at or time.monotonic()
-            self._failures[script] = error
-            self.smallest = script
+            self.smallest = program.script()  # open dimensions that Paddle refused are closed now
+            self._failures[script] = error, self.smallest
             raise
         if self.tally.programs - self._reported >= 10:
             _say(programs=self.tally.programs - self._reported)
