@@ -91,6 +91,9 @@ _ACTIVATIONS = (
     "F.softsign({0})",
     "F.tanhshrink({0})",
 )
+# Where Paddle's loop is vectorized, the gradient of silu at infinity is infinite and e^-infinity is
+# the least positive number, elsewhere they are NaN and 0; infinity times the latter shows it.
+_UNSTEADY_AT_INFINITY = ("F.silu({0})", "F.log_sigmoid({0})", "F.celu({0}, 0.8)")
 _KINKED = (
     ("F.relu({0})", 1e9),
     ("F.relu6({0})", 6.0),
@@ -109,8 +112,7 @@ def activation(b: Builder) -> None:
     """Smooth activations."""
     x = b.real()
     code = b.choose(_ACTIVATIONS)
-    # Paddle's gradient at infinity is NaN or infinite, by how its loop is unrolled there.
-    code = "F.swish({0})" if "silu" in code and x.wild else code
+    code = "F.swish({0})" if x.wild and code in _UNSTEADY_AT_INFINITY else code
     b.emit(code, x, shape=x.shape, bound=1.8 * x.bound + 1)
 
 
@@ -160,8 +162,10 @@ def smooth(b: Builder) -> None:
     """Functions of one tensor, away from poles."""
     x = b.real()
     code, bound = b.choose(_SMOOTH)
-    # Paddle's cube of -infinity is infinity where its loop is vectorized, else -infinity.
-    code, bound = _SQUARE if "pow({0}, 3.0)" in code and x.wild else (code, bound)
+    # Where Paddle's loop is vectorized, its cube of -infinity is infinity, and its derivative of
+    # erf at infinity is not 0, as e^-infinity is not.
+    unsteady = code in ("paddle.pow({0}, 3.0)", "paddle.erf({0})")
+    code, bound = _SQUARE if unsteady and x.wild else (code, bound)
     b.emit(code, x, shape=x.shape, bound=bound)
 
 
@@ -880,7 +884,8 @@ def in_place(b: Builder) -> None:
         return
     x = b.choose(fresh)
     code, rounds = b.choose(_IN_PLACE)
-    if "exp" in code and x.bound > 3:
+    # Where Paddle's loop is vectorized, e^-infinity is not 0.
+    if "exp" in code and (x.bound > 3 or x.wild):
         return
     b.in_place(code, x, math.exp(x.bound) if "exp" in code else x.bound + 1, rounds)
 
