@@ -8,6 +8,13 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from benchmarks import report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the machine: kernels, and with them roundings and the signs of zeros, differ by it."""
+    machine = ", ".join(f"{name} {value}" for name, value in report.environment().items())
+    terminalreporter.write_line(machine)
 
 
 @pytest.fixture(autouse=True)
