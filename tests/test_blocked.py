@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_ngraph import blocked
+from paddle_ngraph import blocked, flags
 from paddle_ngraph.bridge import NgraphBridge
 from tests.ops.harness import check
 
@@ -87,6 +87,16 @@ def test_dilation_falls_back_where_there_is_no_fast_kernel(built):
     assert built["Convolution"] == 1
 
 
+@pytest.fixture
+def two_threads():
+    """The batch is split over the threads: one sample suffices for one thread."""
+    before = flags.get("ngraph_num_threads")
+    flags.set("ngraph_num_threads", 2)
+    yield
+    flags.set("ngraph_num_threads", before)
+
+
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     ("data", "filter_"),
     [((2, 6, 9, 9), (8, 6, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3)), ((1, 8, 9, 9), (8, 8, 3, 3))],
