@@ -17,7 +17,7 @@ from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph import _core
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.bridge import NgraphBridge, as_output
 
 # Operators that compute every element from the elements at its place.
 _NAMES = """
@@ -69,7 +69,7 @@ class Blocked:
 
     def plain(self, node: Any) -> Output:
         """[N, C / block, H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
-        source = _output(node)
+        source = as_output(node)
         result = self._bridge.extension("Reblock", [source], block=1).output(0)
         self._found[_key(result)] = source
         return result
@@ -77,23 +77,23 @@ class Blocked:
     def turned(self, node: Any, block: int) -> Output:
         """[N, C, H, W] with ``block`` channels side by side; 1: as it is."""
         if block == 1:
-            return _output(node)
+            return as_output(node)
         found = self.find(node)
         if found is not None and self._block(found) == block:
             return found
-        source = _output(node) if found is None else found
+        source = as_output(node) if found is None else found
         key = (*_key(source), block)
         if key not in self._bridge.shared:
             turned = self._bridge.extension("Reblock", [source], block=block).output(0)
             self._bridge.shared[key] = turned
         turned = self._bridge.shared[key]
         if found is None:
-            self._found[_key(_output(node))] = turned
+            self._found[_key(as_output(node))] = turned
         return turned
 
     def find(self, node: Any) -> Output | None:
         """The blocked form of [N, C, H, W], if it can be had without turning the data."""
-        output = _output(node)
+        output = as_output(node)
         shape = output.get_shape()
         if len(shape) != 4:
             return None
@@ -161,10 +161,6 @@ class Blocked:
 @cache
 def _factory() -> NodeFactory:
     return NodeFactory("opset15")
-
-
-def _output(node: Any) -> Output:
-    return node if isinstance(node, Output) else node.output(0)
 
 
 def _is_float(output: Output) -> bool:

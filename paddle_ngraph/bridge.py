@@ -128,7 +128,7 @@ class NgraphBridge:
         spec = specs[position]
         if spec is None:
             return
-        output = self.settle(self._folded(_as_output(node)))
+        output = self.settle(self._folded(as_output(node)))
         self._check_output(name, spec, output)
         self._nodes[spec.id] = output
 
@@ -160,7 +160,7 @@ class NgraphBridge:
 
     def shape(self, node: Any) -> list[int]:
         """The concrete shape of a node."""
-        return [int(dim) for dim in _as_output(node).get_shape()]
+        return [int(dim) for dim in as_output(node).get_shape()]
 
     def full(self, value: Any, dtype: str | Type, shape: Sequence[int] = ()) -> Node:
         """A constant of one ``value``; a scalar unless ``shape`` is given."""
@@ -204,7 +204,7 @@ class NgraphBridge:
             NgraphError: There is no such operator, or it refuses the inputs or attributes.
         """
         try:
-            return _extension_factory().create(name, [_as_output(i) for i in inputs], attributes)
+            return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
         except RuntimeError as error:
             raise NgraphError(f"extension operator {name}: {error}") from error
 
@@ -496,7 +496,8 @@ def _extension_factory() -> NodeFactory:
     return factory
 
 
-def _as_output(node: Any) -> Output:
+def as_output(node: Any) -> Output:
+    """A node's only output; an output as it is."""
     return node.output(0) if isinstance(node, Node) else node
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.graph import Op
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -88,18 +88,14 @@ def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: what remains."""
     if bridge.shape(x) != list(shape):
         x = opset15.reshape(x, bridge.ints(shape), False)
-    return _as_output(x)
+    return as_output(x)
 
 
 def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Output:
     """``x`` with its axes in ``order``, or from this order ``back``."""
     if list(order) != sorted(order):
         x = opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
-    return _as_output(x)
-
-
-def _as_output(x: Any) -> Output:
-    return x if isinstance(x, Output) else x.output(0)
+    return as_output(x)
 
 
 # -- broadcasting and sums -------------------------------------------------------------------------
