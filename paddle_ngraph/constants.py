@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import openvino as ov
-from openvino import Model, Node, Output, opset15
+from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
 # What the plugin surely folds: not worth a look.
@@ -34,6 +34,7 @@ _PACKING = frozenset(
         "MatMul",
     }
 )
+_WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
@@ -64,15 +65,35 @@ def _run(model: Model) -> list[np.ndarray]:
     sources = [result.input_value(0) for result in model.get_results()]
     folded = [source.get_node().get_type_name() == "Constant" for source in sources]
     rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
-    found = iter(
-        ov.compile_model(Model(rest, []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([]).values()
-        if rest
-        else ()
-    )
+    found = iter(_inferred(Model(rest, [])) if rest else ())
     return [
         np.array(source.get_node().get_data() if done else next(found))
         for source, done in zip(sources, folded)
     ]
+
+
+def _inferred(model: Model) -> list[np.ndarray]:
+    """The results of a model without parameters, as the plugin computes them.
+
+    Its floats are fed: what the plugin computes of nothing but constants comes out wrong where a
+    node behind it works in place.
+    """
+    fed = []
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "Constant" and node.get_element_type() == Type.f32:
+            parameter = opset15.parameter(node.get_output_shape(0), Type.f32)
+            readers = [
+                target
+                for target in node.output(0).get_target_inputs()
+                if target.get_node().get_type_name() not in _WANTING_CONSTANTS
+            ]
+            for target in readers:
+                target.replace_source_output(parameter.output(0))
+            if readers:
+                fed.append((parameter, np.array(node.get_data())))
+    model.add_parameters([parameter for parameter, _ in fed])
+    compiled = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return list(compiled([data for _, data in fed]).values())
 
 
 def _determined(model: Model) -> Iterator[Output]:

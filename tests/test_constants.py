@@ -51,6 +51,17 @@ def test_value_of_weights_alone(name: str) -> None:
     check(build, 5)
 
 
+def test_gradient_by_values_of_weights_alone() -> None:
+    """The deviation, its inverse and the normalized values: one is computed from the other."""
+
+    def build() -> Any:
+        value = weight("a", 3, 4, 4, 3)
+        normal = F.instance_norm(F.avg_pool2d(value, 2, 1), eps=1e-3)
+        return [normal, *paddle.static.gradients([normal], [value], [data(3, 4, 3, 2)])]
+
+    check(build, 3, 4, 3, 2)
+
+
 def test_value_of_weights_alone_that_is_fetched_too() -> None:
     def build() -> list[Any]:
         value = COMPUTED["convolution"]()
