@@ -1,7 +1,7 @@
 """The cost rule: an interval that Paddle itself runs in no time stays native.
 
-To run one engine operator costs about 50 us before it computes anything (``python -m benchmarks
-overhead``), as much as Paddle needs for half a dozen operators on small tensors. So an interval
+To run one engine operator costs 20 to 50 us before it computes anything (``python -m benchmarks
+overhead``), as much as Paddle needs for some operators on small tensors. So an interval
 goes to the engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the
 estimate below. It is made of measured round numbers, and means nothing for long intervals: these
 always pay.

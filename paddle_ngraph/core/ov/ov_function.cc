@@ -41,11 +41,16 @@ ov::Core& core() {
   return core;
 }
 
+// Kernels that a function of many shapes keeps for shapes that return. The plugin's own 5000 are
+// gigabytes of packed weights after some hundred shapes; to make a kernel anew takes little.
+constexpr int kKernelsKept = 200;
+
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
       // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
       ov::hint::inference_precision(settings.bfloat16 ? ov::element::bf16 : ov::element::f32),
+      {"CPU_RUNTIME_CACHE_CAPACITY", kKernelsKept},
   };
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
