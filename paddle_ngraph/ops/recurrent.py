@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.graph import Op
 from paddle_ngraph.registry import Limit, converter
 
@@ -89,8 +89,8 @@ class _Loop:
         """
         parts = [*self._slices, *self._wholes, *self._states]
         after, every = (
-            [_output(value) for value in carried],
-            [_output(value) for value in collected],
+            [as_output(value) for value in carried],
+            [as_output(value) for value in collected],
         )
         loop = opset15.tensor_iterator()
         loop.set_function(ov.Model([*after, *every], [part for part, _ in parts]))
@@ -106,7 +106,7 @@ class _Loop:
 
     @staticmethod
     def _part(parts: list[tuple[Node, Output]], source: Value, shape: list[int]) -> Node:
-        output = _output(source)
+        output = as_output(source)
         part = opset15.parameter(shape, output.get_element_type())
         parts.append((part, output))
         return part
@@ -496,12 +496,8 @@ def coalesce_tensor(bridge: NgraphBridge, op: Op) -> None:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _output(value: Value) -> Output:
-    return value.output(0) if isinstance(value, Node) else value
-
-
 def _shape(value: Value) -> list[int]:
-    return [int(size) for size in _output(value).get_shape()]
+    return [int(size) for size in as_output(value).get_shape()]
 
 
 def _ints(values: Sequence[int]) -> Node:

@@ -109,7 +109,7 @@ def ocr_rows(wanted: Callable[[str], bool], wrong: list[str]) -> Iterator[list[s
         reading = ocr.read(pipeline.Reader(version), "page")
         if reading.engine.text != reading.native.text:
             wrong.append(f"PP-OCR{version}: another text is read")
-        wrong += [f"PP-OCR{version} {reason}" for reason in reading.wrong()]
+        wrong += [f"PP-OCR{version} {step}: {why}" for step, why in reading.wrong().items()]
         for step, name in names.items():
             report = reading.reports[step]
             wrong += [f"{name}: {reason}" for reason in left_native(report)]

@@ -59,11 +59,21 @@ class Outcome:
 
     def wrong(self, tolerance: float = 1e-5, factor: float = 10.0) -> dict[str, str]:
         """The tensors that part further than ``tolerance``, and than ``factor`` times rounding."""
-        return {
-            name: f"{error:.1e} apart, rounding explains {self.rounding[name]:.1e}"
-            for name, error in self.errors.items()
-            if not error <= max(tolerance, factor * self.rounding[name])
-        }
+        return beyond_rounding(self.errors, self.rounding, tolerance, factor)
+
+
+def beyond_rounding(
+    errors: dict[str, float],
+    rounding: dict[str, float],
+    tolerance: float = 1e-5,
+    factor: float = 10.0,
+) -> dict[str, str]:
+    """What parts further than ``tolerance``, and than ``factor`` times its rounding."""
+    return {
+        name: f"{error:.1e} apart, rounding explains {rounding[name]:.1e}"
+        for name, error in errors.items()
+        if not error <= max(tolerance, factor * rounding[name])
+    }
 
 
 def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:

@@ -11,7 +11,7 @@ import numpy as np
 import paddle_ngraph
 from demos.ocr_demo import files, pipeline
 from paddle_ngraph.report import Report
-from tests.models.comparing import Array, nudged, set_variables, variables
+from tests.models.comparing import Array, beyond_rounding, nudged, set_variables, variables
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,10 @@ class Reading:
         """The same between the two native readings: what rounding alone does to this network."""
         return _apart(self.native.outputs[step], self.rounded.outputs[step])
 
-    def wrong(self) -> list[str]:
+    def wrong(self) -> dict[str, str]:
         """The networks that part further than rounding explains."""
-        return [
-            f"{step}: {self.error(step):.1e} apart, rounding explains {self.rounding(step):.1e}"
-            for step in pipeline.STEPS
-            if not self.error(step) <= max(1e-5, 10 * self.rounding(step))
-        ]
+        errors = {step: self.error(step) for step in pipeline.STEPS}
+        return beyond_rounding(errors, {step: self.rounding(step) for step in pipeline.STEPS})
 
     def runs(self, step: str) -> int:
         """How often a network ran."""
@@ -84,6 +81,8 @@ def _nudged_weights(reader: pipeline.Reader) -> Iterator[None]:
     for step, network in reader.networks.items():
         before[step] = variables(network.program, network.scope)
         set_variables(network.scope, nudged(before[step]))
-    yield
-    for step, network in reader.networks.items():
-        set_variables(network.scope, before[step])
+    try:
+        yield
+    finally:
+        for step, network in reader.networks.items():
+            set_variables(network.scope, before[step])
