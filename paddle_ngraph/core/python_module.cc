@@ -7,6 +7,7 @@
 
 #include "disk_cache.h"
 #include "error.h"
+#include "freed_memory.h"
 #include "function_cache.h"
 #include "ngraph_engine.h"
 #include "ngraph_engine_op.h"
@@ -176,6 +177,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
+  module.def("keep_freed_memory", &keep_freed_memory);
   module.def("num_threads", &num_threads);
   py::class_<SwitchedFlag, std::unique_ptr<SwitchedFlag, py::nodelete>>(
       module, "SwitchedFlag", "A flag of Paddle's executor, on inside `with`.")

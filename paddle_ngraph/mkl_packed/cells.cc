@@ -5,23 +5,17 @@
 #include "../core/error.h"
 #include "../core/vectorized.h"
 
-#define NGRAPH_INLINED __attribute__((always_inline))
-#define NGRAPH_INLINE inline NGRAPH_INLINED
-
-// Nothing here looks at floating-point exceptions; choices may then be computed both ways.
-#pragma GCC optimize("no-trapping-math")
-
 namespace paddle_ngraph::mkl_packed {
 
 namespace {
 
-NGRAPH_INLINE float from_bits(uint32_t bits) {
+NGRAPH_INLINE inline float from_bits(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;
 }
 
-NGRAPH_INLINE uint32_t to_bits(float value) {
+NGRAPH_INLINE inline uint32_t to_bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
@@ -34,7 +28,7 @@ struct Exponential {
 };
 
 // For |x| <= 87; beyond that, of 87 or -87. NaN stays NaN.
-NGRAPH_INLINE Exponential exponential(float x) {
+NGRAPH_INLINE inline Exponential exponential(float x) {
   constexpr float kLimit = 87.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   x = x > kLimit ? kLimit : x;
@@ -49,13 +43,13 @@ NGRAPH_INLINE Exponential exponential(float x) {
   return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
 }
 
-NGRAPH_INLINE float sigmoid(float x) {
+NGRAPH_INLINE inline float sigmoid(float x) {
   const auto [power, rest] = exponential(-x);
   return 1.0f / (1.0f + (power + power * rest));
 }
 
 // (e^2x - 1) / (e^2x + 1), where e^2x - 1 loses nothing near 0: there 2^n is 1.
-NGRAPH_INLINE float tanh_of(float x) {
+NGRAPH_INLINE inline float tanh_of(float x) {
   const auto [power, rest] = exponential(2.0f * x);
   const float less_one = power * rest + (power - 1.0f);
   return less_one / (less_one + 2.0f);
@@ -63,7 +57,7 @@ NGRAPH_INLINE float tanh_of(float x) {
 
 // A plain network: h = activate(sum).
 template <typename Activate>
-NGRAPH_INLINE void plain_forward(const ForwardPiece& p, const Activate& activate) {
+NGRAPH_INLINE inline void plain_forward(const ForwardPiece& p, const Activate& activate) {
   float* __restrict__ gates = p.gates;
   float* __restrict__ h = p.h;
   const float* __restrict__ bias = p.bias;
@@ -76,7 +70,7 @@ void tanh_forward(const ForwardPiece& p) { plain_forward(p, tanh_of); }
 
 NGRAPH_VECTORIZED
 void relu_forward(const ForwardPiece& p) {
-  plain_forward(p, [](float sum) NGRAPH_INLINED { return sum < 0.0f ? 0.0f : sum; });
+  plain_forward(p, [](float sum) NGRAPH_INLINE { return sum < 0.0f ? 0.0f : sum; });
 }
 
 NGRAPH_VECTORIZED
@@ -135,7 +129,7 @@ void lstm_forward(const ForwardPiece& p) {
 
 // `slope` gives the derivative of the activation, by its result, times a gradient.
 template <typename Slope>
-NGRAPH_INLINE void plain_backward(const BackwardPiece& p, const Slope& slope) {
+NGRAPH_INLINE inline void plain_backward(const BackwardPiece& p, const Slope& slope) {
   float* __restrict__ gate_grads = p.gate_grads;
   float* __restrict__ carried = p.carried;
   const float* __restrict__ h = p.h;
@@ -150,12 +144,12 @@ NGRAPH_INLINE void plain_backward(const BackwardPiece& p, const Slope& slope) {
 
 NGRAPH_VECTORIZED
 void tanh_backward(const BackwardPiece& p) {
-  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return grad * (1.0f - h * h); });
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINE { return grad * (1.0f - h * h); });
 }
 
 NGRAPH_VECTORIZED
 void relu_backward(const BackwardPiece& p) {
-  plain_backward(p, [](float h, float grad) NGRAPH_INLINED { return h > 0.0f ? grad : 0.0f; });
+  plain_backward(p, [](float h, float grad) NGRAPH_INLINE { return h > 0.0f ? grad : 0.0f; });
 }
 
 NGRAPH_VECTORIZED

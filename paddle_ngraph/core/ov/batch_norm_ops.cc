@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
+#include "../vectorized.h"
 #include "parallel.h"
-#include "simd.h"
 
 namespace paddle_ngraph {
 
@@ -56,6 +57,41 @@ NGRAPH_INLINE inline void each_row(int64_t places, int64_t block, const Body& bo
   }
 }
 
+// A number for each channel of a block; copied, so that no loop could write to it.
+template <int64_t kBlock>
+class PerLane {
+ public:
+  explicit PerLane(const float* values) { std::copy_n(values, kBlock, values_); }
+  float operator[](int64_t lane) const { return values_[lane]; }
+
+ private:
+  float values_[kBlock];
+};
+
+template <>
+class PerLane<0> {
+ public:
+  explicit PerLane(const float* values) : values_(values) {}
+  float operator[](int64_t lane) const { return values_[lane]; }
+
+ private:
+  const float* values_;
+};
+
+// Calls function(size of a block) with the usual sizes as constants; 0: any other.
+template <typename Function>
+NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
+  if (block == 1) {
+    function(std::integral_constant<int64_t, 1>{});
+  } else if (block == 8) {
+    function(std::integral_constant<int64_t, 8>{});
+  } else if (block == 16) {
+    function(std::integral_constant<int64_t, 16>{});
+  } else {
+    function(std::integral_constant<int64_t, 0>{});
+  }
+}
+
 // sum[lane] of x - shift[lane], and of its square if asked for.
 template <int64_t kBlock>
 NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block,
@@ -85,18 +121,14 @@ NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t blo
 }
 
 // Mean and sum of squared distances from it, of each channel of a chunk.
-NGRAPH_SIMD void chunk_moments(const float* x, int64_t places, int64_t block, float* mean,
-                               float* square) {
-  if (block == 8) {
-    moments_of<8>(x, places, block, mean, square);
-  } else if (block == 16) {
-    moments_of<16>(x, places, block, mean, square);
-  } else {
-    moments_of<0>(x, places, block, mean, square);
-  }
+NGRAPH_VECTORIZED void chunk_moments(const float* x, int64_t places, int64_t block, float* mean,
+                                     float* square) {
+  with_block(block, [&](auto size) NGRAPH_INLINE {
+    moments_of<size>(x, places, block, mean, square);
+  });
 }
 
-NGRAPH_SIMD void row_moments(const float* x, int64_t places, float* mean, float* square) {
+NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
   float sums[kLanes] = {};
   const int64_t even = places / kLanes * kLanes;
   for (int64_t i = 0; i < even; i += kLanes) {
@@ -148,21 +180,16 @@ NGRAPH_INLINE inline void with_rectifier(const Bounds& bounds, const Function& f
 }
 
 // y = x * factor + offset, rectified.
-NGRAPH_SIMD void scale_rows(const float* x, int64_t places, int64_t block, const float* factor,
-                            const float* offset, const Bounds& bounds, float* y) {
+NGRAPH_VECTORIZED void scale_rows(const float* x, int64_t places, int64_t block,
+                                  const float* factor, const float* offset, const Bounds& bounds,
+                                  float* y) {
   with_rectifier(bounds, [&](const auto& rectify) NGRAPH_INLINE {
-    const auto scaled = [&](int64_t lane, int64_t i) NGRAPH_INLINE {
-      y[i] = rectify(x[i] * factor[lane] + offset[lane]);
-    };
-    if (block == 1) {
-      for (int64_t i = 0; i < places; ++i) scaled(0, i);
-    } else if (block == 8) {
-      each_row<8>(places, block, scaled);
-    } else if (block == 16) {
-      each_row<16>(places, block, scaled);
-    } else {
-      each_row<0>(places, block, scaled);
-    }
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      const PerLane<size> factors(factor), offsets(offset);
+      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+        y[i] = rectify(x[i] * factors[lane] + offsets[lane]);
+      });
+    });
   });
 }
 
@@ -199,10 +226,11 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad,
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
+    // Two passes over what lies in the cache: sums of both in one are not vectorized.
+    each_row<kBlock>(places, block,
+                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
     each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
-      const float value = grad(i);
-      sums[lane] += value;
-      products[lane] += value * (x[i] - middle[lane]);
+      products[lane] += grad(i) * (x[i] - middle[lane]);
     });
     for (int64_t lane = 0; lane < kBlock; ++lane) {
       sum[lane] = sums[lane];
@@ -219,22 +247,19 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad,
 }
 
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
-NGRAPH_SIMD void chunk_products(const float* x, const Gradient& g, int64_t places, int64_t block,
-                                const float* mean, float* sum, float* product) {
+NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, int64_t places,
+                                      int64_t block, const float* mean, float* sum,
+                                      float* product) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
-    if (block == 8) {
-      products_of<8>(x, grad, places, block, mean, sum, product);
-    } else if (block == 16) {
-      products_of<16>(x, grad, places, block, mean, sum, product);
-    } else {
-      products_of<0>(x, grad, places, block, mean, sum, product);
-    }
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      products_of<size>(x, grad, places, block, mean, sum, product);
+    });
   });
 }
 
 // The same of a single channel.
-NGRAPH_SIMD void row_products(const float* x, const Gradient& g, int64_t places, float mean,
-                              float* sum, float* product) {
+NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t places, float mean,
+                                    float* sum, float* product) {
   const int64_t even = places / kLanes * kLanes;
   float means[kLanes], sums[kLanes], products[kLanes];
   for (float& lane : means) lane = mean;
@@ -261,25 +286,15 @@ struct GradFactors {
   const float* slope;
 };
 
-NGRAPH_SIMD void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
-                           const GradFactors& f, float* x_grad) {
-  const auto* shift = f.shift;
-  const auto* factor = f.factor;
-  const auto* mean = f.mean;
-  const auto* slope = f.slope;
+NGRAPH_VECTORIZED void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
+                                 const GradFactors& f, float* x_grad) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
-    const auto back = [=](int64_t lane, int64_t i) NGRAPH_INLINE {
-      x_grad[i] = (grad(i) - shift[lane] - (x[i] - mean[lane]) * slope[lane]) * factor[lane];
-    };
-    if (block == 1) {
-      for (int64_t i = 0; i < places; ++i) back(0, i);
-    } else if (block == 8) {
-      each_row<8>(places, block, back);
-    } else if (block == 16) {
-      each_row<16>(places, block, back);
-    } else {
-      each_row<0>(places, block, back);
-    }
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      const PerLane<size> shift(f.shift), factor(f.factor), mean(f.mean), slope(f.slope);
+      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+        x_grad[i] = (grad(i) - shift[lane] - (x[i] - mean[lane]) * slope[lane]) * factor[lane];
+      });
+    });
   });
 }
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
+#include "../vectorized.h"
 #include "parallel.h"
-#include "simd.h"
 
 namespace paddle_ngraph {
 
@@ -31,9 +31,9 @@ NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
   return total;
 }
 
-NGRAPH_SIMD void normalize_row(const float* x, int64_t length, const float* scale,
-                               const float* bias, float epsilon, float* y, float* mean,
-                               float* variance) {
+NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float* scale,
+                                     const float* bias, float epsilon, float* y, float* mean,
+                                     float* variance) {
   const auto count = static_cast<float>(length);
   const float middle = sum_of(length, [=](int64_t i) NGRAPH_INLINE { return x[i]; }) / count;
   const float spread = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
@@ -46,9 +46,10 @@ NGRAPH_SIMD void normalize_row(const float* x, int64_t length, const float* scal
 }
 
 // Adds to the gradients of scale and bias, too.
-NGRAPH_SIMD void gradient_row(const float* x, const float* grad, int64_t length, const float* scale,
-                              float mean, float inverse, float* x_grad, float* scale_grad,
-                              float* bias_grad) {
+NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __restrict__ grad,
+                                    int64_t length, const float* __restrict__ scale, float mean,
+                                    float inverse, float* __restrict__ x_grad,
+                                    float* __restrict__ scale_grad, float* __restrict__ bias_grad) {
   const auto count = static_cast<float>(length);
   const float shift =
       sum_of(length, [=](int64_t i) NGRAPH_INLINE { return grad[i] * scale[i]; }) / count;

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "../vectorized.h"
 #include "parallel.h"
-#include "simd.h"
 
 namespace paddle_ngraph {
 
@@ -70,8 +70,8 @@ NGRAPH_INLINE inline void max_stripe(const float* x, const Stripe& stripe, int64
   for (int64_t j = stripe.begin; j < stripe.end; ++j) out[j] = later_max(out[j], x[j * step]);
 }
 
-NGRAPH_SIMD void max_row(const float* x, int64_t width, const PoolWindow& rows,
-             const std::vector<Stripe>& columns, int64_t stride, int64_t out_width, float* out) {
+NGRAPH_VECTORIZED void max_row(const float* x, int64_t width, const PoolWindow& rows,
+                               const std::vector<Stripe>& columns, int64_t stride, int64_t out_width, float* out) {
   std::fill(out, out + out_width, kLowest);
   for (int64_t h = rows.begin; h < rows.end; ++h) {
     for (const auto& stripe : columns) {
@@ -111,9 +111,9 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
 
 // Backwards and without a branch, so that the first match is noted last: which element of a window
 // is the largest cannot be predicted. Then every output hands its gradient on once.
-NGRAPH_SIMD void match_row(const float* x, int64_t width, const PoolWindow& rows,
-               const std::vector<Stripe>& columns, int64_t stride, const float* out,
-               const float* grad, std::vector<int32_t>* match, float* x_grad) {
+NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
+                                 const std::vector<Stripe>& columns, int64_t stride, const float* out,
+                                 const float* grad, std::vector<int32_t>* match, float* x_grad) {
   std::fill(match->begin(), match->end(), kNoMatch);
   for (int64_t h = rows.end - 1; h >= rows.begin; --h) {
     for (auto stripe = columns.rbegin(); stripe != columns.rend(); ++stripe) {
@@ -160,9 +160,9 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
 }
 
 // find_maximum for a row of outputs.
-NGRAPH_SIMD void find_row(const float* x, int64_t width, const PoolWindow& rows,
-                          const std::vector<Stripe>& columns, int64_t stride, int64_t out_width,
-                          float* out, int32_t* mask) {
+NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow& rows,
+                                const std::vector<Stripe>& columns, int64_t stride, int64_t out_width,
+                                float* out, int32_t* mask) {
   for (int64_t j = 0; j < out_width; ++j) out[j] = kLowest;
   for (int64_t j = 0; j < out_width; ++j) mask[j] = -1;
   for (int64_t h = rows.begin; h < rows.end; ++h) {
@@ -224,8 +224,8 @@ struct Windows {
   const PoolWindow* last;
 };
 
-NGRAPH_SIMD void max_lanes(const float* x, const Plane& plane, const Windows& rows,
-                           const Windows& columns, float* out) {
+NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windows& rows,
+                                 const Windows& columns, float* out) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
     for (const auto* column = columns.first; column < columns.last; ++column) {
       FloatLanes maximum = FloatLanes{} + kLowest;
@@ -243,9 +243,9 @@ NGRAPH_SIMD void max_lanes(const float* x, const Plane& plane, const Windows& ro
 }
 
 // Backwards as match_row.
-NGRAPH_SIMD void match_lanes(const float* x, const Plane& plane, const Windows& rows,
-                             const Windows& columns, const float* out, const float* grad,
-                             float* x_grad) {
+NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
+                                   const Windows& columns, const float* out, const float* grad,
+                                   float* x_grad) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
     for (const auto* column = columns.first; column < columns.last; ++column) {
       const FloatLanes maximum = *reinterpret_cast<const FloatLanes*>(out);
@@ -266,8 +266,8 @@ NGRAPH_SIMD void match_lanes(const float* x, const Plane& plane, const Windows& 
   }
 }
 
-NGRAPH_SIMD void average_lanes(const float* x, const Plane& plane, const Windows& rows,
-                               const Windows& columns, float* out) {
+NGRAPH_VECTORIZED void average_lanes(const float* x, const Plane& plane, const Windows& rows,
+                                     const Windows& columns, float* out) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
     for (const auto* column = columns.first; column < columns.last; ++column) {
       FloatLanes sum{};
@@ -284,8 +284,8 @@ NGRAPH_SIMD void average_lanes(const float* x, const Plane& plane, const Windows
   }
 }
 
-NGRAPH_SIMD void spread_lanes(const float* grad, const Plane& plane, const Windows& rows,
-                              const Windows& columns, float* x_grad) {
+NGRAPH_VECTORIZED void spread_lanes(const float* grad, const Plane& plane, const Windows& rows,
+                                    const Windows& columns, float* x_grad) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
     for (const auto* column = columns.first; column < columns.last; ++column) {
       const float scale = 1.0F / static_cast<float>(row->divisor * column->divisor);

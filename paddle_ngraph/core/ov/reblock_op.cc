@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "../vectorized.h"
 #include "parallel.h"
-#include "simd.h"
 
 namespace paddle_ngraph {
 
@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kTile = 64;
 
 // to[position][channel] = from[channel][position], for the channels of one block.
-NGRAPH_SIMD void gather_channels(const float* from, int64_t places, int64_t block, float* to) {
+NGRAPH_VECTORIZED void gather_channels(const float* from, int64_t places, int64_t block,
+                                       float* to) {
   for (int64_t start = 0; start < places; start += kTile) {
     const int64_t end = start + kTile < places ? start + kTile : places;
     for (int64_t channel = 0; channel < block; ++channel) {
@@ -24,7 +25,8 @@ NGRAPH_SIMD void gather_channels(const float* from, int64_t places, int64_t bloc
 }
 
 // to[channel][position] = from[position][channel].
-NGRAPH_SIMD void scatter_channels(const float* from, int64_t places, int64_t block, float* to) {
+NGRAPH_VECTORIZED void scatter_channels(const float* from, int64_t places, int64_t block,
+                                        float* to) {
   for (int64_t start = 0; start < places; start += kTile) {
     const int64_t end = start + kTile < places ? start + kTile : places;
     for (int64_t channel = 0; channel < block; ++channel) {
