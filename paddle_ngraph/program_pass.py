@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from paddle_ngraph import _core, cost, disk_cache, refusals, statistics
+from paddle_ngraph import _core, cost, disk_cache, refusals, statistics, weights
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -66,6 +66,15 @@ def apply(program: Any, keep_weights: bool = False, open_size: int = cost.TYPICA
     report = Report(blocks, packed)
     statistics.count(report)
     return report
+
+
+def apply_by_name(block: Any, is_predictor: bool) -> None:
+    """The pass as Paddle runs it, by its name ``ngraph_pass``.
+
+    Weights are kept for a predictor, whose scope nobody else writes. Elsewhere nothing is known of
+    what the program will run beside.
+    """
+    apply(block, is_predictor and not weights.may_be_written_by(block))
 
 
 def plan(program: Any) -> Report:

@@ -14,6 +14,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core, bridge
+from paddle_ngraph.graph import Graph
 from tests.programs import Program, chain, floats, linear_regression
 
 X = np.full((2, 4), 0.5, "float32")
@@ -235,8 +236,8 @@ def plain_chain():
     return paddle.nn.functional.relu(x) * 2.0 + 1.0
 
 
-def save_model(folder):
-    program = Program(plain_chain)
+def save_model(folder, build=plain_chain):
+    program = Program(build)
     with paddle.static.scope_guard(program.scope):
         data = program.main.global_block()
         feed = [
@@ -248,6 +249,22 @@ def save_model(folder):
             str(folder / "model"), feed, program.fetches, program.executor, program=program.main
         )
     return str(folder / "model")
+
+
+def predictor_of(prefix, onednn=True):
+    """A predictor that has the pass run by its name."""
+    config = paddle.inference.Config(prefix + ".json", prefix + ".pdiparams")
+    config.disable_gpu()
+    if not onednn:
+        config.disable_mkldnn()
+    config.enable_custom_passes(["ngraph_pass"])
+    return paddle.inference.create_predictor(config)
+
+
+def predict(predictor, x):
+    predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(x)
+    predictor.run()
+    return predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu()
 
 
 def run_model(prefix):
@@ -275,19 +292,47 @@ def test_a_saved_pdmodel_runs(tmp_path):
 
 @pytest.mark.parametrize("onednn", [True, False])
 def test_paddle_inference_finds_the_pass(tmp_path, onednn):
-    prefix = save_model(tmp_path)
-    config = paddle.inference.Config(prefix + ".json", prefix + ".pdiparams")
-    config.disable_gpu()
-    if not onednn:
-        config.disable_mkldnn()
-    config.enable_custom_passes(["ngraph_pass"])
-    predictor = paddle.inference.create_predictor(config)
+    predictor = predictor_of(save_model(tmp_path), onednn)
     paddle_ngraph.reset_stats()
-    predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(X)
-    predictor.run()
-    out = predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu()
-    np.testing.assert_allclose(out, np.maximum(X, 0) * 2 + 1, rtol=1e-5)
+    np.testing.assert_allclose(predict(predictor, X), np.maximum(X, 0) * 2 + 1, rtol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+def with_weights():
+    x = paddle.static.data("x", [-1, 3, 8, 8], "float32")
+    paddle.seed(1)
+    return paddle.nn.Conv2D(3, 4, 3)(x)
+
+
+def test_a_predictor_keeps_its_weights(tmp_path):
+    x = floats(2, 3, 8, 8)
+    expected = Program(with_weights).run(engine=False, x=x)[0]
+    predictor = predictor_of(save_model(tmp_path, with_weights))
+    paddle_ngraph.reset_stats()
+    for _ in range(2):
+        np.testing.assert_allclose(predict(predictor, x), expected, rtol=1e-5, atol=1e-6)
+    stats = paddle_ngraph.stats()
+    assert (stats["engine_runs"], stats["functions_with_weights"]) == (2, 1)
+
+
+def updated():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    loss = paddle.mean(paddle.nn.Linear(4, 4)(x))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def test_a_program_that_writes_its_weights_keeps_none():
+    from paddle_ngraph import program_pass
+
+    graphs = {}
+    for make in (with_weights, updated):
+        main = Program(make).main.clone()
+        program_pass.apply_by_name(main.global_block(), is_predictor=True)
+        engine = next(op for op in main.global_block().ops if "ngraph_engine" in op.name())
+        graphs[make] = Graph.from_string(engine.attrs()["graph"])
+    assert graphs[with_weights].weights
+    assert not graphs[updated].weights
 
 
 def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):

@@ -22,12 +22,15 @@ class NgraphPass : public pir::Pass {
 
   void Run(pir::Operation* op) override {
     if (Has(kPlaceAttr) && Get<phi::Place>(kPlaceAttr).GetType() != phi::AllocationType::CPU) return;
+    // A predictor tells its passes which scope is its own.
+    const bool is_predictor = Has(kParamScopeAttr);
     py::gil_scoped_acquire gil;
     std::string failure;
     try {
       py::module_::import("paddle_ngraph.program_pass")
-          .attr("apply")(py::cast(&op->dyn_cast<pir::ModuleOp>().block(),
-                                  py::return_value_policy::reference));
+          .attr("apply_by_name")(py::cast(&op->dyn_cast<pir::ModuleOp>().block(),
+                                          py::return_value_policy::reference),
+                                 is_predictor);
     } catch (const py::error_already_set& error) {
       failure = error.what();
     }
