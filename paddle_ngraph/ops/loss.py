@@ -16,6 +16,7 @@ from paddle_ngraph.registry import INTEGER, Limit, converter
 # Paddle's softmax lets no exponent fall below this.
 _LOWEST_EXPONENT = -64.0
 _NO_SUM = 1e30  # no axis is that long
+_LONG_ROW = 16
 # Paddle's cross entropy takes this for infinity.
 _LARGE = 1e20
 
@@ -30,8 +31,12 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
     replaces the NaN by -64.
     """
-    terms = Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
-    bridge.set_output_node(op, "out", terms.probabilities())
+    x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
+    if bridge.trains("pd_op.softmax_grad") and _is_of_rows(bridge, x, axis):
+        out = _by_rows(bridge, "Softmax", [x])
+    else:
+        out = Softmax(bridge, x, axis).probabilities()
+    bridge.set_output_node(op, "out", out)
 
 
 @converter("pd_op.softmax_grad")
@@ -43,8 +48,23 @@ def softmax_grad(bridge: NgraphBridge, op: Op) -> None:
 def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
     """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
+    if _is_of_rows(bridge, out, axis):
+        return _by_rows(bridge, "SoftmaxGrad", [out, out_grad])
     total = _sum_along(bridge, opset15.multiply(out, out_grad), axis)
     return opset15.multiply(opset15.subtract(out_grad, total), out)
+
+
+def _is_of_rows(bridge: NgraphBridge, x: Any, axis: int) -> bool:
+    """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
+    shape = bridge.shape(x)
+    return axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
+
+
+def _by_rows(bridge: NgraphBridge, operator: str, inputs: list[Any]) -> Any:
+    """An operator of the core, which takes and gives rows; for inputs of one shape."""
+    shape = bridge.shape(inputs[0])
+    rows = [reshaped(bridge, x, [-1, shape[-1]]) for x in inputs]
+    return reshaped(bridge, bridge.extension(operator, rows), shape)
 
 
 @converter("pd_op.log_softmax")

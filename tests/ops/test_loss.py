@@ -26,6 +26,7 @@ SHAPES = [
     ([2, 3, 4, 5], 0),
     ([2, 3, 2, 3, 4], -1),
     ([3, 1000], -1),
+    ([2, 3, 4, 37], 3),
 ]
 FUNCTIONS = [(F.softmax, SOFTMAX), (F.log_softmax, LOG_SOFTMAX)]
 
@@ -53,8 +54,10 @@ def test_softmax_with_open_dimensions(function, types):
     check(lambda x: function(x, axis=1), {"x": normal(4, 6)}, types, dynamic={"x": [-1, -1]})
 
 
-@pytest.mark.parametrize("function, types", FUNCTIONS)
-@pytest.mark.parametrize("width", [4, 12])
+@pytest.mark.parametrize(
+    "function, types, width",
+    [(*each, width) for each in FUNCTIONS for width in (4, 12)] + [(*FUNCTIONS[0], 40)],
+)
 def test_far_exponents_are_cut_off(function, types, width):
     x = normal(5, width)
     x[:, 0] = [-64.5, -1e9, -np.inf, -3.4028235e38, -88.0]
@@ -63,8 +66,9 @@ def test_far_exponents_are_cut_off(function, types, width):
 
 @pytest.mark.parametrize("function, types", FUNCTIONS)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_rows_of_the_lowest_float_are_uniform(function, types, axis):
-    x = np.full((4, 4), -3.4028235e38, dtype="float32")
+@pytest.mark.parametrize("size", [4, 20])
+def test_rows_of_the_lowest_float_are_uniform(function, types, axis, size):
+    x = np.full((size, size), -3.4028235e38, dtype="float32")
     check(lambda x: function(x, axis=axis), {"x": x}, types)
 
 

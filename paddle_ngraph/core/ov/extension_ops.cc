@@ -10,6 +10,7 @@
 #include "layer_norm_ops.h"
 #include "pool_ops.h"
 #include "reblock_op.h"
+#include "softmax_ops.h"
 #include "sort_op.h"
 
 namespace paddle_ngraph {
@@ -74,6 +75,8 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<AvgPool>>(),
       std::make_shared<ov::OpExtension<AvgPoolGrad>>(),
       std::make_shared<ov::OpExtension<Reblock>>(),
+      std::make_shared<ov::OpExtension<Softmax>>(),
+      std::make_shared<ov::OpExtension<SoftmaxGrad>>(),
       std::make_shared<ov::OpExtension<Sort>>(),
       std::make_shared<ov::OpExtension<FloorDivide>>(),
       std::make_shared<ov::OpExtension<Remainder>>(),

@@ -7,29 +7,14 @@
 
 #include "../vectorized.h"
 #include "parallel.h"
+#include "row_sums.h"
 
 namespace paddle_ngraph {
 
 namespace {
 
-// Independent partial sums of a row.
-constexpr int64_t kLanes = 16;
 // Rows whose gradients are summed up in float32; such sums are added up in float64.
 constexpr int64_t kRows = 64;
-
-// The sum of term(i) for i in [0, count).
-template <typename Term>
-NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
-  float sums[kLanes] = {};
-  const int64_t even = count / kLanes * kLanes;
-  for (int64_t i = 0; i < even; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += term(i + lane);
-  }
-  float total = 0.0F;
-  for (float part : sums) total += part;
-  for (int64_t i = even; i < count; ++i) total += term(i);
-  return total;
-}
 
 NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float* scale,
                                      const float* bias, float epsilon, float* y, float* mean,

@@ -1,0 +1,102 @@
+#include "softmax_ops.h"
+
+#include <limits>
+
+#include "../exponential.h"
+#include "../vectorized.h"
+#include "parallel.h"
+#include "row_sums.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Paddle lets no exponent fall below this.
+constexpr float kLowest = -64.0F;
+
+// The largest element; a NaN is passed over.
+NGRAPH_INLINE inline float largest_of(const float* x, int64_t length) {
+  float lanes[kLanes];
+  for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
+  const int64_t even = length / kLanes * kLanes;
+  for (int64_t i = 0; i < even; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    }
+  }
+  float largest = lanes[0];
+  for (float lane : lanes) largest = lane > largest ? lane : largest;
+  for (int64_t i = even; i < length; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
+                                   float* __restrict__ y) {
+  const float largest = largest_of(x, length);
+  for (int64_t i = 0; i < length; ++i) {
+    const float shifted = x[i] - largest;
+    const auto [power, rest] = exponential(shifted < kLowest ? kLowest : shifted);
+    y[i] = power + power * rest;
+  }
+  const float inverse =
+      1.0F / sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i]; });
+  for (int64_t i = 0; i < length; ++i) y[i] *= inverse;
+}
+
+NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ y, const float* __restrict__ grad,
+                                    int64_t length, float* __restrict__ x_grad) {
+  const float total =
+      sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i] * grad[i]; });
+  for (int64_t i = 0; i < length; ++i) x_grad[i] = (grad[i] - total) * y[i];
+}
+
+// Calls body(offset of a row) for the rows of [R, L].
+template <typename Body>
+void each_row(const ov::Shape& shape, const Body& body) {
+  const auto rows = static_cast<int64_t>(shape[0]), length = static_cast<int64_t>(shape[1]);
+  parallel_ranges(rows, length, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row * length);
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<ov::Node> Softmax::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<Softmax>(inputs);
+}
+
+void Softmax::infer() {
+  require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
+  require_float(0, 2);
+  set_output_type(0, ov::element::f32, get_input_shape(0));
+}
+
+void Softmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto& shape = inputs[0].get_shape();
+  const float* x = inputs[0].data<const float>();
+  float* y = outputs->front().data<float>();
+  const auto length = static_cast<int64_t>(shape[1]);
+  each_row(shape, [&](int64_t at) { softmax_row(x + at, length, y + at); });
+}
+
+std::shared_ptr<ov::Node> SoftmaxGrad::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<SoftmaxGrad>(inputs);
+}
+
+void SoftmaxGrad::infer() {
+  require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
+  for (size_t i = 0; i < 2; ++i) require_float(i, 2);
+  require(get_input_shape(0) == get_input_shape(1), "y and y_grad differ in shape");
+  set_output_type(0, ov::element::f32, get_input_shape(0));
+}
+
+void SoftmaxGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto& shape = inputs[0].get_shape();
+  const float* y = inputs[0].data<const float>();
+  const float* grad = inputs[1].data<const float>();
+  float* x_grad = outputs->front().data<float>();
+  const auto length = static_cast<int64_t>(shape[1]);
+  each_row(shape, [&](int64_t at) { gradient_row(y + at, grad + at, length, x_grad + at); });
+}
+
+}  // namespace paddle_ngraph

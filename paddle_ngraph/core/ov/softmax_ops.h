@@ -1,0 +1,41 @@
+// Softmax of rows and its gradient, each row while it lies in the cache.
+#pragma once
+
+#include "extension_ops.h"
+
+namespace paddle_ngraph {
+
+// x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a NaN or
+// +inf, or of nothing but -inf, becomes NaN.
+class Softmax : public ExtensionOp {
+ public:
+  OPENVINO_OP("Softmax", "paddle_ngraph", ExtensionOp);
+
+  Softmax() = default;
+  explicit Softmax(const ov::OutputVector& inputs) : ExtensionOp(inputs) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+// (y, y_grad [R, L]) -> (y_grad - sum(y * y_grad)) * y.
+class SoftmaxGrad : public ExtensionOp {
+ public:
+  OPENVINO_OP("SoftmaxGrad", "paddle_ngraph", ExtensionOp);
+
+  SoftmaxGrad() = default;
+  explicit SoftmaxGrad(const ov::OutputVector& inputs) : ExtensionOp(inputs) {
+    constructor_validate_and_infer_types();
+  }
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+}  // namespace paddle_ngraph
