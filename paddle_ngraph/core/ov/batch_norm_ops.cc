@@ -8,6 +8,7 @@
 
 #include "../vectorized.h"
 #include "parallel.h"
+#include "row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -15,8 +16,6 @@ namespace {
 
 // Floats summed up in float32 at a time; such sums are added up in float64.
 constexpr int64_t kChunk = 4096;
-// Independent sums of a channel whose elements lie side by side.
-constexpr int64_t kLanes = 16;
 
 // Data as [batch, blocks, places, block].
 struct View {
@@ -129,27 +128,12 @@ NGRAPH_VECTORIZED void chunk_moments(const float* x, int64_t places, int64_t blo
 }
 
 NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
-  float sums[kLanes] = {};
-  const int64_t even = places / kLanes * kLanes;
-  for (int64_t i = 0; i < even; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane];
-  }
-  float sum = 0.0F;
-  for (float part : sums) sum += part;
-  for (int64_t i = even; i < places; ++i) sum += x[i];
+  const float sum = sum_of(places, [=](int64_t i) NGRAPH_INLINE { return x[i]; });
   const float middle = sum / static_cast<float>(places);
-  float squares[kLanes] = {};
-  for (int64_t i = 0; i < even; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const float distance = x[i + lane] - middle;
-      squares[lane] += distance * distance;
-    }
-  }
-  float total = 0.0F;
-  for (float part : squares) total += part;
-  for (int64_t i = even; i < places; ++i) total += (x[i] - middle) * (x[i] - middle);
+  *square = sum_of(places, [=](int64_t i) NGRAPH_INLINE {
+    return (x[i] - middle) * (x[i] - middle);
+  });
   *mean = middle;
-  *square = total;
 }
 
 // The bounds of a rectifier. NaN: none, as no comparison with it holds.
