@@ -7,6 +7,7 @@ Shapes are concrete here: a function is built for one input signature.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -381,6 +382,7 @@ class NgraphBridge:
 
 # Bridges that have converted a graph of known shapes before its first run, by graph and signature.
 _converted: dict[tuple[str, tuple[Any, ...]], NgraphBridge] = {}
+_converted_lock = threading.Lock()
 _MAX_CONVERTED = 4
 
 
@@ -402,9 +404,10 @@ def try_conversion(graph: Graph, text: str) -> ConversionError | None:
         bridge.convert()
     except ConversionError as error:
         return error
-    if len(_converted) >= _MAX_CONVERTED:
-        _converted.pop(next(iter(_converted)), None)
-    _converted[text, tuple(signature)] = bridge
+    with _converted_lock:
+        if len(_converted) >= _MAX_CONVERTED:
+            del _converted[next(iter(_converted))]
+        _converted[text, tuple(signature)] = bridge
     return None
 
 
@@ -435,7 +438,8 @@ def build_model(
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.least
     try:
-        bridge = _converted.pop((text, signature), None)
+        with _converted_lock:
+            bridge = _converted.pop((text, signature), None)
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
@@ -463,18 +467,16 @@ def _open_model(
     text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
 ) -> dynamic_shapes.OpenModel | None:
     """See :func:`dynamic_shapes.open_model`."""
+    graph = cache(lambda: Graph.from_string(text))
 
     def build(sample: dynamic_shapes.Signature, copies: bool) -> tuple[ov.Model, list[int]]:
-        bridge = NgraphBridge(graph, sample)
+        bridge = NgraphBridge(graph(), sample)
         model, positions = bridge.build(weights, copies)
         if bridge.draws:
             raise ValueError("how many numbers are drawn depends on sizes")
         return model, positions
 
-    if not dynamic_shapes.is_due(text, signature):
-        return None
-    graph = Graph.from_string(text)
-    return dynamic_shapes.open_model(text, build)
+    return dynamic_shapes.open_model(text, signature, build)
 
 
 def _arrays(

@@ -85,26 +85,24 @@ def remember(text: str, signature: Signature) -> None:
             met.append(signature)
 
 
-def is_due(text: str, signature: Signature) -> bool:
-    """Whether a graph that meets this signature has met enough others to try open shapes."""
-    remember(text, signature)
-    with _lock:
-        return len(_met.get(text, ())) > OWN_FUNCTIONS
-
-
-def open_model(text: str, build: Build) -> OpenModel | None:
+def open_model(text: str, signature: Signature, build: Build) -> OpenModel | None:
     """A model for every signature that the graph has met and for all like them.
 
     Args:
         text: The graph string.
+        signature: What it meets now.
         build: Makes the model of one signature; its constants are copies of the weights where it is
             told so, else views.
 
     Returns:
-        The model; ``None`` where there is none, and then :func:`is_due` says no from now on.
+        The model; ``None`` where the graph has not met enough signatures yet, or where there is no
+        such model: then it is not tried again.
     """
-    with _lock:
+    remember(text, signature)
+    with _lock:  # another thread may give up at any time
         met = list(_met.get(text, ()))
+    if len(met) <= OWN_FUNCTIONS:
+        return None
     found = _open(met, build)
     if found is None:
         give_up(text)

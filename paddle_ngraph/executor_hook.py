@@ -36,6 +36,8 @@ _GROWTH = 4
 
 # Paddle's executor takes PIR programs.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+# It takes what the user says, also while other threads run PIR programs.
+_AS_SET = _core.SwitchedFlag("enable_pir_in_executor", on=False)
 # It runs operators one by one, as they stand in the program.
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
@@ -81,7 +83,8 @@ def _feed_both_forms(original: Any) -> Any:
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
             with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)
-        original(self, program, feed, feed_var_name, scope)
+        with _AS_SET:
+            original(self, program, feed, feed_var_name, scope)
 
     return feed_data
 
@@ -143,7 +146,7 @@ class SwitchedExecutor:
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
         if engine is None:
-            return self._native_executor().run(feed_names, enable_job_schedule_profiler)
+            return self._run_native(feed_names, enable_job_schedule_profiler)
         before = _RunState(self._scope, feed_names)
         try:
             return engine.run(feed_names, enable_job_schedule_profiler)
@@ -159,14 +162,15 @@ class SwitchedExecutor:
                 ) from error
         # Paddle has its own word on the feed; if it can run it, the converter was to blame.
         before.restore()
-        result = self._native_executor().run(feed_names, enable_job_schedule_profiler)
+        result = self._run_native(feed_names, enable_job_schedule_profiler)
         self._leave_native(failed)
         return result
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
         try:
-            return self._native_executor().run_profile(feed_names)
+            with _AS_SET:
+                return self._native_executor().run_profile(feed_names)
         finally:
             weights.written()
 
@@ -181,6 +185,10 @@ class SwitchedExecutor:
         for graph, error in failed.items():
             refusals.refuse(graph, error)
         self._is_planned = False
+
+    def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with _AS_SET:
+            return self._native_executor().run(feed_names, enable_job_schedule_profiler)
 
     def _native_executor(self) -> Any:
         if self._native is None:

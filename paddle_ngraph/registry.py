@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -215,17 +216,19 @@ def foreign_types() -> set[str]:
 
 
 _loaded = False
+_loading = threading.RLock()
 
 
 def load_converters() -> None:
-    """Imports every module of ``paddle_ngraph.ops`` once."""
+    """Imports every module of ``paddle_ngraph.ops`` once; other threads wait for the last one."""
     global _loaded
     if _loaded:
         return
-    _loaded = True
-    package = importlib.import_module("paddle_ngraph.ops")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+    with _loading:
+        package = importlib.import_module("paddle_ngraph.ops")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+        _loaded = True
 
 
 def _either(dtypes: Iterable[str]) -> str:

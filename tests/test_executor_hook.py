@@ -199,35 +199,40 @@ def test_program_desc_with_a_variable_fetched_twice():
         assert all(value.shape == (2, 4) for value in Program(twice_the_same).both(x=floats(2, 4)))
 
 
+def distinct():
+    """What Paddle runs itself."""
+    return [paddle.unique(paddle.static.data("x", [-1, 4], "float32"))]
+
+
 def test_program_desc_in_several_threads():
     failures = []
 
     def work(program, expected):
         paddle.enable_static()  # a setting of each thread
         try:
-            for i, loss in enumerate(expected):
+            for feed, value in zip(feeds, expected):
                 (found,) = program.executor.run(
-                    program.main,
-                    feed={"x": floats(1 + i % 7, 4), "y": floats(1 + i % 7, 1)},
-                    fetch_list=program.fetches,
-                    scope=program.scope,
+                    program.main, feed=dict(feed), fetch_list=program.fetches, scope=program.scope
                 )
-                np.testing.assert_allclose(found, loss, rtol=1e-5)
+                np.testing.assert_allclose(found, value, rtol=1e-5)
         except Exception as error:  # reported by the main thread
             failures.append(error)
 
     with paddle.pir_utils.OldIrGuard():
         feeds = [{"x": floats(1 + i % 7, 4), "y": floats(1 + i % 7, 1)} for i in range(40)]
-        native = Program(linear_regression)
-        expected = [native.run(False, **feed)[0] for feed in feeds]
-        programs = [Program(linear_regression) for _ in range(3)]
+        threads = []
+        for make in (linear_regression, linear_regression, linear_regression, distinct):
+            with paddle_ngraph.use_ngraph(False):
+                native = Program(make)
+                expected = [native.run(False, **feed)[0] for feed in feeds]
+            threads.append(threading.Thread(target=work, args=(Program(make), expected)))
         paddle_ngraph.enable()
-        threads = [threading.Thread(target=work, args=(p, expected)) for p in programs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     assert not failures, failures[0]
+    assert paddle_ngraph.stats()["engine_runs"] >= 3 * len(feeds)
 
 
 def plain_chain():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from paddle_ngraph.errors import NgraphError
@@ -85,3 +88,26 @@ def test_every_limit_is_a_sentence():
     for entry in all_converters().values():
         for limit in entry.limits:
             assert len(limit.text) > 10, entry.type
+
+
+def test_threads_that_ask_first_find_every_converter():
+    code = """
+import threading
+from paddle_ngraph.registry import find_converter
+
+found = []
+meet = threading.Barrier(4)
+
+def ask():
+    meet.wait()
+    found.append(find_converter("pd_op.transpose") is not None)
+
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert found == [True] * 4, found
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

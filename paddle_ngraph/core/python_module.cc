@@ -27,6 +27,11 @@ namespace paddle_ngraph {
 
 namespace {
 
+struct UsedFlag {
+  SwitchedFlag* flag;
+  SwitchedFlag::Use use;
+};
+
 // NumPy's name of each dtype it shares with Paddle.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   static const std::vector<std::pair<std::string, paddle::DataType>> table{
@@ -179,14 +184,17 @@ PYBIND11_MODULE(_core, module) {
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("keep_freed_memory", &keep_freed_memory);
   module.def("num_threads", &num_threads);
-  py::class_<SwitchedFlag, std::unique_ptr<SwitchedFlag, py::nodelete>>(
-      module, "SwitchedFlag", "A flag of Paddle's executor, on inside `with`.")
-      .def(py::init([](const std::string& name) {
-             return std::unique_ptr<SwitchedFlag, py::nodelete>(&SwitchedFlag::of(name));
+  py::class_<UsedFlag>(module, "SwitchedFlag",
+                       "A flag of Paddle's executor inside `with`: on, or as the user set it.")
+      .def(py::init([](const std::string& name, bool on) {
+             return UsedFlag{&SwitchedFlag::of(name),
+                             on ? SwitchedFlag::kOn : SwitchedFlag::kAsSet};
            }),
-           py::arg("name"))
-      .def("__enter__", &SwitchedFlag::enter)
-      .def("__exit__", [](SwitchedFlag& flag, const py::args&) { flag.exit(); });
+           py::arg("name"), py::arg("on") = true)
+      .def("__enter__", [](const UsedFlag& used) { used.flag->enter(used.use); },
+           py::call_guard<py::gil_scoped_release>())
+      .def("__exit__",
+           [](const UsedFlag& used, const py::args&) { used.flag->exit(used.use); });
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {

@@ -1,5 +1,8 @@
 #include "switched_flag.h"
 
+#include <chrono>
+#include <utility>
+
 #include "error.h"
 #include "paddle/common/flags.h"
 
@@ -19,16 +22,25 @@ SwitchedFlag& SwitchedFlag::of(const std::string& name) {
   throw InvalidInput(concat("FLAGS_", name, " is not switched for runs"));
 }
 
-void SwitchedFlag::enter() {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  if (users_++ > 0) return;
-  before_ = flag_;
-  flag_ = true;
+bool SwitchedFlag::may_enter(Use use) const {
+  const Use other = use == kOn ? kAsSet : kOn;
+  return is_set() || (users_[other] == 0 && (waiting_[other] == 0 || next_ == use));
 }
 
-void SwitchedFlag::exit() {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  if (--users_ == 0) flag_ = before_;
+void SwitchedFlag::enter(Use use) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++waiting_[use];
+  left_.wait_for(lock, std::chrono::seconds(30), [&] { return may_enter(use); });
+  --waiting_[use];
+  next_ = use == kOn ? kAsSet : kOn;
+  if (users_[use]++ == 0 && use == kOn) before_ = std::exchange(flag_, true);
+  left_.notify_all();
+}
+
+void SwitchedFlag::exit(Use use) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (--users_[use] == 0 && use == kOn) flag_ = before_;
+  left_.notify_all();
 }
 
 }  // namespace paddle_ngraph

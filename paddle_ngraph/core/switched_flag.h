@@ -1,13 +1,16 @@
 // Flags of Paddle's executor that a run needs: they are the process's, not the run's.
 #pragma once
 
+#include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <string>
 
 namespace paddle_ngraph {
 
-// A flag that is on while any thread needs it; then it is again what it was.
+// A flag that is on while any thread needs it; then it is again what it was. Threads that need it as
+// it was and threads that need it on take turns.
 class SwitchedFlag {
  public:
   // enable_pir_in_executor:           Executors take PIR programs.
@@ -18,18 +21,27 @@ class SwitchedFlag {
   // Throws InvalidInput for any other name.
   static SwitchedFlag& of(const std::string& name);
 
+  enum Use : size_t { kOn = 0, kAsSet = 1 };
+
   SwitchedFlag(const SwitchedFlag&) = delete;
   SwitchedFlag& operator=(const SwitchedFlag&) = delete;
 
-  void enter();
-  void exit();
+  // Waits for threads of the other use, if that is another value: half a minute at most, since one
+  // of them may wait for this thread (py_func runs programs inside of programs).
+  void enter(Use use);
+  void exit(Use use);
 
  private:
   explicit SwitchedFlag(bool& flag) : flag_(flag) {}
+  bool is_set() const { return users_[kOn] > 0 ? before_ : flag_; }
+  bool may_enter(Use use) const;
 
   bool& flag_;
   std::mutex mutex_;
-  size_t users_ = 0;
+  std::condition_variable left_;
+  std::array<size_t, 2> users_{};
+  std::array<size_t, 2> waiting_{};
+  Use next_ = kOn;  // whose turn it is where both wait
   bool before_ = false;
 };
 

@@ -127,13 +127,11 @@ class Built:
         self._real = real
         try:
             namespace = self._build(noisy, program.open_dims and not noisy)
-        except Exception:  # not every operator takes open dimensions everywhere
+        except Exception:  # not every operator takes open dimensions, or tells them right
             if not program.open_dims:
                 raise
             program.open_dims = False
             namespace = self._build(noisy, False)
-        for line in program.lines:
-            _check_declared(line, namespace)
         self._fetches = namespace["fetches"]
         names = {"np": np}
         self._feed = {
@@ -161,6 +159,8 @@ class Built:
                 exec(code, namespace)
         finally:
             paddle.set_default_dtype(before)
+        for line in self._program.lines:
+            _check_declared(line, namespace)
         return namespace
 
     def _as_fed(self, array: Any) -> np.ndarray:
