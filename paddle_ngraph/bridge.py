@@ -490,6 +490,19 @@ def _arrays(
     }
 
 
+def _meet_numpy() -> None:
+    """Has OpenVINO's bindings set up what they know of dtypes.
+
+    They do so at first use, behind a lock, and give the GIL away meanwhile: two threads that are
+    first would wait for each other for good. A module is imported by one thread only.
+    """
+    one = opset15.constant(np.ones(1, np.float32))
+    ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
+
+
+_meet_numpy()
+
+
 @cache
 def _extension_factory() -> NodeFactory:
     core = import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF

@@ -56,6 +56,8 @@ def install() -> None:
     executor: Any = paddle_executor.Executor
     executor._feed_data = _feeding(_feed_both_forms(executor._feed_data))
     executor._pir_feed_data = _feeding(executor._pir_feed_data)
+    cache: Any = paddle_executor._ExecutorCache
+    cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
 
 
 def _feeding(original: Any) -> Any:
@@ -67,6 +69,17 @@ def _feeding(original: Any) -> Any:
             original(*args)
 
     return feed_data
+
+
+def _as_set(original: Any) -> Any:
+    """Paddle makes another plan of an old-style program where its flag says PIR."""
+
+    @wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        with _AS_SET:
+            return original(*args, **kwargs)
+
+    return make
 
 
 def _feed_both_forms(original: Any) -> Any:
