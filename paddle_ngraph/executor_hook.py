@@ -26,6 +26,7 @@ from paddle_ngraph import (
     refusals,
     translation,
     weights,
+    whole_program,
 )
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
@@ -265,7 +266,9 @@ class _RunState:
 
 
 class _EngineExecutor:
-    """``core.StandaloneExecutor`` over rewritten programs, also where Paddle runs old-style ones.
+    """What runs rewritten programs, also where Paddle runs old-style ones.
+
+    That is ``core.StandaloneExecutor``, unless one engine operator is all there is to run.
 
     Args:
         place, plan, scope: As :class:`SwitchedExecutor`.
@@ -284,14 +287,26 @@ class _EngineExecutor:
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         is_whole = not any(each.report.ops_native for each in found.values())
         self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
-        with _PIR_IN_EXECUTOR:
-            programs = {job_type: each.program for job_type, each in found.items()}
-            plan = core.Plan(plan.job_list(), programs)
-            self._executor = core.StandaloneExecutor(place, plan, scope)
+        self._place, self._plan, self._scope = place, plan, scope
+        self._programs = {job_type: each.program for job_type, each in found.items()}
+        self._interpreted: Any = None
+        self._whole = None
+        if len(plan.job_list()) == len(found) == 1:
+            (program,) = self._programs.values()
+            self._whole = whole_program.find(program, scope)
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        if self._whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
+            return whole_program.Fetched(self._whole.run())
         with _PIR_IN_EXECUTOR, self._order, self._thread:
-            return self._executor.run(list(feed_names), enable_job_schedule_profiler)
+            executor = self._interpreting_executor()
+            return executor.run(list(feed_names), enable_job_schedule_profiler)
+
+    def _interpreting_executor(self) -> Any:
+        if self._interpreted is None:
+            plan = core.Plan(self._plan.job_list(), self._programs)
+            self._interpreted = core.StandaloneExecutor(self._place, plan, self._scope)
+        return self._interpreted
 
     def take_refusals(self) -> dict[str, NgraphError]:
         """What could not be built in the last run, by graph."""

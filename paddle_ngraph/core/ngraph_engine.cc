@@ -266,15 +266,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
       if (tensor != nullptr) io.inputs.push_back(tensor);
     }
   }
-  if (io.inputs.size() != num_inputs_) {
-    throw NgraphError(concat("the operator got ", io.inputs.size(), " tensors, its graph names ",
-                             num_inputs_));
-  }
-  for (size_t i = 0; i < io.inputs.size(); ++i) {
-    if (!io.inputs[i]->initialized() && io.inputs[i]->numel() != 0) {
-      throw NgraphError(concat("input ", i, " is not initialized; run the startup program first"));
-    }
-  }
+  require_inputs(io.inputs.size());
   for (size_t i = 0; i < num_outputs_; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
@@ -285,6 +277,11 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
   return io;
+}
+
+void NgraphEngine::require_inputs(size_t given) const {
+  if (given == num_inputs_) return;
+  throw NgraphError(concat("the operator got ", given, " tensors, its graph names ", num_inputs_));
 }
 
 Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {
@@ -389,6 +386,11 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    if (!io.inputs[i]->initialized() && io.inputs[i]->numel() != 0) {
+      throw NgraphError(concat("input ", i, " is not initialized; run the startup program first"));
+    }
+  }
   const auto function = get_ng_function(io);
   try {
     function->run(io);

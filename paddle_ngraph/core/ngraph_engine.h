@@ -103,6 +103,9 @@ class NgraphEngine {
   size_t num_outputs() const { return num_outputs_; }
   const std::string& graph() const { return graph_; }
 
+  // Throws NgraphError where the graph does not name so many inputs, states included.
+  void require_inputs(size_t given) const;
+
   // The variables that go in and out, in the order of the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
 
@@ -113,6 +116,8 @@ class NgraphEngine {
   // asked.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
+  // Runs the function for the signature of `io`. Throws NgraphError for an input without memory, and
+  // what NgraphFunction::run and building throw.
   void run(const NgraphIO& io) const;
 
  private:

@@ -30,14 +30,10 @@ void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
   // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
   std::optional<pybind11::gil_scoped_release> released;
   if (PyGILState_Check() != 0) released.emplace();
-  try {
+  run_interval(interval, [&] {
     auto engine = NgraphEngine::of(graph);
     engine->run(engine->build_ng_io(context));
-  } catch (const InvalidInput& error) {
-    PADDLE_THROW(common::errors::InvalidArgument("%s%s", where(interval), error.what()));
-  } catch (const std::exception& error) {
-    PADDLE_THROW(common::errors::External("%s%s", where(interval), error.what()));
-  }
+  });
 }
 
 // The kernel sets the real shapes and dtypes; Paddle asks for one of each per fresh output.
@@ -83,6 +79,16 @@ bool register_operators(std::index_sequence<kPowers...>) {
 const bool registered = register_operators(std::make_index_sequence<kMaxOutputsLog2 + 1>());
 
 }  // namespace
+
+void run_interval(const std::vector<int>& interval, const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const InvalidInput& error) {
+    PADDLE_THROW(common::errors::InvalidArgument("%s%s", where(interval), error.what()));
+  } catch (const std::exception& error) {
+    PADDLE_THROW(common::errors::External("%s%s", where(interval), error.what()));
+  }
+}
 
 size_t output_capacity(size_t num_outputs) {
   size_t capacity = 1;

@@ -18,6 +18,7 @@
 #include "switched_flag.h"
 #include "tensors.h"
 #include "threads.h"
+#include "whole_program.h"
 #include "../mkl_packed/packed_gemm.h"
 #include "../mkl_packed/packed_weights.h"
 
@@ -195,6 +196,14 @@ PYBIND11_MODULE(_core, module) {
            py::call_guard<py::gil_scoped_release>())
       .def("__exit__",
            [](const UsedFlag& used, const py::args&) { used.flag->exit(used.use); });
+  module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
+  py::class_<WholeProgram>(module, "WholeProgram",
+                           "A program of nothing but one engine operator, without an interpreter.")
+      .def(py::init<const std::string&, std::vector<int>, std::vector<phi::DenseTensor*>,
+                    std::vector<size_t>, std::vector<size_t>>(),
+           py::arg("graph"), py::arg("interval"), py::arg("tensors"), py::arg("feeds"),
+           py::arg("fetches"))
+      .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>());
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {
