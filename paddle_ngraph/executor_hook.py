@@ -24,6 +24,7 @@ from paddle_ngraph import (
     program_key,
     program_pass,
     refusals,
+    repeated_run,
     translation,
     weights,
     whole_program,
@@ -57,6 +58,7 @@ def install() -> None:
     executor: Any = paddle_executor.Executor
     executor._feed_data = _feeding(_feed_both_forms(executor._feed_data))
     executor._pir_feed_data = _feeding(executor._pir_feed_data)
+    repeated_run.install(executor)
     cache: Any = paddle_executor._ExecutorCache
     cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
 
@@ -156,6 +158,38 @@ class SwitchedExecutor:
         finally:
             if self._may_write_variables():
                 weights.written()
+            repeated_run.ran(self)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether :meth:`repeat` may run what ran last."""
+        # What a program with small intervals does depends on the sizes that are fed.
+        return self._is_planned and self._open_size == 0 and self._whole is not None
+
+    @property
+    def _whole(self) -> whole_program.WholeProgram | None:
+        return None if self._engine is None else self._engine.whole
+
+    def repeat(self, feed: dict[str, Any]) -> list[np.ndarray] | None:
+        """One more run of what ran last, on other feeds.
+
+        Returns:
+            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to, whose errors
+            are also those of this one.
+        """
+        whole = self._whole
+        if whole is None or not self.is_repeatable or _core.is_watched():
+            return None
+        stream = core.default_cpu_generator().get_state() if whole.draws else None
+        try:
+            results = whole.run_on(feed)
+        except Exception:  # nothing was written: the run behind this one tells it
+            if stream is not None:
+                core.default_cpu_generator().set_state(stream)
+            return None
+        if results is not None and self._may_write_variables():
+            weights.written()
+        return results
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
@@ -290,14 +324,14 @@ class _EngineExecutor:
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = {job_type: each.program for job_type, each in found.items()}
         self._interpreted: Any = None
-        self._whole = None
+        self.whole = None
         if len(plan.job_list()) == len(found) == 1:
             (program,) = self._programs.values()
-            self._whole = whole_program.find(program, scope)
+            self.whole = whole_program.find(program, scope, draws=drawing > 0)
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        if self._whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
-            return whole_program.Fetched(self._whole.run())
+        if self.whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
+            return self.whole.run()
         with _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreting_executor()
             return executor.run(list(feed_names), enable_job_schedule_profiler)

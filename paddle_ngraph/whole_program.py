@@ -5,8 +5,10 @@ To walk through half a dozen operators that compute nothing takes it longer than
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import ENGINE_PREFIX, LISTS
@@ -14,6 +16,7 @@ from paddle_ngraph.program_view import ENGINE_PREFIX, LISTS
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 _FETCH = "pd_op.fetch"
+_AROUND = LISTS | _FEEDS | {_PARAMETER, _FETCH}
 
 
 class Fetched(list[Any]):
@@ -23,30 +26,78 @@ class Fetched(list[Any]):
         return self
 
 
-def find(program: Any, scope: Any) -> _core.WholeProgram | None:
+class WholeProgram:
+    """A program that one engine operator is all of. See :func:`find`.
+
+    Attributes:
+        draws: Whether a run takes numbers of the random stream.
+    """
+
+    def __init__(
+        self, engine: Any, feeds: list[Any], fetches: list[int], scope: Any, draws: bool
+    ) -> None:
+        self.draws = draws
+        sources = [value.get_defining_op() for value in _members(engine)]
+        names = [_name(op) for op in sources]
+        self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
+        self._is_fed_whole = {_name(op) for op in feeds} == set(self._feed_names)
+        self._program = _core.WholeProgram(
+            engine.attrs()["graph"],
+            engine.attrs()["interval"],
+            [_variable(scope, name).get_tensor() for name in names],
+            [(i, *_declared(op)) for i, op in enumerate(sources) if _is_fed(op)],
+            fetches,
+        )
+
+    def run(self) -> Fetched:
+        """Runs it on what the scope holds, which uses up the feeds.
+
+        Raises:
+            What the engine operator raises; nothing was written then.
+        """
+        return Fetched(self._program.run())
+
+    def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Runs it on arrays, read where they are.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+
+        Returns:
+            What is fetched. ``None``, and nothing was run, where the feed is not one array for each
+            variable, contiguous and of the declared dtype and shape.
+
+        Raises:
+            As :meth:`run`.
+        """
+        if not self._is_fed_whole or len(feed) != len(self._feed_names):
+            return None
+        arrays = [feed.get(name) for name in self._feed_names]
+        return self._program.run_on(arrays)
+
+
+def find(program: Any, scope: Any, draws: bool) -> WholeProgram | None:
     """The program as one engine operator.
 
     Args:
         program: A PIR program after the program pass.
         scope: Its variables; those that are not there yet are made.
+        draws: Whether a run takes numbers of the random stream.
 
     Returns:
         ``None`` where it computes or names anything beside what the operator computes.
     """
     operators = program.global_block().ops
     engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
-    around = LISTS | _FEEDS | {_PARAMETER, _FETCH}
-    if len(engines) != 1 or any(op.name() not in around for op in operators if op not in engines):
+    others = [op for op in operators if not op.name().startswith(ENGINE_PREFIX)]
+    if len(engines) != 1 or any(op.name() not in _AROUND for op in others):
         return None
     (engine,) = engines
-    sources = [value.get_defining_op() for value in _members(engine)]
-    fetches = _fetches(operators, engine)
+    fetches = _fetches(others, engine)
+    sources = (value.get_defining_op() for value in _members(engine))
     if fetches is None or any(op.name() not in _FEEDS | {_PARAMETER} for op in sources):
         return None
-    attrs = engine.attrs()
-    tensors = [_variable(scope, _name(op)).get_tensor() for op in sources]
-    feeds = [i for i, op in enumerate(sources) if op.name() in _FEEDS and not _is_kept(op)]
-    return _core.WholeProgram(attrs["graph"], attrs["interval"], tensors, feeds, fetches)
+    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope, draws)
 
 
 def _members(engine: Any) -> Iterator[Any]:
@@ -59,10 +110,11 @@ def _members(engine: Any) -> Iterator[Any]:
 def _fetches(operators: list[Any], engine: Any) -> list[int] | None:
     """The output of the operator for each column; ``None`` if something else is fetched."""
     numbers = {value.id: number for number, value in enumerate(engine.results())}
-    columns = {}
-    for op in operators:
-        if op.name() == _FETCH:
-            columns[op.attrs()["col"]] = numbers.get(op.operand_source(0).id)
+    columns = {
+        op.attrs()["col"]: numbers.get(op.operand_source(0).id)
+        for op in operators
+        if op.name() == _FETCH
+    }
     fetches = [columns.get(column) for column in range(len(columns))]
     return None if None in fetches else fetches  # type: ignore[return-value]
 
@@ -71,9 +123,14 @@ def _name(op: Any) -> str:
     return str(op.attrs()["parameter_name" if op.name() == _PARAMETER else "name"])
 
 
-def _is_kept(op: Any) -> bool:
-    """Whether a variable outlives a run."""
-    return any(op.attrs().get("persistable", ()))
+def _is_fed(op: Any) -> bool:
+    """Whether it names a variable that every run is given anew."""
+    return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
+
+
+def _declared(op: Any) -> tuple[str, list[int]]:
+    value = op.results()[0]
+    return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)
 
 
 def _variable(scope: Any, name: str) -> Any:

@@ -23,10 +23,6 @@ constexpr int kFormat = 2;
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
 
-// An output of at most this many bytes is kept for the next run: to allocate it, and to tell the
-// function of another address, takes longer than to compute a small one.
-constexpr size_t kSmallOutput = 65536;
-
 // int64 tensors are positions in an interval, and the engine computes them in 32 bits.
 void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;

@@ -50,6 +50,10 @@ class SpareTensors {
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
+  // An output of at most this many bytes is kept for the next run: to allocate it, and to tell the
+  // function of another address, takes longer than to compute a small one.
+  static constexpr size_t kSmallOutput = 65536;
+
   // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model; numbers
   // beyond the inputs count on through `draws`.
   NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,

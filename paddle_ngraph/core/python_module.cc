@@ -4,6 +4,10 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
 
 #include "disk_cache.h"
 #include "error.h"
@@ -57,17 +61,96 @@ paddle::Tensor from_numpy(const py::array& array) {
   throw NgraphError(concat("an array of dtype ", name, " cannot be an input of the engine"));
 }
 
-py::array to_numpy(const phi::DenseTensor& tensor) {
+std::string numpy_name(const phi::DenseTensor& tensor) {
+  for (const auto& [name, dtype] : numpy_dtypes()) {
+    if (dtype == tensor.dtype()) return name;
+  }
+  throw NgraphError(concat("NumPy has no dtype for ", tensor.dtype()));
+}
+
+std::vector<py::ssize_t> numpy_shape(const phi::DenseTensor& tensor) {
   const auto& dims = tensor.dims();
   std::vector<py::ssize_t> shape;
   for (int i = 0; i < dims.size(); ++i) shape.push_back(dims[i]);
-  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
-    if (dtype != tensor.dtype()) continue;
-    py::array array(py::dtype(numpy_name), shape);
-    if (array.nbytes() > 0) std::memcpy(array.mutable_data(), tensor.data(), array.nbytes());
-    return array;
+  return shape;
+}
+
+py::array to_numpy(const phi::DenseTensor& tensor) {
+  py::array array(py::dtype(numpy_name(tensor)), numpy_shape(tensor));
+  if (array.nbytes() > 0) std::memcpy(array.mutable_data(), tensor.data(), array.nbytes());
+  return array;
+}
+
+// An array of the tensor's own memory; small ones are copied, as their memory is used again.
+py::array hand_over(const phi::DenseTensor& tensor) {
+  if (num_bytes(tensor) <= NgraphFunction::kSmallOutput) return to_numpy(tensor);
+  auto kept = std::make_unique<phi::DenseTensor>(tensor);
+  void* data = kept->data();
+  py::capsule owner(kept.get(), [](void* held) {
+    const std::unique_ptr<phi::DenseTensor> dropped(static_cast<phi::DenseTensor*>(held));
+  });
+  kept.release();
+  return py::array(py::dtype(numpy_name(tensor)), numpy_shape(tensor), data, owner);
+}
+
+// Paddle's dtype for NumPy's kind and size; UNDEFINED where it has none.
+phi::DataType paddle_dtype(char kind, py::ssize_t size) {
+  for (const auto& [name, dtype] : numpy_dtypes()) {
+    if (kind == name[0] && size == static_cast<py::ssize_t>(phi::SizeOf(dtype))) return dtype;
   }
-  throw NgraphError(concat("NumPy has no dtype for ", tensor.dtype()));
+  return phi::DataType::UNDEFINED;
+}
+
+// A tensor of the array's own memory, for as long as that is there; nothing where Paddle knows no
+// such dtype or layout.
+std::optional<phi::DenseTensor> view_of(const py::handle& value) {
+  if (!py::isinstance<py::array>(value)) return std::nullopt;
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  constexpr int kPlain = py::array::c_style | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+  if ((array.flags() & kPlain) != kPlain) return std::nullopt;
+  const auto type = array.dtype();
+  if (type.byteorder() == '>') return std::nullopt;
+  const auto dtype = paddle_dtype(type.kind(), type.itemsize());
+  if (dtype == phi::DataType::UNDEFINED) return std::nullopt;
+  const std::vector<int64_t> shape(array.shape(), array.shape() + array.ndim());
+  auto memory = std::make_shared<phi::Allocation>(const_cast<void*>(array.data()), array.nbytes(),
+                                                  phi::CPUPlace());
+  return phi::DenseTensor(memory, phi::DenseTensorMeta(dtype, common::make_ddim(shape)));
+}
+
+WholeProgram make_whole_program(
+    const std::string& graph, std::vector<int> interval, std::vector<phi::DenseTensor*> tensors,
+    const std::vector<std::tuple<size_t, std::string, std::vector<int64_t>>>& feeds,
+    std::vector<size_t> fetches) {
+  std::vector<WholeProgram::Feed> declared;
+  for (const auto& [tensor, name, shape] : feeds) {
+    auto dtype = phi::DataType::UNDEFINED;  // no array has it
+    for (const auto& [numpy_name, known] : numpy_dtypes()) {
+      if (numpy_name == name) dtype = known;
+    }
+    declared.push_back({tensor, dtype, shape});
+  }
+  return {graph, std::move(interval), std::move(tensors), std::move(declared), std::move(fetches)};
+}
+
+// See WholeProgram::run_on. What is fetched, as arrays.
+std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
+                                                    const py::list& feeds) {
+  std::vector<phi::DenseTensor> fed;
+  for (const auto& feed : feeds) {
+    auto view = view_of(feed);
+    if (!view) return std::nullopt;
+    fed.push_back(std::move(*view));
+  }
+  std::optional<std::vector<phi::DenseTensor>> fetched;
+  {
+    py::gil_scoped_release released;
+    fetched = program.run_on(std::move(fed));
+  }
+  if (!fetched) return std::nullopt;
+  std::vector<py::array> arrays;
+  for (const auto& tensor : *fetched) arrays.push_back(hand_over(tensor));
+  return arrays;
 }
 
 // NgraphIO over tensors of its own, filled from NumPy arrays: inputs, then states.
@@ -172,6 +255,10 @@ PYBIND11_MODULE(_core, module) {
     }
   });
 
+  // What pybind11 knows of NumPy is set up at first use, behind a lock, and the GIL changes hands
+  // meanwhile: two threads that are first would wait for each other.
+  py::detail::npy_api::get();
+
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs",
              [](const pir::Operation& op) { return inplace_pairs(op); });
@@ -199,11 +286,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
-      .def(py::init<const std::string&, std::vector<int>, std::vector<phi::DenseTensor*>,
-                    std::vector<size_t>, std::vector<size_t>>(),
-           py::arg("graph"), py::arg("interval"), py::arg("tensors"), py::arg("feeds"),
-           py::arg("fetches"))
-      .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>());
+      .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
+           py::arg("feeds"), py::arg("fetches"))
+      .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
+      .def("run_on", &run_on_arrays, py::arg("feeds"));
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {

@@ -11,8 +11,22 @@ COMMON_DECLARE_bool(check_nan_inf);
 
 namespace paddle_ngraph {
 
+namespace {
+
+bool is_as_declared(const phi::DenseTensor& tensor, const WholeProgram::Feed& feed) {
+  const auto& dims = tensor.dims();
+  if (tensor.dtype() != feed.dtype || tensor.numel() == 0) return false;
+  if (static_cast<size_t>(dims.size()) != feed.shape.size()) return false;
+  for (int i = 0; i < dims.size(); ++i) {
+    if (feed.shape[i] >= 0 && feed.shape[i] != dims[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
-                           std::vector<phi::DenseTensor*> tensors, std::vector<size_t> feeds,
+                           std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                            std::vector<size_t> fetches)
     : engine_(NgraphEngine::of(graph)),
       interval_(std::move(interval)),
@@ -23,14 +37,30 @@ WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
 }
 
 std::vector<phi::DenseTensor> WholeProgram::run() const {
+  auto fetched = run_with(tensors_);
+  for (const auto& feed : feeds_) tensors_[feed.tensor]->clear();
+  return fetched;
+}
+
+std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
+    std::vector<phi::DenseTensor> fed) const {
+  if (fed.size() != feeds_.size()) return std::nullopt;
+  auto tensors = tensors_;
+  for (size_t i = 0; i < fed.size(); ++i) {
+    if (!is_as_declared(fed[i], feeds_[i])) return std::nullopt;
+    tensors[feeds_[i].tensor] = &fed[i];
+  }
+  return run_with(std::move(tensors));
+}
+
+std::vector<phi::DenseTensor> WholeProgram::run_with(std::vector<phi::DenseTensor*> tensors) const {
   std::vector<phi::DenseTensor> outputs(engine_->num_outputs());
   NgraphIO io;
-  io.inputs = tensors_;
+  io.inputs = std::move(tensors);
   io.num_states = engine_->num_states();
   io.state_outputs.assign(io.num_states, nullptr);
   for (auto& output : outputs) io.outputs.push_back(&output);
   run_interval(interval_, [&] { engine_->run(io); });
-  for (size_t feed : feeds_) tensors_[feed]->clear();
   std::vector<phi::DenseTensor> fetched;
   fetched.reserve(fetches_.size());
   for (size_t output : fetches_) fetched.push_back(outputs[output]);

@@ -2,7 +2,9 @@
 // than a small function takes to compute.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,22 +14,34 @@ namespace paddle_ngraph {
 
 class WholeProgram {
  public:
+  // A variable that every run is fed: which of the tensors it is, and what the program declares.
+  struct Feed {
+    size_t tensor;
+    phi::DataType dtype;
+    std::vector<int64_t> shape;  // -1: any size
+  };
+
   // tensors: of the variables that the operator reads, states last; their scope outlives this.
-  // feeds:   which of them a run uses up.
   // fetches: the output that goes into each column.
   WholeProgram(const std::string& graph, std::vector<int> interval,
-               std::vector<phi::DenseTensor*> tensors, std::vector<size_t> feeds,
+               std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
-  // One run; what is fetched. Where it fails, nothing was written and the feeds are still there.
-  // Throws what the engine operator throws.
+  // One run on what the scope holds; what is fetched. It uses up the feeds. Where it fails, nothing
+  // was written and they are still there. Throws what the engine operator throws.
   std::vector<phi::DenseTensor> run() const;
 
+  // One run on other feeds than those in the scope. Nothing where a feed is empty, or not what the
+  // program declares.
+  std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
+
  private:
+  std::vector<phi::DenseTensor> run_with(std::vector<phi::DenseTensor*> tensors) const;
+
   std::shared_ptr<NgraphEngine> engine_;
   std::vector<int> interval_;
   std::vector<phi::DenseTensor*> tensors_;
-  std::vector<size_t> feeds_;
+  std::vector<Feed> feeds_;
   std::vector<size_t> fetches_;
 };
 
