@@ -75,6 +75,7 @@ class WholeProgram:
         self,
         graph: str,
         interval: list[int],
+        names: list[str],
         tensors: list[Any],
         feeds: list[tuple[int, str, list[int]]],
         fetches: list[int],

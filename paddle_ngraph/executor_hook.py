@@ -150,6 +150,8 @@ class SwitchedExecutor:
         self._open_axes: list[tuple[str, int]] = []
         self._open_size = 0  # that the engine's programs were made for; 0: for any
         self._may_write: bool | None = None  # not yet known
+        # What py_func runs may be a program, for which this one must not hold the flag.
+        self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
@@ -217,7 +219,7 @@ class SwitchedExecutor:
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
         try:
-            with _AS_SET:
+            with self._native_flag:
                 return self._native_executor().run_profile(feed_names)
         finally:
             weights.written()
@@ -235,7 +237,7 @@ class SwitchedExecutor:
         self._is_planned = False
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with _AS_SET:
+        with self._native_flag:
             return self._native_executor().run(feed_names, enable_job_schedule_profiler)
 
     def _native_executor(self) -> Any:
@@ -382,6 +384,12 @@ def _pir_programs(plan: Any) -> dict[str, Any]:
     """Copies of the plan's programs by job type; none where Paddle cannot translate one to PIR."""
     programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
     return {} if any(program is None for program in programs.values()) else programs
+
+
+def _runs_python(plan: Any) -> bool:
+    """Whether an old-style program of the plan calls Python."""
+    programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
+    return any(translation.calls_python(program) for program in programs)
 
 
 def _job_types(plan: Any) -> set[str]:

@@ -3,15 +3,16 @@
 Paddle prepares every run anew: it lists the operators of the program to see whether there are any,
 looks its executor up, checks the feeds and copies them, and copies what is fetched. That takes half
 a millisecond, which small networks do not take themselves. None of it is needed where one engine
-operator is the whole program, and the same call ran before: then feeds are read where they are.
+operator is the whole program, and the same call ran before: then feeds are read where they are, so
+that nobody may write them before the run is over.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from functools import wraps
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType, ref
 
 from paddle.base import executor as paddle_executor
 from paddle.base.framework import Program, Variable
@@ -23,11 +24,41 @@ from paddle_ngraph import flags
 if TYPE_CHECKING:
     from paddle_ngraph.executor_hook import SwitchedExecutor
 
-# What an executor remembers of the calls it had, by what Paddle itself tells them apart by.
+# What an executor remembers of the calls it had.
 _KNOWN = "_ngraph_known_calls"
-_MOST_CALLS = 64
+# As many executors as Paddle keeps for an Executor.
+_MOST_CALLS = 8
 
 _thread = threading.local()
+
+
+class _KnownCalls:
+    """The switches behind the latest calls of one ``Executor``, by Paddle's own key of a call.
+
+    A program is kept with its switch: what tells its variables apart is good while they live.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: OrderedDict[str, tuple[SwitchedExecutor, Any]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def find(self, call: dict[str, Any]) -> SwitchedExecutor | None:
+        key = _key(call)
+        with self._lock:
+            if key not in self._found:
+                return None
+            self._found.move_to_end(key)
+            return self._found[key][0]
+
+    def add(self, call: dict[str, Any], switch: SwitchedExecutor) -> None:
+        key = _key(call)
+        with self._lock:
+            self._found[key] = switch, call["program"]
+            if len(self._found) > _MOST_CALLS:
+                self._found.popitem(last=False)
 
 
 def install(executor: Any) -> None:
@@ -38,7 +69,8 @@ def install(executor: Any) -> None:
 
 def ran(switch: SwitchedExecutor) -> None:
     """Tells, after a run, which switch ran in this thread."""
-    _thread.last = switch
+    if getattr(_thread, "asks", False):
+        _thread.last = switch
 
 
 def _going_straight(original: Any) -> Any:
@@ -46,21 +78,29 @@ def _going_straight(original: Any) -> Any:
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not flags.get("use_ngraph") or not _is_plain(self, call):
             return original(self, *args, **call)
-        known: dict[str, ReferenceType[SwitchedExecutor]] = self.__dict__.setdefault(_KNOWN, {})
-        switch = _known_switch(self, call, known) if known else None
-        if switch is not None:
-            results = switch.repeat(call["feed"])
-            if results is not None:
-                return results
-        _thread.last = None
-        results = original(self, **call)
-        if _thread.last is not None and _thread.last.is_repeatable:
-            if len(known) >= _MOST_CALLS:
-                known.clear()
-            known[_key(call)] = ref(_thread.last)
+        known: _KnownCalls = self.__dict__.setdefault(_KNOWN, _KnownCalls())
+        switch = known.find(call) if known else None
+        results = None if switch is None else switch.repeat(call["feed"])
+        if results is not None:
+            return results
+        results, switch = _run_and_ask(original, self, call)
+        if switch is not None and switch.is_repeatable:
+            known.add(call, switch)
         return results
 
     return run
+
+
+def _run_and_ask(
+    original: Any, executor: Any, call: dict[str, Any]
+) -> tuple[Any, SwitchedExecutor | None]:
+    """A run prepared by Paddle: its results, and the switch that ran last."""
+    _thread.asks, _thread.last = True, None
+    try:
+        results = original(executor, **call)
+        return results, _thread.last
+    finally:
+        _thread.asks, _thread.last = False, None
 
 
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
@@ -82,13 +122,6 @@ def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
         and executor.plan is None
         and not executor.enable_job_schedule_profiler
     )
-
-
-def _known_switch(
-    executor: Any, call: dict[str, Any], known: dict[str, ReferenceType[SwitchedExecutor]]
-) -> SwitchedExecutor | None:
-    reference = known.get(_key(call))
-    return None if reference is None else reference()
 
 
 def _key(call: dict[str, Any]) -> str:

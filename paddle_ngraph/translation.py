@@ -40,6 +40,12 @@ def to_pir(description: Any) -> Any:
     return program
 
 
+def calls_python(description: Any) -> bool:
+    """Whether an old-style program has an operator that calls a Python function."""
+    blocks = (description.block(i) for i in range(description.num_blocks()))
+    return any(op.type() == "py_func" for block in blocks for op in _operators(block))
+
+
 def _with_named_axes(description: Any) -> Any:
     """A copy where reductions over everything name every axis: ``reduce_all`` gets lost."""
     copy = core.ProgramDesc(description)

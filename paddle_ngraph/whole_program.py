@@ -12,10 +12,13 @@ import numpy as np
 
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import ENGINE_PREFIX, LISTS
+from paddle_ngraph.registry import KNOWN
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 _FETCH = "pd_op.fetch"
+# The dtypes that NumPy has, too.
+_ARRAYS = KNOWN - {"bfloat16"}
 _AROUND = LISTS | _FEEDS | {_PARAMETER, _FETCH}
 
 
@@ -23,7 +26,7 @@ class Fetched(list[Any]):
     """What a run returns, in the place of Paddle's ``FetchList``."""
 
     def _move_to_list(self) -> list[Any]:
-        return self
+        return list(self)
 
 
 class WholeProgram:
@@ -40,12 +43,14 @@ class WholeProgram:
         sources = [value.get_defining_op() for value in _members(engine)]
         names = [_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
-        self._is_fed_whole = {_name(op) for op in feeds} == set(self._feed_names)
+        fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
+        self._takes_arrays = fits and {_name(op) for op in feeds} == set(self._feed_names)
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
-            [_variable(scope, name).get_tensor() for name in names],
-            [(i, *_declared(op)) for i, op in enumerate(sources) if _is_fed(op)],
+            names,
+            [scope.find_var(name).get_tensor() for name in names],
+            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if _is_fed(op)],
             fetches,
         )
 
@@ -70,7 +75,7 @@ class WholeProgram:
         Raises:
             As :meth:`run`.
         """
-        if not self._is_fed_whole or len(feed) != len(self._feed_names):
+        if not self._takes_arrays or len(feed) != len(self._feed_names):
             return None
         arrays = [feed.get(name) for name in self._feed_names]
         return self._program.run_on(arrays)
@@ -81,11 +86,12 @@ def find(program: Any, scope: Any, draws: bool) -> WholeProgram | None:
 
     Args:
         program: A PIR program after the program pass.
-        scope: Its variables; those that are not there yet are made.
+        scope: Its variables.
         draws: Whether a run takes numbers of the random stream.
 
     Returns:
-        ``None`` where it computes or names anything beside what the operator computes.
+        ``None`` where it computes or names anything beside what the operator computes, or where a
+        variable is not there.
     """
     operators = program.global_block().ops
     engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
@@ -94,8 +100,10 @@ def find(program: Any, scope: Any, draws: bool) -> WholeProgram | None:
         return None
     (engine,) = engines
     fetches = _fetches(others, engine)
-    sources = (value.get_defining_op() for value in _members(engine))
+    sources = [value.get_defining_op() for value in _members(engine)]
     if fetches is None or any(op.name() not in _FEEDS | {_PARAMETER} for op in sources):
+        return None
+    if any(scope.find_var(_name(op)) is None for op in sources):
         return None
     return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope, draws)
 
@@ -128,11 +136,5 @@ def _is_fed(op: Any) -> bool:
     return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
 
 
-def _declared(op: Any) -> tuple[str, list[int]]:
-    value = op.results()[0]
+def _declared(value: Any) -> tuple[str, list[int]]:
     return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)
-
-
-def _variable(scope: Any, name: str) -> Any:
-    found = scope.find_var(name)
-    return scope.var(name) if found is None else found

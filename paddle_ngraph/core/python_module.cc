@@ -4,9 +4,9 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "disk_cache.h"
@@ -119,7 +119,8 @@ std::optional<phi::DenseTensor> view_of(const py::handle& value) {
 }
 
 WholeProgram make_whole_program(
-    const std::string& graph, std::vector<int> interval, std::vector<phi::DenseTensor*> tensors,
+    const std::string& graph, std::vector<int> interval, std::vector<std::string> names,
+    std::vector<phi::DenseTensor*> tensors,
     const std::vector<std::tuple<size_t, std::string, std::vector<int64_t>>>& feeds,
     std::vector<size_t> fetches) {
   std::vector<WholeProgram::Feed> declared;
@@ -130,7 +131,12 @@ WholeProgram make_whole_program(
     }
     declared.push_back({tensor, dtype, shape});
   }
-  return {graph, std::move(interval), std::move(tensors), std::move(declared), std::move(fetches)};
+  return {graph,
+          std::move(interval),
+          std::move(names),
+          std::move(tensors),
+          std::move(declared),
+          std::move(fetches)};
 }
 
 // See WholeProgram::run_on. What is fetched, as arrays.
@@ -149,7 +155,11 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
   }
   if (!fetched) return std::nullopt;
   std::vector<py::array> arrays;
-  for (const auto& tensor : *fetched) arrays.push_back(hand_over(tensor));
+  std::set<const void*> handed_over;  // what is fetched twice must not become one array
+  for (const auto& tensor : *fetched) {
+    const bool is_new = handed_over.insert(tensor.data()).second;
+    arrays.push_back(is_new ? hand_over(tensor) : to_numpy(tensor));
+  }
   return arrays;
 }
 
@@ -286,8 +296,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
-      .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
-           py::arg("feeds"), py::arg("fetches"))
+      .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("names"),
+           py::arg("tensors"), py::arg("feeds"), py::arg("fetches"))
       .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
       .def("run_on", &run_on_arrays, py::arg("feeds"));
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));

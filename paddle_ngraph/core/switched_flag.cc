@@ -30,7 +30,7 @@ bool SwitchedFlag::may_enter(Use use) const {
 void SwitchedFlag::enter(Use use) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiting_[use];
-  left_.wait_for(lock, std::chrono::seconds(30), [&] { return may_enter(use); });
+  left_.wait_for(lock, std::chrono::seconds(10), [&] { return may_enter(use); });
   --waiting_[use];
   next_ = use == kOn ? kAsSet : kOn;
   if (users_[use]++ == 0 && use == kOn) before_ = std::exchange(flag_, true);

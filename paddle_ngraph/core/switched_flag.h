@@ -26,7 +26,7 @@ class SwitchedFlag {
   SwitchedFlag(const SwitchedFlag&) = delete;
   SwitchedFlag& operator=(const SwitchedFlag&) = delete;
 
-  // Waits for threads of the other use, if that is another value: half a minute at most, since one
+  // Waits for threads of the other use, if that is another value: ten seconds at most, since one
   // of them may wait for this thread (py_func runs programs inside of programs).
   void enter(Use use);
   void exit(Use use);

@@ -21,14 +21,16 @@ class WholeProgram {
     std::vector<int64_t> shape;  // -1: any size
   };
 
-  // tensors: of the variables that the operator reads, states last; their scope outlives this.
+  // names:   the variables that the operator reads, states last.
+  // tensors: theirs; their scope outlives this.
   // fetches: the output that goes into each column.
-  WholeProgram(const std::string& graph, std::vector<int> interval,
+  WholeProgram(const std::string& graph, std::vector<int> interval, std::vector<std::string> names,
                std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
   // One run on what the scope holds; what is fetched. It uses up the feeds. Where it fails, nothing
-  // was written and they are still there. Throws what the engine operator throws.
+  // was written and they are still there. Throws what the engine operator throws, and for variables
+  // that are not initialized.
   std::vector<phi::DenseTensor> run() const;
 
   // One run on other feeds than those in the scope. Nothing where a feed is empty, or not what the
@@ -40,6 +42,7 @@ class WholeProgram {
 
   std::shared_ptr<NgraphEngine> engine_;
   std::vector<int> interval_;
+  std::vector<std::string> names_;
   std::vector<phi::DenseTensor*> tensors_;
   std::vector<Feed> feeds_;
   std::vector<size_t> fetches_;

@@ -1,0 +1,325 @@
+"""A call of ``Executor.run`` like one before goes straight to the engine, and means the same."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.executor_hook import SwitchedExecutor
+from tests.programs import Program, chain, floats, linear_regression
+
+
+@pytest.fixture
+def straight(monkeypatch):
+    """For each call that is known: whether it went straight to the engine."""
+    taken = []
+    original = SwitchedExecutor.repeat
+
+    def repeat(self, feed):
+        results = original(self, feed)
+        taken.append(results is not None)
+        return results
+
+    monkeypatch.setattr(SwitchedExecutor, "repeat", repeat)
+    return taken
+
+
+def doubled():
+    return paddle.static.data("x", [-1, 4], "float32") * 2.0
+
+
+def looked_up():
+    ids = paddle.static.data("ids", [-1], "int64")
+    return paddle.static.nn.embedding(ids, [10, 4]) * 2.0
+
+
+def dropped_out():
+    x = paddle.static.data("x", [-1, 64], "float32")
+    ids = paddle.static.data("ids", [-1], "int64")
+    table = paddle.static.create_parameter([10, 64], "float32")
+    return paddle.nn.functional.dropout(x, 0.5) + paddle.nn.functional.embedding(ids, table)
+
+
+def test_it_goes_straight_from_the_second_run_on(straight):
+    program = Program(linear_regression)
+    other = Program(linear_regression)
+    for count in range(4):
+        feed = {"x": floats(6, 4, seed=count), "y": floats(6, 1, seed=count)}
+        native = other.run(engine=False, **feed)
+        np.testing.assert_allclose(program.run(**feed)[0], native[0], rtol=1e-5)
+    assert straight == [True] * 3
+    assert paddle_ngraph.stats()["engine_runs"] == 4
+    for name in other.scope.local_var_names():
+        if name.endswith((".w_0", ".b_0")):
+            np.testing.assert_allclose(program.variable(name), other.variable(name), rtol=1e-5)
+
+
+def test_old_style_programs_too(straight):
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(linear_regression)
+        for _ in range(3):
+            program.run(x=floats(6, 4), y=floats(6, 1))
+    assert straight == [True] * 2
+
+
+def test_other_sizes(straight):
+    program = Program(doubled)
+    for rows in (2, 3, 2, 5):
+        (out,) = program.run(x=floats(rows, 4))
+        np.testing.assert_array_equal(out, 2.0 * floats(rows, 4))
+    assert straight == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [
+        floats(3, 8)[:, ::2],
+        floats(4, 3).T,
+        floats(3, 4).astype(">f4").astype("float32").tolist(),
+        np.zeros([0, 4], "float32"),
+        np.asfortranarray(floats(3, 4)),
+    ],
+    ids=["strided", "transposed", "list", "empty", "fortran"],
+)
+def test_feeds_that_paddle_has_to_prepare(straight, feed):
+    program = Program(doubled)
+    program.run(x=floats(3, 4))
+    (native,) = program.run(engine=False, x=feed)
+    (out,) = program.run(x=feed)
+    np.testing.assert_array_equal(out, native)
+    assert straight == [False]
+
+
+def test_a_feed_of_another_dtype_is_told(straight):
+    program = Program(doubled)
+    program.run(x=floats(3, 4))
+    for engine in (False, True):
+        with pytest.raises(ValueError, match="does not match the type of data"):
+            program.run(engine=engine, x=np.ones([3, 4], "int32"))
+    assert straight == [False]
+
+
+def test_a_feed_that_the_program_does_not_know_is_told(straight):
+    program = Program(doubled)
+    program.run(x=floats(3, 4))
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="z is not found in program"):
+            program.run(x=floats(3, 4), z=floats(1))
+    assert not any(straight)
+
+
+def test_feeds_that_nothing_reads_have_to_be_there():
+    def build():
+        paddle.static.data("y", [-1, 4], "float32")
+        return doubled()
+
+    program = Program(build)
+    program.run(x=floats(3, 4), y=floats(3, 4))
+    with pytest.raises(KeyError, match="y"):
+        program.run(x=floats(3, 4))
+
+
+def test_feeds_are_left_as_they_are_and_results_are_the_users(straight):
+    program = Program(lambda: paddle.static.data("x", [-1, 4096], "float32") * 2.0)
+    for rows in (2, 64):  # small results are copied, the memory of large ones is handed over
+        feed = floats(rows, 4096)
+        held = []
+        for _ in range(3):
+            held += program.run(x=feed)
+            held[-1] += 1.0
+        np.testing.assert_array_equal(feed, floats(rows, 4096))
+        for out in held:
+            np.testing.assert_array_equal(out, 2.0 * feed + 1.0)
+    assert straight == [True] * 5
+
+
+def test_what_is_fetched_twice_is_two_arrays(straight):
+    def build():
+        out = paddle.static.data("x", [-1, 4096], "float32") * 2.0
+        return [out, out]
+
+    program = Program(build)
+    for _ in range(2):
+        first, second = program.run(x=floats(64, 4096))
+        first[:] = 0.0
+        np.testing.assert_array_equal(second, 2.0 * floats(64, 4096))
+    assert straight == [True]
+
+
+def test_nothing_outlives_executor_and_scope():
+    def switches():
+        gc.collect()
+        return sum(isinstance(each, SwitchedExecutor) for each in gc.get_objects())
+
+    before = switches()
+    program = Program(doubled)
+    for _ in range(3):
+        program.run(x=floats(2, 4))
+    assert switches() > before
+    del program
+    assert switches() == before
+
+
+def test_many_programs_by_turns(straight):
+    programs = [Program(doubled) for _ in range(12)]
+    executor = programs[0].executor
+    for _ in range(2):
+        for program in programs:
+            program.executor = executor
+            program.run(x=floats(2, 4))
+            np.testing.assert_array_equal(programs[0].run(x=floats(2, 4))[0], 2.0 * floats(2, 4))
+    assert straight.count(True) >= 22
+
+
+def test_a_program_that_changed(straight):
+    program = Program(doubled)
+    program.run(x=floats(2, 4))
+    program.run(x=floats(2, 4))
+    with paddle.static.program_guard(program.main):
+        program.fetches = [program.fetches[0] + 1.0]
+    for _ in range(2):
+        np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], 2.0 * floats(2, 4) + 1.0)
+    assert straight == [True, True]
+
+
+def test_weights_written_between_runs_are_seen(straight):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return x * paddle.static.create_parameter([4], "float32", name="weight")
+
+    program = Program(build)
+    for value in (1.0, 2.0, 3.0):
+        program.scope.find_var("weight").get_tensor().set(
+            np.full([4], value, "float32"), paddle.CPUPlace()
+        )
+        np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], value * floats(2, 4))
+    assert straight == [True, True]
+
+
+def test_training_is_seen_by_inference(straight):
+    def scaled():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return x * paddle.static.create_parameter([4], "float32", name="weight")
+
+    def step():
+        loss = paddle.mean(paddle.square(scaled()))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    results = {}
+    for engine in (False, True):
+        train, test = Program(step), Program(scaled)
+        test.scope = train.scope
+        results[engine] = [
+            program.run(engine=engine, x=floats(3, 4))[0]
+            for _ in range(3)
+            for program in (train, test)
+        ]
+    assert straight == [True] * 4
+    for native, ours in zip(results[False], results[True]):
+        np.testing.assert_allclose(ours, native, rtol=1e-5)
+
+
+def test_the_flag_is_asked_at_every_run(straight):
+    program = Program(doubled)
+    for engine in (True, True, False, True):
+        program.run(engine=engine, x=floats(2, 4))
+    assert straight == [True, True]
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+
+
+def test_an_error_is_the_same_and_loses_nothing(straight, monkeypatch):
+    right = {"x": floats(3, 64), "ids": np.array([1, 2, 3])}
+    wrong = {"x": floats(3, 64), "ids": np.array([1, 2, 2**40])}
+
+    def results():
+        program = Program(dropped_out)
+        paddle.seed(5)
+        outs = [program.run(**right)[0] for _ in range(2)]
+        with pytest.raises(Exception, match=r"1099511627776") as caught:
+            program.run(**wrong)
+        return [*outs, *(program.run(**right)[0] for _ in range(2))], caught.type
+
+    ours, error = results()
+    assert straight == [True, False, True, True]
+    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed: None)
+    prepared, expected_error = results()
+    np.testing.assert_array_equal(ours, prepared)
+    assert error is expected_error
+
+
+def test_a_closed_executor_says_so(straight):
+    program = Program(doubled)
+    program.run(x=floats(2, 4))
+    program.executor.close()
+    with pytest.raises(RuntimeError, match="closed Executor"):
+        program.run(x=floats(2, 4))
+    assert not straight
+
+
+def test_a_learning_rate_scheduler_is_asked(straight):
+    def build(scheduler):
+        x = paddle.static.data("x", [-1, 4], "float32")
+        loss = paddle.mean(paddle.static.nn.fc(x, 1))
+        paddle.optimizer.SGD(scheduler).minimize(loss)
+        return loss
+
+    losses = {}
+    for engine in (False, True):
+        scheduler = paddle.optimizer.lr.StepDecay(0.5, step_size=1)
+        program = Program(lambda made=scheduler: build(made))
+        losses[engine] = []
+        for _ in range(4):
+            losses[engine] += program.run(engine=engine, x=floats(3, 4))
+            scheduler.step()
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def test_several_scopes(straight):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return x * paddle.static.create_parameter([4], "float32", name="weight")
+
+    program = Program(build)
+    scopes = {value: paddle.static.Scope() for value in (1.0, 2.0)}
+    for value, scope in scopes.items():
+        scope.var("weight").get_tensor().set(np.full([4], value, "float32"), paddle.CPUPlace())
+    for _ in range(3):
+        for value, program.scope in scopes.items():
+            np.testing.assert_array_equal(program.run(x=floats(2, 4))[0], value * floats(2, 4))
+    assert straight == [True] * 4
+
+
+def test_threads_that_share_a_program(straight):
+    program = Program(chain)
+    feeds = [floats(1 + i % 5, 4, seed=i) for i in range(60)]
+    expected = [program.run(engine=False, x=feed) for feed in feeds]
+    failures = []
+
+    def work():
+        paddle.enable_static()
+        try:
+            for feed, values in zip(feeds, expected):
+                found = program.executor.run(
+                    program.main, feed={"x": feed}, fetch_list=program.fetches, scope=program.scope
+                )
+                for value, want in zip(found, values):
+                    np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-6)
+        except Exception as error:  # reported by the main thread
+            failures.append(error)
+
+    paddle_ngraph.enable()
+    program.run_as_is(x=feeds[0])
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    assert all(straight)
+    assert len(straight) == 4 * len(feeds)

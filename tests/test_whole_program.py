@@ -1,0 +1,131 @@
+"""Programs of nothing but one engine operator run without Paddle's interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from paddle.base import core
+
+import paddle_ngraph
+from tests.programs import Program, chain, floats, linear_regression
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """How many programs Paddle's interpreter has been made for."""
+    made = []
+    original = core.StandaloneExecutor
+
+    def make(*args):
+        made.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(core, "StandaloneExecutor", make)
+    return made
+
+
+def with_native_operator():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return [paddle.unique(paddle.nn.functional.relu(x) + 1.0)]
+
+
+def test_it_needs_no_interpreter(interpreted):
+    program = Program(linear_regression)
+    feed = {"x": floats(6, 4), "y": floats(6, 1)}
+    native = [program.run(engine=False, **feed) for _ in range(3)]
+    again = Program(linear_regression)
+    interpreted.clear()
+    for expected in native:
+        np.testing.assert_allclose(again.run(**feed)[0], expected[0], rtol=1e-5)
+    assert not interpreted
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+
+
+def test_native_operators_need_one(interpreted):
+    program = Program(with_native_operator)
+    interpreted.clear()
+    program.run(x=floats(3, 4))
+    assert interpreted
+    program.both(x=floats(3, 4))
+
+
+def test_what_the_feed_or_a_parameter_hands_out_needs_one(interpreted):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        weight = paddle.static.create_parameter([4], "float32")
+        return [x * weight, x, weight]
+
+    program = Program(build)
+    interpreted.clear()
+    program.both(x=floats(3, 4))
+    assert len(interpreted) == 2
+
+
+def test_a_value_fetched_twice():
+    def build():
+        out = paddle.exp(paddle.static.data("x", [-1, 4], "float32"))
+        return [out, out]
+
+    first, second = Program(build).both(x=floats(3, 4))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_who_watches_operators_sees_them(interpreted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the profiler writes
+    program = Program(chain)
+    interpreted.clear()
+    with paddle.profiler.Profiler(targets=[paddle.profiler.ProfilerTarget.CPU]):
+        program.run(x=floats(2, 4))
+    assert len(interpreted) == 1
+    program.run(x=floats(2, 4))
+    assert len(interpreted) == 1
+
+
+def test_nan_is_found_where_the_flag_looks_for_it():
+    def build():
+        return paddle.log(paddle.static.data("x", [-1, 4], "float32") * 2.0)
+
+    program = Program(build)
+    assert np.isnan(program.run(x=-floats(2, 4))[0]).any()
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        with pytest.raises(Exception, match=r"(?i)nan"):
+            program.run(x=-np.abs(floats(2, 4)) - 1.0)
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
+
+
+def test_feeds_are_dropped_as_native_paddle_drops_them():
+    program = Program(chain)
+    for engine in (False, True):
+        program.run(engine=engine, x=floats(2, 4))
+        assert not program.scope.find_var("x").get_tensor()._is_initialized()
+
+
+def test_without_the_startup_program():
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return x * paddle.static.create_parameter([4], "float32", name="weight")
+
+    messages = []
+    for engine in (False, True):
+        program = Program(build)
+        program.scope = paddle.static.Scope()
+        with pytest.raises(RuntimeError) as error:
+            program.run(engine=engine, x=floats(2, 4))
+        messages.append(str(error.value).splitlines()[-1])
+        assert program.scope.find_var("weight") is None
+    assert messages[0] == messages[1]
+
+
+def test_a_variable_without_contents_is_named():
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return x * paddle.static.create_parameter([4], "float32", name="weight")
+
+    program = Program(build)
+    program.scope = paddle.static.Scope()
+    program.scope.var("weight").get_tensor()
+    with pytest.raises(Exception, match=r"'weight' is not initialized; run the startup program"):
+        program.run(x=floats(2, 4))
