@@ -128,7 +128,7 @@ def _feed(program: Any) -> Feed:
     generator = np.random.default_rng(0)
     feed: Feed = {}
     for op in program.global_block().ops:
-        if op.name() == "pd_op.data":
+        if op.name() == "pd_op.data" and not any(op.attrs().get("persistable", ())):
             value = op.results()[0]
             if "int" in str(value.dtype).lower():
                 feed[op.attrs()["name"]] = generator.integers(0, 4, value.shape)
