@@ -5,6 +5,10 @@ overhead``), as much as Paddle needs for some operators on small tensors. So an 
 goes to the engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the
 estimate below. It is made of measured round numbers, and means nothing for long intervals: these
 always pay.
+
+That is for intervals among Paddle's own operators. A program of one interval runs without what
+Paddle does around operators (repeated_run.py), which takes longer than all of them, and pays once
+it runs often enough to be worth compiling (executor_hook.py): there the rule does not count.
 """
 
 from __future__ import annotations
@@ -38,10 +42,10 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
     return len(graph.ops) * _US_PER_OPERATOR + elements / _ELEMENTS_PER_US
 
 
-def reason_against(graph: Graph, open_size: int = TYPICAL_SIZE) -> str | None:
-    """Why an interval stays native; ``None`` where it pays."""
+def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:
+    """Why an interval stays native; ``None`` where it pays, or where ``open_size`` is ``None``."""
     least = flags.get("ngraph_min_interval_us")
-    if least <= 0:
+    if least <= 0 or open_size is None:
         return None
     estimate = native_us(graph, open_size)
     if estimate >= least:

@@ -70,7 +70,8 @@ FLAGS = {
         Flag(
             "ngraph_min_interval_us",
             60,
-            "An interval that Paddle runs in fewer microseconds stays native; 0: none does.",
+            "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole "
+            "program that runs often; 0: none does.",
         ),
         Flag("use_mkl_packed", True, "Run the recurrent layers of a program with packed weights."),
         Flag("mkl_packed_provider", "auto", "Who multiplies by packed weights: auto, mkl, onednn."),

@@ -46,7 +46,9 @@ _MAX_OUTPUTS: int = _core.max_outputs
 _INT32 = RANGES["int32"]
 
 
-def apply(program: Any, keep_weights: bool = False, open_size: int = cost.TYPICAL_SIZE) -> Report:
+def apply(
+    program: Any, keep_weights: bool = False, open_size: int | None = cost.TYPICAL_SIZE
+) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
     Args:
@@ -54,7 +56,8 @@ def apply(program: Any, keep_weights: bool = False, open_size: int = cost.TYPICA
             block.
         keep_weights: Let functions keep its parameters as constants. For a program that writes
             none of its variables, where whoever does says so (``weights_written`` of the core).
-        open_size: What the dimensions are about that the program leaves open, for the cost rule.
+        open_size: What the dimensions are about that the program leaves open, for the cost rule;
+            ``None``: the rule does not count.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -77,25 +80,27 @@ def apply_by_name(block: Any, is_predictor: bool) -> None:
     apply(block, is_predictor and not weights.may_be_written_by(block))
 
 
-def plan(program: Any) -> Report:
+def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
     packed = mkl_packed_pass.apply(copy)
     plans = [
-        _plan_block(block, keep_weights=False, open_size=cost.TYPICAL_SIZE)
+        _plan_block(block, keep_weights=False, open_size=open_size)
         for block in blocks_outside_in(copy)
     ]
     return Report([_report(capable, borders) for capable, borders in plans], packed)
 
 
-def _apply_to_block(block: Any, keep_weights: bool, open_size: int) -> BlockReport:
+def _apply_to_block(block: Any, keep_weights: bool, open_size: int | None) -> BlockReport:
     capable, borders = _plan_block(block, keep_weights, open_size)
     if borders:
         _Rewriter(capable, borders).run()
     return _report(capable, borders)
 
 
-def _plan_block(block: Any, keep_weights: bool, open_size: int) -> tuple[Capability, list[Border]]:
+def _plan_block(
+    block: Any, keep_weights: bool, open_size: int | None
+) -> tuple[Capability, list[Border]]:
     capable = classify(BlockView(block))
     while True:
         intervals = partition(capable)
@@ -111,7 +116,7 @@ def _plan_block(block: Any, keep_weights: bool, open_size: int) -> tuple[Capabil
 
 
 def _refused(
-    capable: Capability, borders: list[Border], open_size: int
+    capable: Capability, borders: list[Border], open_size: int | None
 ) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their intervals, and why."""
     for border in borders:

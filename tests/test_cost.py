@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import paddle
@@ -92,3 +93,24 @@ def test_feeds_of_an_old_style_program_are_seen() -> None:
         executor = paddle.static.Executor(paddle.CPUPlace())
         assert _runs(executor, program, fetch, 20, 1000) == 0
         assert _runs(executor, program, fetch, 400, 1000) == 1
+
+
+@pytest.mark.parametrize("old_style", [False, True])
+def test_what_runs_often_is_worth_compiling_if_it_is_whole(old_style: bool) -> None:
+    with paddle.pir_utils.OldIrGuard() if old_style else nullcontext():
+        program, fetch = _program(4)
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        runs = [_runs(executor, program, fetch, 4) for _ in range(80)]
+    assert runs == [0] * 64 + [1] * 16
+
+
+def test_what_runs_often_among_native_operators_stays_native() -> None:
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        fetch = paddle.unique(paddle.nn.functional.relu(paddle.static.data("x", [4])))
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle_ngraph.use_ngraph():
+        for _ in range(80):
+            (found,) = executor.run(program, feed={"x": np.ones(4, "float32")}, fetch_list=[fetch])
+    np.testing.assert_array_equal(found, [1.0])
+    assert paddle_ngraph.stats()["engine_runs"] == paddle_ngraph.stats()["ops_converted"] == 0
