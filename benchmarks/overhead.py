@@ -78,12 +78,18 @@ def _small_programs(options: Namespace) -> tuple[list[str], list[dict[str, Any]]
             item["name"],
             *(f"{item[key]:.0f}" for key in ("native_us", "engine_us")),
             f"{item['ratio']:.2f}",
-            "yes" if item["engine_runs"] else "no",
+            _since(item),
         ]
         for item in found
     ]
     header = ["program", "native", "engine", "ratio", "the engine ran"]
     return [SMALL, report.table(header, rows)], found
+
+
+def _since(item: dict[str, Any]) -> str:
+    if item["engine_in_first_run"]:
+        return "from the first run on"
+    return "once it ran often" if item["engine_runs"] else "never"
 
 
 def _memory(options: Namespace) -> tuple[list[str], dict[str, float]]:
