@@ -241,15 +241,15 @@ def test_a_function_whose_fused_loops_find_too_few_registers():
 
 
 def test_functions_of_little_work_start_no_threads():
-    engines = [NgraphEngine(relu_graph(salt=number)) for number in range(8)]
+    engines = [NgraphEngine(relu_graph(salt=number)) for number in range(10)]
     ios = [engine.build_ng_io([floats(2, 3)]) for engine in engines]
-    engines[0].run(ios[0])
+    for engine, io in zip(engines[:2], ios):  # OpenVINO's own threads start when first needed
+        engine.run(io)
     before = len(os.listdir("/proc/self/task"))
     for engine, io in zip(engines, ios):
         engine.run(io)
     assert paddle_ngraph.stats()["functions_built"] == len(engines)
-    # One may be OpenVINO's own, which starts when it is first needed.
-    assert len(os.listdir("/proc/self/task")) <= before + 1
+    assert len(os.listdir("/proc/self/task")) == before
 
 
 def test_results_that_somebody_holds_are_left_alone():

@@ -48,17 +48,25 @@ const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   return table;
 }
 
+// Paddle's dtype of NumPy's name; UNDEFINED where there is none.
+phi::DataType dtype_named(const std::string& name) {
+  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
+    if (numpy_name == name) return dtype;
+  }
+  return phi::DataType::UNDEFINED;
+}
+
 paddle::Tensor from_numpy(const py::array& array) {
   const auto contiguous = py::array::ensure(array, py::array::c_style);
   const std::vector<int64_t> shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());
   const auto name = py::str(array.dtype().attr("name")).cast<std::string>();
-  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
-    if (numpy_name != name) continue;
-    auto tensor = paddle::empty(shape, dtype, paddle::CPUPlace());
-    if (contiguous.nbytes() > 0) std::memcpy(tensor.data(), contiguous.data(), contiguous.nbytes());
-    return tensor;
+  const auto dtype = dtype_named(name);
+  if (dtype == phi::DataType::UNDEFINED) {
+    throw NgraphError(concat("an array of dtype ", name, " cannot be an input of the engine"));
   }
-  throw NgraphError(concat("an array of dtype ", name, " cannot be an input of the engine"));
+  auto tensor = paddle::empty(shape, dtype, paddle::CPUPlace());
+  if (contiguous.nbytes() > 0) std::memcpy(tensor.data(), contiguous.data(), contiguous.nbytes());
+  return tensor;
 }
 
 std::string numpy_name(const phi::DenseTensor& tensor) {
@@ -125,11 +133,7 @@ WholeProgram make_whole_program(
     std::vector<size_t> fetches) {
   std::vector<WholeProgram::Feed> declared;
   for (const auto& [tensor, name, shape] : feeds) {
-    auto dtype = phi::DataType::UNDEFINED;  // no array has it
-    for (const auto& [numpy_name, known] : numpy_dtypes()) {
-      if (numpy_name == name) dtype = known;
-    }
-    declared.push_back({tensor, dtype, shape});
+    declared.push_back({tensor, dtype_named(name), shape});
   }
   return {graph,
           std::move(interval),
