@@ -31,6 +31,13 @@ SINKS = frozenset(
 )
 # They pack and unpack lists of variables.
 LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
+# What names a variable of the scope in a PIR program, and by which attribute.
+SCOPE_NAMES = {
+    "pd_op.data": "name",
+    "builtin.parameter": "parameter_name",
+    "builtin.set_parameter": "parameter_name",
+    "builtin.shadow_output": "output_name",
+}
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # The attribute of a ``data`` operator that stands for a variable without contents.
 BLANK = "blank"

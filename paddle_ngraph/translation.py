@@ -8,15 +8,8 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from paddle_ngraph.program_view import BLANK, LISTS, blocks_outside_in
+from paddle_ngraph.program_view import BLANK, LISTS, SCOPE_NAMES, blocks_outside_in
 
-# What names a variable of the scope in a PIR program, and by which attribute.
-_NAMES = {
-    "pd_op.data": "name",
-    "builtin.parameter": "parameter_name",
-    "builtin.set_parameter": "parameter_name",
-    "builtin.shadow_output": "output_name",
-}
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
@@ -115,7 +108,7 @@ def _kept_by(block: Any) -> set[str]:
 def _named_by(program: Any) -> set[str]:
     """The names of what a program takes from the scope and puts there."""
     operators = program.global_block().ops
-    return {op.attrs()[_NAMES[op.name()]] for op in operators if op.name() in _NAMES}
+    return {op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES}
 
 
 def _fetch_each_column_once(block: Any) -> None:

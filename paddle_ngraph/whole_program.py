@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paddle_ngraph import _core
-from paddle_ngraph.program_view import ENGINE_PREFIX, LISTS
+from paddle_ngraph.program_view import ENGINE_PREFIX, LISTS, SCOPE_NAMES
 from paddle_ngraph.registry import KNOWN
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
@@ -128,7 +128,7 @@ def _fetches(operators: list[Any], engine: Any) -> list[int] | None:
 
 
 def _name(op: Any) -> str:
-    return str(op.attrs()["parameter_name" if op.name() == _PARAMETER else "name"])
+    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
 
 
 def _is_fed(op: Any) -> bool:
