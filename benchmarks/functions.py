@@ -18,7 +18,7 @@ import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
 from paddle_ngraph import program_pass
-from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.bridge import NgraphBridge, element_type, finish
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program_view import value_id
 
@@ -116,6 +116,7 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
     constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
     known = {i: arrays[i] for i in constant | set(graph.value_inputs)}
     model, positions = NgraphBridge(graph, signature, known).build()
+    finish(model)
     return Function(model, [arrays[i] for i in positions], _fetched(op, program), text)
 
 

@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from paddle_ngraph import processor
+
 FOLDER = Path(__file__).resolve().parent / "results"
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
 
@@ -39,21 +41,13 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    return _cpuinfo("model name") or platform.processor() or "unknown"
+    return processor.field("model name") or platform.processor() or "unknown"
 
 
 def _vector_units() -> str:
-    flags = _cpuinfo("flags").split()
+    flags = processor.field("flags").split()
     found = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_tile") if name in flags]
     return ", ".join(found) or "unknown"
-
-
-def _cpuinfo(field: str) -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

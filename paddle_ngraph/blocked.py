@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, processor
 from paddle_ngraph.bridge import NgraphBridge, as_output
 
 # Operators that compute every element from the elements at its place.
@@ -30,14 +29,9 @@ _ELEMENTWISE = frozenset(_NAMES.split())
 _DEPTH = 32  # of a chain of such operators that is followed
 
 
-@cache
 def widest_block() -> int:
     """Floats in a vector register of this processor, 8 or 16."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return 8
-    return 16 if " avx512f" in flags else 8
+    return 16 if processor.has_avx512() else 8
 
 
 def block_of(*channels: int) -> int:

@@ -21,7 +21,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import constants, dynamic_shapes, flags, plugin_faults, refusals
+from paddle_ngraph import constants, dynamic_shapes, flags, plugin_faults, products, refusals
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -193,7 +193,8 @@ class NgraphBridge:
         self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
-    def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+    @staticmethod
+    def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
         """A node of one of the core's own operators (core/extension_ops.cc lists them).
 
         Args:
@@ -380,6 +381,12 @@ class NgraphBridge:
         return np.array(results[output.get_index()].data)
 
 
+def finish(model: ov.Model) -> None:
+    """Gives a complete model the form that it is compiled in."""
+    products.by_onednn(model, NgraphBridge.extension)
+    constants.settle(model)
+
+
 # Bridges that have converted a graph of known shapes before its first run, by graph and signature.
 _converted: dict[tuple[str, tuple[Any, ...]], NgraphBridge] = {}
 _converted_lock = threading.Lock()
@@ -434,7 +441,7 @@ def build_model(
         _warn_without_bfloat16()
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
-        constants.settle(found.model)
+        finish(found.model)
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.least
     try:
@@ -443,7 +450,7 @@ def build_model(
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
-        constants.settle(model)
+        finish(model)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise

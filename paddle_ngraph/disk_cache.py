@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from paddle_ngraph import _core, flags, registry
+from paddle_ngraph import _core, flags, processor, registry
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.library import versions
 from paddle_ngraph.version import __version__
@@ -69,11 +69,5 @@ def _sources() -> Iterator[str]:
 def _processor() -> str:
     """Name and instruction sets of the first processor."""
     wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
-    lines = []
-    with open("/proc/cpuinfo") as cpuinfo:
-        for line in cpuinfo:
-            if not line.strip():
-                break
-            if line.startswith(wanted):
-                lines.append(line.strip())
+    lines = [f"{name}: {processor.field(name)}" for name in wanted]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

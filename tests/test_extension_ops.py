@@ -202,3 +202,47 @@ def test_training_operators_refuse_what_does_not_fit(bridge, name, shapes, attri
     inputs = parameters(*(np.zeros(shape, "float32") for shape in shapes))
     with pytest.raises(NgraphError, match=message):
         bridge.extension(name, inputs, **attributes)
+
+
+def gemm(bridge, a, b, transpose_a, transpose_b):
+    inputs = parameters(a, b)
+    node = bridge.extension("Gemm", inputs, transpose_a=transpose_a, transpose_b=transpose_b)
+    return run(node, inputs, [a, b])[0]
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(1, 1, 1), (5, 7, 3), (17, 33, 65), (1, 300, 40), (512, 1024, 70), (130, 512, 512)],
+)
+def test_gemm(bridge, m, n, k, transpose_a, transpose_b):
+    generator = np.random.default_rng(0)
+    a = generator.normal(size=(k, m) if transpose_a else (m, k)).astype("float32")
+    b = generator.normal(size=(n, k) if transpose_b else (k, n)).astype("float32")
+    found = gemm(bridge, a, b, transpose_a, transpose_b)
+    left, right = a.T if transpose_a else a, b.T if transpose_b else b
+    expected = left.astype("float64") @ right.astype("float64")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * k)
+
+
+def test_gemm_spreads_what_is_not_finite_as_far_as_it_goes(bridge):
+    a, b = np.ones((40, 20), "float32"), np.ones((20, 512), "float32")
+    a[3, 4], b[5, 100] = np.nan, np.inf
+    found = gemm(bridge, a, b, False, False)
+    expected = np.full((40, 512), 20.0)
+    expected[:, 100] = np.inf
+    expected[3] = np.nan
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_gemm_refuses_empty_sums(bridge):
+    inputs = parameters(np.ones((2, 0), "float32"), np.ones((0, 5), "float32"))
+    with pytest.raises(NgraphError, match="Gemm: sums of no numbers"):
+        bridge.extension("Gemm", inputs, transpose_a=False, transpose_b=False)
+
+
+def test_gemm_refuses_matrices_that_do_not_fit(bridge):
+    inputs = parameters(np.ones((2, 3), "float32"), np.ones((4, 5), "float32"))
+    with pytest.raises(NgraphError, match=r"Gemm: matrices \[2,3\] and \[4,5\] do not fit"):
+        bridge.extension("Gemm", inputs, transpose_a=False, transpose_b=False)

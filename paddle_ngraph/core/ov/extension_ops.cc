@@ -7,6 +7,7 @@
 #include "conv_ops.h"
 #include "division_ops.h"
 #include "embedding_grad_op.h"
+#include "gemm_op.h"
 #include "layer_norm_ops.h"
 #include "pool_ops.h"
 #include "reblock_op.h"
@@ -66,6 +67,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<ConvolutionDataGrad>>(),
       std::make_shared<ov::OpExtension<ConvolutionFilterGrad>>(),
       std::make_shared<ov::OpExtension<EmbeddingGrad>>(),
+      std::make_shared<ov::OpExtension<Gemm>>(),
       std::make_shared<ov::OpExtension<LayerNorm>>(),
       std::make_shared<ov::OpExtension<LayerNormGrad>>(),
       std::make_shared<ov::OpExtension<MaxPool>>(),

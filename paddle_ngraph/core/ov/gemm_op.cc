@@ -1,0 +1,138 @@
+#include "gemm_op.h"
+
+#include <algorithm>
+#include <dnnl.hpp>
+#include <limits>
+
+#include "one_thread.h"
+#include "parallel.h"
+#include "workspace.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Floats from one row to the next at which a walk down a column meets few sets of the first cache,
+// and what is added to them.
+constexpr int64_t kAliased = 512;
+constexpr int64_t kPadding = 16;
+// Parts of a result begin at a multiple of this many rows or columns.
+constexpr int64_t kUnit = 16;
+
+// A matrix as it lies in memory.
+struct Stored {
+  const float* data;
+  int64_t rows, columns;
+  bool transposed;
+  int64_t ld = columns;  // floats from one row to the next
+
+  // The matrix from `row` and `column` of what it stands for.
+  const float* from(int64_t row, int64_t column) const {
+    return transposed ? data + column * ld + row : data + row * ld + column;
+  }
+};
+
+int64_t padded_size(const Stored& matrix) { return matrix.rows * (matrix.columns + kPadding); }
+
+// The same matrix with longer rows.
+Stored padded(Stored matrix, float* memory) {
+  const int64_t ld = matrix.columns + kPadding;
+  parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::copy_n(matrix.data + row * matrix.ld, matrix.columns, memory + row * ld);
+    }
+  });
+  matrix.data = memory;
+  matrix.ld = ld;
+  return matrix;
+}
+
+// How the result is shared out, a part for each thread: so that they read the least of the operands.
+struct Grid {
+  Grid(int64_t m, int64_t n, int64_t threads) {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int64_t r = 1; r <= threads; ++r) {
+      const int64_t c = threads / r, read = m / r + n / c;
+      if (threads % r != 0 || read >= least) continue;
+      least = read;
+      rows = r;
+      columns = c;
+    }
+  }
+
+  // Where part `i` of `parts` begins.
+  static int64_t begin(int64_t size, int64_t i, int64_t parts) {
+    const int64_t units = (size + kUnit - 1) / kUnit;
+    return std::min(size, units * i / parts * kUnit);
+  }
+
+  int64_t rows = 1;
+  int64_t columns = 1;
+};
+
+}  // namespace
+
+Gemm::Gemm(const ov::OutputVector& inputs, bool transpose_a, bool transpose_b)
+    : ExtensionOp(inputs), transpose_a_(transpose_a), transpose_b_(transpose_b) {
+  constructor_validate_and_infer_types();
+}
+
+std::shared_ptr<ov::Node> Gemm::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<Gemm>(inputs, transpose_a_, transpose_b_);
+}
+
+bool Gemm::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("transpose_a", transpose_a_);
+  visitor.on_attribute("transpose_b", transpose_b_);
+  return true;
+}
+
+void Gemm::infer() {
+  require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
+  require_float(0, 2);
+  require_float(1, 2);
+  const auto& a = get_input_shape(0);
+  const auto& b = get_input_shape(1);
+  const size_t k = a[transpose_a_ ? 0 : 1];
+  require(k == b[transpose_b_ ? 1 : 0], "matrices ", a, " and ", b, " do not fit");
+  require(k > 0, "sums of no numbers");
+  set_output_type(0, ov::element::f32, ov::Shape{a[transpose_a_ ? 1 : 0], b[transpose_b_ ? 0 : 1]});
+}
+
+void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto stored = [](const ov::Tensor& tensor, bool transposed) {
+    const auto& shape = tensor.get_shape();
+    return Stored{tensor.data<const float>(), static_cast<int64_t>(shape[0]),
+                  static_cast<int64_t>(shape[1]), transposed};
+  };
+  Stored a = stored(inputs[0], transpose_a_), b = stored(inputs[1], transpose_b_);
+  const auto m = static_cast<int64_t>(outputs->front().get_shape()[0]);
+  const auto n = static_cast<int64_t>(outputs->front().get_shape()[1]);
+  const int64_t k = a.transposed ? a.rows : a.columns;
+  // What is walked down its columns: in a sum over K every row of it is met.
+  const bool pads_a = a.transposed && a.ld % kAliased == 0;
+  const bool pads_b = !b.transposed && b.ld % kAliased == 0;
+  const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;
+  const Workspace memory(static_cast<size_t>(a_size + b_size) * sizeof(float));
+  float* room = reinterpret_cast<float*>(memory.data());
+  if (pads_a) a = padded(a, room);
+  if (pads_b) b = padded(b, room + a_size);
+  float* c = outputs->front().data<float>();
+  const Grid grid(m, n, tbb::this_task_arena::max_concurrency());
+  parallel_ranges(grid.rows * grid.columns, kStepsPerTask, [&](int64_t first, int64_t last) {
+    OneThread one_thread;
+    for (int64_t part = first; part < last; ++part) {
+      const int64_t i = part / grid.columns, j = part % grid.columns;
+      const int64_t row = Grid::begin(m, i, grid.rows), column = Grid::begin(n, j, grid.columns);
+      const int64_t rows = Grid::begin(m, i + 1, grid.rows) - row;
+      const int64_t columns = Grid::begin(n, j + 1, grid.columns) - column;
+      if (rows == 0 || columns == 0) continue;
+      const auto status =
+          dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows, columns, k, 1.0F,
+                      a.from(row, 0), a.ld, b.from(0, column), b.ld, 0.0F, c + row * n + column, n);
+      require(status == dnnl::status::success, "oneDNN refused a product");
+    }
+  });
+}
+
+}  // namespace paddle_ngraph

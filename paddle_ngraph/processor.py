@@ -1,0 +1,22 @@
+"""What the processor is and can do."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def field(name: str) -> str:
+    """What the system says of the first core, e.g. its ``"model name"``; empty if nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in found if key.strip() == name), "")
+
+
+def has_avx512() -> bool:
+    """Whether it has vector registers of 16 floats."""
+    return "avx512f" in field("flags").split()

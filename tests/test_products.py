@@ -1,0 +1,125 @@
+"""Which matrix products oneDNN computes, and that they are right there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import paddle
+import paddle.nn.functional as F
+import pytest
+from openvino import Type, opset15
+
+import paddle_ngraph
+from paddle_ngraph import bridge, processor, products
+from tests.programs import Program, floats
+
+
+@pytest.fixture(params=[False, True], ids=["avx2", "avx512"])
+def has_avx512(request, monkeypatch) -> bool:
+    monkeypatch.setattr(processor, "has_avx512", lambda: request.param)
+    return bool(request.param)
+
+
+@pytest.fixture
+def kinds(monkeypatch) -> Counter[str]:
+    """Counts the products of all functions that are built, by the type of their nodes."""
+    counts: Counter[str] = Counter()
+    finish = bridge.finish
+
+    def spy(model: ov.Model) -> None:
+        finish(model)
+        counts.update(n.get_type_name() for n in model.get_ops())
+
+    monkeypatch.setattr(bridge, "finish", spy)
+    return counts
+
+
+def product(
+    m: int, k: int, n: int, constant: bool = False, transpose_a: bool = False, kind: Type = Type.f32
+) -> str:
+    """What becomes of a product of [m, k] and [k, n]."""
+    a = opset15.parameter([k, m] if transpose_a else [m, k], kind)
+    b = opset15.parameter([k, n], kind)
+    weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
+    node = opset15.matmul(a, weights, transpose_a, False)
+    model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
+    products.by_onednn(model, bridge.NgraphBridge.extension)
+    (result,) = model.get_results()
+    assert list(result.get_output_shape(0)) == [m, n]
+    return str(result.input_value(0).get_node().get_type_name())
+
+
+def test_large_products_where_there_is_no_avx512(has_avx512):
+    assert product(512, 512, 512) == ("MatMul" if has_avx512 else "Gemm")
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_limits(has_avx512):
+    assert product(512, 511, 512) == "MatMul"
+    assert product(64, 1 << 11, 1 << 10) == "Gemm"
+    assert product(63, 1 << 11, 1 << 11) == "MatMul"
+    assert product(1 << 11, 1 << 11, 63) == "MatMul"
+    assert product(63, 1 << 11, 1 << 11, transpose_a=True) == "MatMul"
+    assert product(1 << 11, 63, 1 << 11, transpose_a=True) == "MatMul"
+    assert product(1 << 11, 64, 1 << 10, transpose_a=True) == "Gemm"
+    assert product(512, 512, 1 << 10, constant=True) == "MatMul"
+    assert product(512, 1 << 10, 1 << 10, constant=True) == "Gemm"
+    assert product(512, 512, 512, kind=Type.f64) == "MatMul"
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
+    for shape in ([4, 512, 512], [-1, 512]):
+        a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
+        model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
+        products.by_onednn(model, bridge.NgraphBridge.extension)
+        assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
+
+
+def weight(name: str, *shape: int) -> Any:
+    initial = paddle.nn.initializer.Assign(floats(*shape, seed=len(name)) / np.sqrt(shape[0]))
+    return paddle.static.create_parameter(shape, "float32", name, default_initializer=initial)
+
+
+def check(program: Program, **feed: np.ndarray) -> None:
+    """A run is like the native one, up to the rounding of sums of a thousand numbers."""
+    native = program.run(engine=False, **feed)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for expected, actual in zip(native, program.run(**feed)):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_inference_is_like_native(has_avx512, kinds):
+    """One product has weights that are constants, the other's right operand is fed."""
+
+    def build() -> Any:
+        x, y = paddle.static.data("x", [520, 1024]), paddle.static.data("y", [1030, 300])
+        hidden = F.gelu(paddle.matmul(x, weight("w", 1024, 1030)) + weight("bias", 1030))
+        return paddle.matmul(hidden, y)
+
+    program = Program(build)
+    for seed in range(2):
+        check(program, x=floats(520, 1024, seed=seed), y=floats(1030, 300, seed=seed) / 30)
+    assert kinds["Gemm"] >= 2
+    assert kinds["MatMul"] == 0
+    assert paddle_ngraph.stats()["functions_with_weights"] > 0
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_gradients_are_like_native(has_avx512, kinds):
+    """Product and both gradients, of which one reads its left, one its right operand transposed."""
+
+    def build() -> Any:
+        x, w = paddle.static.data("x", [4, 130, 512]), paddle.static.data("w", [512, 1024])
+        x.stop_gradient = w.stop_gradient = False
+        out = F.tanh(paddle.matmul(x, w)) / 32
+        return [out, *paddle.static.gradients([out], [x, w])]
+
+    check(Program(build), x=floats(4, 130, 512), w=floats(512, 1024) / 22)
+    assert kinds["Gemm"] == 3
+    assert kinds["MatMul"] == 0
