@@ -11,8 +11,8 @@ from openvino.utils import replace_node
 from paddle_ngraph import processor
 
 # Multiplications from which on oneDNN is the faster one, by 1.2 to 1.4 times with 1024 rows and
-# BERT's weights (Zen 3, 2 threads, OpenVINO 2026.4.1). The plugin packs weights that it knows before
-# the first run; oneDNN has to, in each.
+# the weights of BERT (Zen 3, 2 threads, OpenVINO 2026.4.1). The plugin packs weights that it knows
+# before the first run; oneDNN has to, in each.
 LEAST = 1 << 27
 LEAST_WITH_CONSTANT = 1 << 29
 LEAST_SIZE = 64  # of rows, columns and what is summed over
