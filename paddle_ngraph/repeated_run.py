@@ -14,6 +14,8 @@ from collections import OrderedDict
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from paddle.base import core
 from paddle.base import executor as paddle_executor
 from paddle.base.framework import Program, Variable
 from paddle.pir import Program as PirProgram
@@ -80,9 +82,11 @@ def _going_straight(original: Any) -> Any:
             return original(self, *args, **call)
         known: _KnownCalls = self.__dict__.setdefault(_KNOWN, _KnownCalls())
         switch = known.find(call) if known else None
-        results = None if switch is None else switch.repeat(call["feed"])
-        if results is not None:
-            return results
+        if switch is not None:
+            _set_learning_rate(call)
+            results = switch.repeat(call["feed"])
+            if results is not None:
+                return results
         results, switch = _run_and_ask(original, self, call)
         if switch is not None and switch.is_repeatable:
             known.add(call, switch)
@@ -106,7 +110,7 @@ def _run_and_ask(
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
     """Whether the call asks for nothing but a run of a program on feeds."""
     program, fetches = call["program"], call["fetch_list"]
-    if type(program) not in (PirProgram, Program) or hasattr(program, "lr_scheduler"):
+    if type(program) not in (PirProgram, Program):
         return False
     if type(program) is Program and (
         program._graph is not None or program._pipeline_opt or program._heter_pipeline_opt
@@ -124,9 +128,28 @@ def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
     )
 
 
+def _set_learning_rate(call: dict[str, Any]) -> None:
+    """Asks the scheduler of a program that has one, as Paddle does before a run."""
+    program = call["program"]
+    scheduler = getattr(program, "lr_scheduler", None)
+    if scheduler is None:
+        return
+    if isinstance(program, PirProgram):
+        tensor = core.get_variable_tensor(paddle_executor.global_scope(), program.lr_name)
+    else:
+        tensor = core.get_variable_tensor(_scope(call), scheduler._var_name)
+    before = np.asarray(tensor)
+    rate = np.array([scheduler()]).astype(before.dtype)
+    if not np.array_equal(before.reshape(-1), rate):  # who writes a variable announces it
+        tensor.set(rate, core.CPUPlace())
+
+
 def _key(call: dict[str, Any]) -> str:
-    scope = paddle_executor.global_scope() if call["scope"] is None else call["scope"]
     key: str = paddle_executor._get_strong_program_cache_key_for_new_exe(
-        call["program"], scope, call["feed"], call["fetch_list"]
+        call["program"], _scope(call), call["feed"], call["fetch_list"]
     )
     return key
+
+
+def _scope(call: dict[str, Any]) -> Any:
+    return paddle_executor.global_scope() if call["scope"] is None else call["scope"]

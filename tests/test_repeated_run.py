@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 
@@ -10,6 +11,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph import _core
 from paddle_ngraph.executor_hook import SwitchedExecutor
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -262,22 +264,58 @@ def test_a_closed_executor_says_so(straight):
     assert not straight
 
 
-def test_a_learning_rate_scheduler_is_asked(straight):
-    def build(scheduler):
-        x = paddle.static.data("x", [-1, 4], "float32")
-        loss = paddle.mean(paddle.static.nn.fc(x, 1))
-        paddle.optimizer.SGD(scheduler).minimize(loss)
-        return loss
+def scheduled(scheduler):
+    x = paddle.static.data("x", [-1, 4], "float32")
+    loss = paddle.mean(paddle.static.nn.fc(x, 1))
+    paddle.optimizer.SGD(scheduler).minimize(loss)
+    return loss
 
-    losses = {}
-    for engine in (False, True):
-        scheduler = paddle.optimizer.lr.StepDecay(0.5, step_size=1)
-        program = Program(lambda made=scheduler: build(made))
-        losses[engine] = []
-        for _ in range(4):
-            losses[engine] += program.run(engine=engine, x=floats(3, 4))
-            scheduler.step()
-    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+def losses_of(engine):
+    """Of four steps, the learning rate a tenth from one to the next."""
+    scheduler = paddle.optimizer.lr.StepDecay(0.5, step_size=1)
+    program = Program(lambda: scheduled(scheduler))
+    losses = []
+    for _ in range(4):
+        losses += program.run(engine=engine, x=floats(3, 4))
+        scheduler.step()
+    name = getattr(program.main, "lr_name", scheduler._var_name)
+    np.testing.assert_allclose(program.variable(name), [0.5e-3], rtol=1e-6)
+    return losses
+
+
+@pytest.mark.parametrize("is_old_style", [False, True], ids=["PIR", "old style"])
+def test_a_learning_rate_scheduler_is_asked(straight, is_old_style):
+    with paddle.pir_utils.OldIrGuard() if is_old_style else contextlib.nullcontext():
+        native = losses_of(engine=False)
+        np.testing.assert_allclose(losses_of(engine=True), native, rtol=1e-5)
+    assert straight == [True] * 3
+
+
+def test_a_scheduler_without_a_step_writes_nothing(straight, monkeypatch):
+    """A test program has the scheduler of the training program, and constant weights."""
+    scheduler = paddle.optimizer.lr.StepDecay(0.5, step_size=1)
+
+    def prediction():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        out = paddle.static.nn.fc(x, 1)
+        paddle.static.default_main_program().lr_scheduler = scheduler
+        paddle.static.default_main_program().lr_name = "rate"
+        scheduler._var_name = "rate"
+        return out * paddle.static.create_parameter([], "float32", name="rate")
+
+    program = Program(prediction)
+    written = []
+    monkeypatch.setattr(_core, "weights_written", lambda: written.append(1))
+    for number in range(6):
+        (out,) = program.run(x=floats(3, 4))
+        if number == 3:
+            before = len(written)
+    assert straight == [True] * 5
+    assert len(written) == before
+    scheduler.step()
+    np.testing.assert_allclose(program.run(x=floats(3, 4))[0], out / 10, rtol=1e-6)
+    assert len(written) > before
 
 
 def test_several_scopes(straight):
