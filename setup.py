@@ -126,10 +126,11 @@ def _engine() -> Extension:
     )
     extension.name = "paddle_ngraph._core"
     extension.runtime_library_dirs = []
-    # -O3: the loops of the core's own operators are vectorized, those with a choice in them too, as
-    # nothing here looks at floating-point exceptions. Products and sums are rounded one by one.
+    # -O3: the loops of the core's own operators are vectorized, those with a choice or a root in
+    # them too, as nothing here looks at floating-point exceptions or errno. Products and sums are
+    # rounded one by one.
     extension.extra_compile_args = [
-        *("-std=c++17", "-O3", "-fno-trapping-math", "-ffp-contract=off"),
+        *("-std=c++17", "-O3", "-fno-trapping-math", "-fno-math-errno", "-ffp-contract=off"),
         *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
         # Messages name headers by their path; an isolated build has them in a temporary folder.
         f"-fmacro-prefix-map={_openvino().parent}/=",

@@ -246,3 +246,13 @@ def test_gemm_refuses_matrices_that_do_not_fit(bridge):
     inputs = parameters(np.ones((2, 3), "float32"), np.ones((4, 5), "float32"))
     with pytest.raises(NgraphError, match=r"Gemm: matrices \[2,3\] and \[4,5\] do not fit"):
         bridge.extension("Gemm", inputs, transpose_a=False, transpose_b=False)
+
+
+def test_optimizers_refuse_tensors_of_another_shape(bridge):
+    param, state = np.ones((2, 3), "float32"), np.ones((3, 2), "float32")
+    rate = np.ones(1, "float32")
+    options = {"mu": 0.9, "nesterov": False, "decays": False, "decay": 0.0}
+    with pytest.raises(NgraphError, match=r"Momentum: input 2 is f32\[3,2\], not f32\[2,3\]"):
+        bridge.extension("Momentum", parameters(param, param, state, rate), **options)
+    with pytest.raises(NgraphError, match=r"Momentum: input 3 is f32\[2,3\], not one f32"):
+        bridge.extension("Momentum", parameters(param, param, param, param), **options)

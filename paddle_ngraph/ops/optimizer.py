@@ -5,7 +5,6 @@ The operators overwrite the parameter and its accumulators; the outputs carry th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,51 +43,41 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
     ``regularization_coeff * param`` under L2 decay; as on Paddle's CPU, ``rescale_grad`` has no
     effect (Paddle ``momentum``).
     """
-    param, grad = bridge.get_input_node(op, "param"), _gradient(bridge, op)
-    rate, mu = _learning_rate(bridge, op), constant(op.attr("mu"))
-    if op.attr("regularization_method") == "l2_decay":
-        decay = opset15.multiply(param, constant(op.attr("regularization_coeff")))
-        grad = opset15.add(decay, grad)
-    velocity = opset15.multiply(bridge.get_input_node(op, "velocity"), mu)
-    velocity = opset15.add(velocity, grad)
-    if op.attr("use_nesterov"):
-        ahead = opset15.add(grad, opset15.multiply(velocity, mu))
-        step = opset15.multiply(ahead, rate)
-    else:
-        step = opset15.multiply(rate, velocity)
-    bridge.set_output_node(op, "velocity_out", velocity)
-    bridge.set_output_node(op, "param_out", _minus(param, step))
-
-
-def _adam(bridge: NgraphBridge, op: Op, decayed: Callable[[Any], Any]) -> None:
-    """The step of Adam on the parameter ``decayed(param)``."""
-    grad = _gradient(bridge, op)
-    beta1, beta2, epsilon = (
-        np.float32(bridge.constant(op, name).item()) for name in ("beta1", "beta2", "epsilon")
+    node = bridge.extension(
+        "Momentum",
+        [
+            bridge.get_input_node(op, "param"),
+            _gradient(bridge, op),
+            bridge.get_input_node(op, "velocity"),
+            bridge.get_input_node(op, "learning_rate"),
+        ],
+        mu=float(op.attr("mu")),
+        nesterov=bool(op.attr("use_nesterov")),
+        decays=op.attr("regularization_method") == "l2_decay",
+        decay=float(op.attr("regularization_coeff")),
     )
-    power1 = bridge.get_input_node(op, "beta1_pow")
-    power2 = bridge.get_input_node(op, "beta2_pow")
-    one = constant(1.0)
-    root = opset15.sqrt(opset15.subtract(one, _scalar(bridge, power2)))
-    correction = opset15.divide(root, opset15.subtract(one, _scalar(bridge, power1)))
-    rate = opset15.multiply(_learning_rate(bridge, op), correction)
+    for position, name in enumerate(("param_out", "velocity_out")):
+        bridge.set_output_node(op, name, node.output(position))
 
-    moment1 = _mixed(bridge.get_input_node(op, "moment1"), beta1, grad)
-    moment2 = _mixed_square(bridge.get_input_node(op, "moment2"), beta2, grad)
-    largest = moment2
+
+def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
+    """The step of Adam; ``decay``: what the core's operator is to know of the parameter's decay."""
+    betas = [float(bridge.constant(op, name).item()) for name in ("beta1", "beta2")]
+    powers = [bridge.get_input_node(op, name) for name in ("beta1_pow", "beta2_pow")]
+    read = ["param", "grad", "moment1", "moment2", "learning_rate", "beta1_pow", "beta2_pow"]
+    written = ["param_out", "moment1_out", "moment2_out"]
     if op.attr("amsgrad"):
-        # In this order a NaN so far counts for nothing, as in Paddle.
-        largest = opset15.maximum(bridge.get_input_node(op, "moment2_max"), moment2)
-        bridge.set_output_node(op, "moment2_max_out", largest)
-    scale = opset15.add(opset15.sqrt(largest), opset15.multiply(constant(epsilon), root))
-    step = opset15.multiply(rate, opset15.divide(moment1, scale))
-
-    bridge.set_output_node(op, "moment1_out", moment1)
-    bridge.set_output_node(op, "moment2_out", moment2)
-    bridge.set_output_node(op, "beta1_pow_out", opset15.multiply(constant(beta1), power1))
-    bridge.set_output_node(op, "beta2_pow_out", opset15.multiply(constant(beta2), power2))
-    param = decayed(bridge.get_input_node(op, "param"))
-    bridge.set_output_node(op, "param_out", _minus(param, step))
+        read.append("moment2_max")
+        written.append("moment2_max_out")
+    sources = [bridge.get_input_node(op, name) for name in read]
+    sources[1] = _gradient(bridge, op)
+    epsilon = float(bridge.constant(op, "epsilon").item())
+    options = {"beta1": betas[0], "beta2": betas[1], "epsilon": epsilon, **decay}
+    node = bridge.extension("Adam", sources, **options)
+    for position, name in enumerate(written):
+        bridge.set_output_node(op, name, node.output(position))
+    for beta, power, name in zip(betas, powers, ("beta1_pow_out", "beta2_pow_out")):
+        bridge.set_output_node(op, name, opset15.multiply(constant(beta), power))
 
 
 _ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
@@ -102,21 +91,19 @@ def adam(bridge: NgraphBridge, op: Op) -> None:
     ``param_out = param - lr * s / (1 - beta1_pow) * (m1 / (sqrt(m2) + epsilon * s))`` with
     ``s = sqrt(1 - beta2_pow)``. AMSGrad puts the largest ``m2`` so far in its place there.
     """
-    _adam(bridge, op, lambda param: param)
+    _adam(bridge, op)
 
 
 @converter("pd_op.adamw_", constant=("beta1", "beta2", "epsilon"), limits=_ADAM_LIMITS)
 def adamw(bridge: NgraphBridge, op: Op) -> None:
     """:func:`adam` on ``param - lr * lr_ratio * coeff * param`` (Paddle ``adamw``)."""
-
-    def decayed(param: Any) -> Any:
-        if not op.attr("with_decay"):
-            return param
-        rate = opset15.multiply(_learning_rate(bridge, op), constant(op.attr("lr_ratio")))
-        share = opset15.multiply(rate, constant(op.attr("coeff")))
-        return _minus(param, opset15.multiply(share, param))
-
-    _adam(bridge, op, decayed)
+    _adam(
+        bridge,
+        op,
+        decays=bool(op.attr("with_decay")),
+        ratio=float(op.attr("lr_ratio")),
+        decay=float(op.attr("coeff")),
+    )
 
 
 @converter("pd_op.lamb_", limits=[_SINGLE_PRECISION, _ALWAYS_UPDATES])

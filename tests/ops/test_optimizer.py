@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,15 @@ CASES = [
 @pytest.mark.parametrize("kind, make_optimizer", CASES)
 def test_many_steps(kind, make_optimizer):
     check(make_optimizer, kind)
+
+
+@pytest.mark.parametrize("kind", ["momentum_", "adam_", "adamw_"])
+def test_large_parameters(kind, monkeypatch):
+    """They are shared out to threads, and what is written goes past the caches."""
+    monkeypatch.setattr(sys.modules[__name__], "SHAPES", [[520, 513], [3, 70001]])
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 4)
+    for make_optimizer in OPTIMIZERS[kind][:4]:
+        check(make_optimizer, kind)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -9,6 +9,7 @@
 #include "embedding_grad_op.h"
 #include "gemm_op.h"
 #include "layer_norm_ops.h"
+#include "optimizer_ops.h"
 #include "pool_ops.h"
 #include "reblock_op.h"
 #include "softmax_ops.h"
@@ -60,6 +61,7 @@ void ExtensionOp::require_positions(size_t index, size_t rank) const {
 
 std::vector<ov::Extension::Ptr> extension_ops() {
   return {
+      std::make_shared<ov::OpExtension<Adam>>(),
       std::make_shared<ov::OpExtension<BatchNorm>>(),
       std::make_shared<ov::OpExtension<BatchNormGrad>>(),
       std::make_shared<ov::OpExtension<CheckRange>>(),
@@ -76,6 +78,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<MaxPoolWithIndexGrad>>(),
       std::make_shared<ov::OpExtension<AvgPool>>(),
       std::make_shared<ov::OpExtension<AvgPoolGrad>>(),
+      std::make_shared<ov::OpExtension<Momentum>>(),
       std::make_shared<ov::OpExtension<Reblock>>(),
       std::make_shared<ov::OpExtension<Softmax>>(),
       std::make_shared<ov::OpExtension<SoftmaxGrad>>(),

@@ -1,0 +1,261 @@
+#include "optimizer_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "../vectorized.h"
+#include "parallel.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Numbers computed at a time: what they take stays in the first cache.
+constexpr int64_t kChunk = 512;
+
+// Numbers from which on a result is written past the caches: it has left them when the next step reads
+// it, and a write through them reads each line first.
+constexpr int64_t kLarge = 1 << 18;
+
+// Where the results of a walk go.
+class Results {
+ public:
+  Results(int64_t count, ov::TensorVector* outputs) {
+    past_caches_ = count >= kLarge;
+    for (auto& output : *outputs) {
+      results_.push_back(output.data<float>());
+      past_caches_ = past_caches_ && reinterpret_cast<uintptr_t>(results_.back()) % 16 == 0;
+    }
+  }
+
+  // To result `number`, numbers from `first` on, which is a multiple of four.
+  void write(size_t number, int64_t first, const float* values, int64_t count) const {
+    float* to = results_[number] + first;
+    int64_t i = 0;
+#ifdef __SSE2__
+    for (; past_caches_ && i + 4 <= count; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(values + i));
+#endif
+    std::copy_n(values + i, count - i, to + i);
+  }
+
+  // What was written is to be seen by other threads.
+  void finish() const {
+#ifdef __SSE2__
+    if (past_caches_) _mm_sfence();
+#endif
+  }
+
+ private:
+  std::vector<float*> results_;
+  bool past_caches_ = false;
+};
+
+// Calls body(first, count) for chunks of [0, size).
+template <typename Body>
+void each_chunk(int64_t size, const Results& results, const Body& body) {
+  parallel_ranges((size + kChunk - 1) / kChunk, 2 * kChunk, [&](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      body(chunk * kChunk, std::min(kChunk, size - chunk * kChunk));
+    }
+    results.finish();
+  });
+}
+
+struct MomentumStep {
+  float mu, rate, decay;
+  bool nesterov, decays;
+};
+
+NGRAPH_VECTORIZED void momentum_chunk(const MomentumStep& step, int64_t count,
+                                      const float* __restrict__ param,
+                                      const float* __restrict__ grad,
+                                      const float* __restrict__ velocity,
+                                      float* __restrict__ param_out,
+                                      float* __restrict__ velocity_out) {
+  const float mu = step.mu, rate = step.rate, decay = step.decay;
+  const float* g = grad;
+  float decayed[kChunk];
+  if (step.decays) {
+    for (int64_t i = 0; i < count; ++i) decayed[i] = param[i] * decay + grad[i];
+    g = decayed;
+  }
+  for (int64_t i = 0; i < count; ++i) velocity_out[i] = velocity[i] * mu + g[i];
+  if (step.nesterov) {
+    for (int64_t i = 0; i < count; ++i) {
+      param_out[i] = param[i] - (g[i] + velocity_out[i] * mu) * rate;
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) param_out[i] = param[i] - rate * velocity_out[i];
+  }
+}
+
+struct AdamStep {
+  float beta1, beta2, rate, epsilon, share;
+  bool decays;
+};
+
+// `moment2_max` and `largest` are null but with AMSGrad.
+NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
+                                  const float* __restrict__ param, const float* __restrict__ grad,
+                                  const float* __restrict__ moment1,
+                                  const float* __restrict__ moment2,
+                                  const float* __restrict__ moment2_max,
+                                  float* __restrict__ param_out, float* __restrict__ moment1_out,
+                                  float* __restrict__ moment2_out, float* __restrict__ largest) {
+  const float beta1 = step.beta1, beta2 = step.beta2;
+  const float new1 = 1.0F - beta1, new2 = 1.0F - beta2;
+  const float rate = step.rate, epsilon = step.epsilon, share = step.share;
+  for (int64_t i = 0; i < count; ++i) moment1_out[i] = beta1 * moment1[i] + new1 * grad[i];
+  for (int64_t i = 0; i < count; ++i) {
+    moment2_out[i] = beta2 * moment2[i] + new2 * grad[i] * grad[i];
+  }
+  const float* below_root = moment2_out;
+  if (moment2_max != nullptr) {
+    // In this order a NaN so far counts for nothing, as in Paddle.
+    for (int64_t i = 0; i < count; ++i) {
+      largest[i] = moment2_max[i] > moment2_out[i] ? moment2_max[i] : moment2_out[i];
+    }
+    below_root = largest;
+  }
+  if (step.decays) {
+    for (int64_t i = 0; i < count; ++i) param_out[i] = param[i] - share * param[i];
+  } else {
+    for (int64_t i = 0; i < count; ++i) param_out[i] = param[i];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    param_out[i] -= rate * (moment1_out[i] / (std::sqrt(below_root[i]) + epsilon));
+  }
+}
+
+const float* numbers(const ov::Tensor& tensor) { return tensor.data<const float>(); }
+
+float number(const ov::Tensor& tensor) { return *tensor.data<const float>(); }
+
+}  // namespace
+
+void OptimizerOp::require_tensors(size_t begin, size_t end) const {
+  const auto& param = get_input_partial_shape(0);
+  for (size_t i = begin; i < end; ++i) {
+    const auto& shape = get_input_partial_shape(i);
+    require(get_input_element_type(i) == ov::element::f32 && shape.compatible(param), "input ", i,
+            " is ", get_input_element_type(i), shape, ", not f32", param);
+  }
+}
+
+void OptimizerOp::require_numbers(size_t begin, size_t end) const {
+  for (size_t i = begin; i < end; ++i) {
+    const auto& shape = get_input_partial_shape(i);
+    require(get_input_element_type(i) == ov::element::f32 && shape.is_static() &&
+                ov::shape_size(shape.to_shape()) == 1,
+            "input ", i, " is ", get_input_element_type(i), shape, ", not one f32");
+  }
+}
+
+void OptimizerOp::set_outputs(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    set_output_type(i, ov::element::f32, get_input_partial_shape(0));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Momentum
+
+Momentum::Momentum(const ov::OutputVector& inputs, const Attributes& attributes)
+    : OptimizerOp(inputs), attributes_(attributes) {
+  constructor_validate_and_infer_types();
+}
+
+std::shared_ptr<ov::Node> Momentum::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<Momentum>(inputs, attributes_);
+}
+
+bool Momentum::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("mu", attributes_.mu);
+  visitor.on_attribute("nesterov", attributes_.nesterov);
+  visitor.on_attribute("decays", attributes_.decays);
+  visitor.on_attribute("decay", attributes_.decay);
+  return true;
+}
+
+void Momentum::infer() {
+  require(get_input_size() == 4, "takes 4 inputs, got ", get_input_size());
+  require_tensors(0, 3);
+  require_numbers(3, 4);
+  set_outputs(2);
+}
+
+void Momentum::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto size = static_cast<int64_t>(inputs[0].get_size());
+  const MomentumStep step{static_cast<float>(attributes_.mu), number(inputs[3]),
+                          static_cast<float>(attributes_.decay), attributes_.nesterov,
+                          attributes_.decays};
+  const Results results(size, outputs);
+  each_chunk(size, results, [&](int64_t first, int64_t count) {
+    float param[kChunk], velocity[kChunk];
+    momentum_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,
+                   numbers(inputs[2]) + first, param, velocity);
+    results.write(0, first, param, count);
+    results.write(1, first, velocity, count);
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Adam
+
+Adam::Adam(const ov::OutputVector& inputs, const Attributes& attributes)
+    : OptimizerOp(inputs), attributes_(attributes) {
+  constructor_validate_and_infer_types();
+}
+
+std::shared_ptr<ov::Node> Adam::clone_with_new_inputs(const ov::OutputVector& inputs) const {
+  return std::make_shared<Adam>(inputs, attributes_);
+}
+
+bool Adam::visit_attributes(ov::AttributeVisitor& visitor) {
+  visitor.on_attribute("beta1", attributes_.beta1);
+  visitor.on_attribute("beta2", attributes_.beta2);
+  visitor.on_attribute("epsilon", attributes_.epsilon);
+  visitor.on_attribute("decays", attributes_.decays);
+  visitor.on_attribute("ratio", attributes_.ratio);
+  visitor.on_attribute("decay", attributes_.decay);
+  return true;
+}
+
+void Adam::infer() {
+  const size_t count = get_input_size();
+  require(count == 7 || count == 8, "takes 7 or 8 inputs, got ", count);
+  require_tensors(0, 4);
+  require_numbers(4, 7);
+  require_tensors(7, count);
+  set_outputs(count - 4);
+}
+
+void Adam::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto size = static_cast<int64_t>(inputs[0].get_size());
+  const auto as_float = [](double value) { return static_cast<float>(value); };
+  const float rate = number(inputs[4]);
+  const float root = std::sqrt(1.0F - number(inputs[6]));
+  const AdamStep step{as_float(attributes_.beta1),
+                      as_float(attributes_.beta2),
+                      rate * (root / (1.0F - number(inputs[5]))),
+                      as_float(attributes_.epsilon) * root,
+                      rate * as_float(attributes_.ratio) * as_float(attributes_.decay),
+                      attributes_.decays};
+  const bool has_largest = inputs.size() == 8;
+  const Results results(size, outputs);
+  each_chunk(size, results, [&](int64_t first, int64_t count) {
+    float found[4][kChunk];
+    adam_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,
+               numbers(inputs[2]) + first, numbers(inputs[3]) + first,
+               has_largest ? numbers(inputs[7]) + first : nullptr, found[0], found[1], found[2],
+               has_largest ? found[3] : nullptr);
+    for (size_t i = 0; i < outputs->size(); ++i) results.write(i, first, found[i], count);
+  });
+}
+
+}  // namespace paddle_ngraph

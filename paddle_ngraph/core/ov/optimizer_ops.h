@@ -1,0 +1,90 @@
+// Steps of optimizers, each in one walk over the parameter and its state.
+#pragma once
+
+#include "extension_ops.h"
+
+namespace paddle_ngraph {
+
+// What updates a parameter, which is the first input, and more tensors of its shape.
+class OptimizerOp : public ExtensionOp {
+ public:
+  OPENVINO_OP("OptimizerOp", "paddle_ngraph", ExtensionOp);
+
+  using ExtensionOp::ExtensionOp;
+
+ protected:
+  bool allows_open_shapes() const override { return true; }
+
+  // Checks inputs [begin, end): float32 in the shape of the parameter.
+  void require_tensors(size_t begin, size_t end) const;
+  // Checks inputs [begin, end): one float32 number each.
+  void require_numbers(size_t begin, size_t end) const;
+  // Says that there are so many outputs in the shape of the parameter.
+  void set_outputs(size_t count);
+};
+
+// (param, grad, velocity [...], rate [1]) -> (param_out, velocity_out [...]), with
+//   g = grad, or decay * param + grad if it decays,
+//   velocity_out = mu * velocity + g,
+//   param_out = param - rate * velocity_out, with Nesterov param - (g + mu * velocity_out) * rate.
+class Momentum : public OptimizerOp {
+ public:
+  OPENVINO_OP("Momentum", "paddle_ngraph", OptimizerOp);
+
+  struct Attributes {
+    double mu = 0;
+    bool nesterov = false;
+    bool decays = false;
+    double decay = 0;
+  };
+
+  Momentum() = default;
+  Momentum(const ov::OutputVector& inputs, const Attributes& attributes);
+
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+ private:
+  Attributes attributes_;
+};
+
+// (param, grad, moment1, moment2 [...], rate, beta1_pow, beta2_pow [1]) -> (param_out, moment1_out,
+// moment2_out [...]), with
+//   moment1_out = beta1 * moment1 + (1 - beta1) * grad,
+//   moment2_out = beta2 * moment2 + (1 - beta2) * grad * grad,
+//   s = sqrt(1 - beta2_pow),
+//   param_out = p - rate * (s / (1 - beta1_pow)) * (moment1_out / (sqrt(moment2_out) + epsilon * s)),
+//   p = param, or param - rate * ratio * decay * param if it decays.
+// With an input and an output more, AMSGrad: max(moment2_max, moment2_out), also below the root.
+class Adam : public OptimizerOp {
+ public:
+  OPENVINO_OP("Adam", "paddle_ngraph", OptimizerOp);
+
+  struct Attributes {
+    double beta1 = 0;
+    double beta2 = 0;
+    double epsilon = 0;
+    bool decays = false;
+    double ratio = 1;
+    double decay = 0;
+  };
+
+  Adam() = default;
+  Adam(const ov::OutputVector& inputs, const Attributes& attributes);
+
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
+  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+ private:
+  Attributes attributes_;
+};
+
+}  // namespace paddle_ngraph
