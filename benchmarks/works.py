@@ -154,7 +154,8 @@ TRAINING = {
             _labelled(CLASSES, 784),
             trains=True,
             tolerance=1e-5,
-            drift=1e-3,
+            # Where what a rectifier reads is 0 but for rounding, a gradient passes or not.
+            drift=1e-2,
         ),
         Work(
             "transformer",
