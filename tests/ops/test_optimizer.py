@@ -126,7 +126,7 @@ def test_many_steps(kind, make_optimizer):
 
 @pytest.mark.parametrize("kind", ["momentum_", "adam_", "adamw_"])
 def test_large_parameters(kind, monkeypatch):
-    """They are shared out to threads, and what is written goes past the caches."""
+    """They are shared out to threads, in chunks."""
     monkeypatch.setattr(sys.modules[__name__], "SHAPES", [[520, 513], [3, 70001]])
     monkeypatch.setattr(sys.modules[__name__], "STEPS", 4)
     for make_optimizer in OPTIMIZERS[kind][:4]:

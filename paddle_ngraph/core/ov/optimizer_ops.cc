@@ -2,11 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include "../vectorized.h"
 #include "parallel.h"
@@ -18,51 +13,13 @@ namespace {
 // Numbers computed at a time: what they take stays in the first cache.
 constexpr int64_t kChunk = 512;
 
-// Numbers from which on a result is written past the caches: it has left them when the next step reads
-// it, and a write through them reads each line first.
-constexpr int64_t kLarge = 1 << 18;
-
-// Where the results of a walk go.
-class Results {
- public:
-  Results(int64_t count, ov::TensorVector* outputs) {
-    past_caches_ = count >= kLarge;
-    for (auto& output : *outputs) {
-      results_.push_back(output.data<float>());
-      past_caches_ = past_caches_ && reinterpret_cast<uintptr_t>(results_.back()) % 16 == 0;
-    }
-  }
-
-  // To result `number`, numbers from `first` on, which is a multiple of four.
-  void write(size_t number, int64_t first, const float* values, int64_t count) const {
-    float* to = results_[number] + first;
-    int64_t i = 0;
-#ifdef __SSE2__
-    for (; past_caches_ && i + 4 <= count; i += 4) _mm_stream_ps(to + i, _mm_loadu_ps(values + i));
-#endif
-    std::copy_n(values + i, count - i, to + i);
-  }
-
-  // What was written is to be seen by other threads.
-  void finish() const {
-#ifdef __SSE2__
-    if (past_caches_) _mm_sfence();
-#endif
-  }
-
- private:
-  std::vector<float*> results_;
-  bool past_caches_ = false;
-};
-
 // Calls body(first, count) for chunks of [0, size).
 template <typename Body>
-void each_chunk(int64_t size, const Results& results, const Body& body) {
+void each_chunk(int64_t size, const Body& body) {
   parallel_ranges((size + kChunk - 1) / kChunk, 2 * kChunk, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       body(chunk * kChunk, std::min(kChunk, size - chunk * kChunk));
     }
-    results.finish();
   });
 }
 
@@ -133,6 +90,7 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
 }
 
 const float* numbers(const ov::Tensor& tensor) { return tensor.data<const float>(); }
+float* numbers(ov::Tensor& tensor) { return tensor.data<float>(); }
 
 float number(const ov::Tensor& tensor) { return *tensor.data<const float>(); }
 
@@ -194,13 +152,10 @@ void Momentum::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs
   const MomentumStep step{static_cast<float>(attributes_.mu), number(inputs[3]),
                           static_cast<float>(attributes_.decay), attributes_.nesterov,
                           attributes_.decays};
-  const Results results(size, outputs);
-  each_chunk(size, results, [&](int64_t first, int64_t count) {
-    float param[kChunk], velocity[kChunk];
+  each_chunk(size, [&](int64_t first, int64_t count) {
     momentum_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,
-                   numbers(inputs[2]) + first, param, velocity);
-    results.write(0, first, param, count);
-    results.write(1, first, velocity, count);
+                   numbers(inputs[2]) + first, numbers((*outputs)[0]) + first,
+                   numbers((*outputs)[1]) + first);
   });
 }
 
@@ -247,14 +202,12 @@ void Adam::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
                       rate * as_float(attributes_.ratio) * as_float(attributes_.decay),
                       attributes_.decays};
   const bool has_largest = inputs.size() == 8;
-  const Results results(size, outputs);
-  each_chunk(size, results, [&](int64_t first, int64_t count) {
-    float found[4][kChunk];
+  each_chunk(size, [&](int64_t first, int64_t count) {
     adam_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,
                numbers(inputs[2]) + first, numbers(inputs[3]) + first,
-               has_largest ? numbers(inputs[7]) + first : nullptr, found[0], found[1], found[2],
-               has_largest ? found[3] : nullptr);
-    for (size_t i = 0; i < outputs->size(); ++i) results.write(i, first, found[i], count);
+               has_largest ? numbers(inputs[7]) + first : nullptr, numbers((*outputs)[0]) + first,
+               numbers((*outputs)[1]) + first, numbers((*outputs)[2]) + first,
+               has_largest ? numbers((*outputs)[3]) + first : nullptr);
   });
 }
 
