@@ -14,6 +14,7 @@ from typing import Any
 from paddle_ngraph import processor
 
 FOLDER = Path(__file__).resolve().parent / "results"
+ACROSS = 3  # panels of a picture side by side
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
 
 
@@ -98,23 +99,38 @@ def lines(
     scale: str = "log",
 ) -> None:
     """Writes one panel for each title, with curves by name: their x, their y."""
-    figure, axes = _figure(3.5, len(panels))
+    columns = min(len(panels), ACROSS)
+    figure, axes = _figure(3.5, columns, -(-len(panels) // columns))
     if axes is None:
         return
-    for panel, (title, curves) in zip([axes] if len(panels) == 1 else axes, panels.items()):
+    panel_of = axes.flat if len(panels) > 1 else [axes]
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    for panel, (title, curves) in zip(panel_of, panels.items()):
         for name, (x, y) in curves.items():
-            panel.plot(x, y, "o-", label=name, markersize=3)
+            panel.plot(x, y, "o-", label=name, markersize=3, color=f"C{names.index(name)}")
         panel.set(title=title, xlabel=label, xscale=scale, yscale=scale)
+        if scale == "log":
+            _label_plainly(panel, sorted({size for x, _ in curves.values() for size in x}))
         panel.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 
 
-def _figure(height: float, columns: int = 1) -> tuple[Any, Any]:
+def _label_plainly(panel: Any, sizes: Sequence[float]) -> None:
+    """Labels the sizes that were measured, and times without powers of ten."""
+    from matplotlib.ticker import LogFormatter, NullLocator
+
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))
+
+
+def _figure(height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("no picture: matplotlib is not installed", file=sys.stderr)
         return None, None
     width = 9.0 if columns == 1 else 5.0 * columns
-    figure = Figure(figsize=(width, 1.5 + height), layout="constrained")
-    return figure, figure.subplots(1, columns)
+    figure = Figure(figsize=(width, rows * (1.5 + height)), layout="constrained")
+    return figure, figure.subplots(rows, columns)
