@@ -103,7 +103,7 @@ def lines(
     figure, axes = _figure(3.5, columns, -(-len(panels) // columns))
     if axes is None:
         return
-    panel_of = axes.flat if len(panels) > 1 else [axes]
+    panel_of = list(axes.flat) if len(panels) > 1 else [axes]
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
     for panel, (title, curves) in zip(panel_of, panels.items()):
         for name, (x, y) in curves.items():
@@ -112,6 +112,8 @@ def lines(
         if scale == "log":
             _label_plainly(panel, sorted({size for x, _ in curves.values() for size in x}))
         panel.legend(fontsize=7)
+    for spare in panel_of[len(panels) :]:
+        spare.set_axis_off()
     figure.savefig(path, dpi=120)
 
 

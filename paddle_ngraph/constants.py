@@ -115,7 +115,7 @@ def _determined(model: Model) -> Iterator[Output]:
             read |= {
                 (source, value.get_index()): value
                 for source, value in zip(sources, values)
-                if hard.get(source) or (source in hard and packs and not _is_view(value))
+                if hard.get(source) or (source in hard and packs and not is_constant(value))
             }
     return iter(read.values())
 
@@ -172,7 +172,8 @@ def _path(value: Output) -> tuple[Node, list[Node]]:
     return node, path
 
 
-def _is_view(value: Output) -> bool:
+def is_constant(value: Output) -> bool:
+    """Whether ``value`` is a constant or a view of one, which the plugin packs beforehand."""
     return bool(_path(value)[0].get_type_name() == "Constant")
 
 

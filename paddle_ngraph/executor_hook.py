@@ -8,7 +8,7 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
@@ -68,12 +68,13 @@ def install() -> None:
 
 
 def _feeding(original: Any) -> Any:
-    """Feeds are no weights."""
+    """Feeds are no weights; who feeds a program is about to run it."""
 
     @wraps(original)
-    def feed_data(*args: Any) -> None:
+    def feed_data(self: Any, program: Any, *args: Any) -> None:
+        repeated_run.prepared(program)
         with weights.only_temporaries():
-            original(*args)
+            original(self, program, *args)
 
     return feed_data
 
@@ -177,8 +178,12 @@ class SwitchedExecutor:
     def _whole(self) -> whole_program.WholeProgram | None:
         return None if self._engine is None else self._engine.whole
 
-    def repeat(self, feed: dict[str, Any]) -> list[np.ndarray] | None:
+    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
         """One more run of what ran last, on other feeds.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+            prepare: Called before the run.
 
         Returns:
             What is fetched, or ``None``: nothing was run then, and :meth:`run` has to, whose errors
@@ -187,6 +192,7 @@ class SwitchedExecutor:
         whole = self._whole
         if whole is None or not self.is_repeatable or _core.is_watched():
             return None
+        prepare()
         stream = core.default_cpu_generator().get_state() if whole.draws else None
         try:
             results = whole.run_on(feed)

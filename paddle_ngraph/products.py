@@ -8,7 +8,7 @@ from collections.abc import Callable
 from openvino import Model, Node, Type
 from openvino.utils import replace_node
 
-from paddle_ngraph import processor
+from paddle_ngraph import constants, flags, processor
 
 # Multiplications from which on oneDNN is the faster one, by 1.2 to 1.4 times with 1024 rows and
 # the weights of BERT (Zen 3, 2 threads, OpenVINO 2026.4.1). The plugin packs weights that it knows
@@ -25,8 +25,8 @@ def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
         model: A complete model.
         extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    if processor.has_avx512():
-        return
+    if processor.has_avx512() or flags.get("ngraph_precision") != "f32":
+        return  # the plugin is faster, or is to round as the flag says
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _is_worth_it(node):
             replace_node(node, extension("Gemm", node.input_values(), **node.get_attributes()))
@@ -38,8 +38,8 @@ def _is_worth_it(node: Node) -> bool:
         return False
     if node.get_output_element_type(0) != Type.f32:
         return False
-    is_constant = any(v.get_node().get_type_name() == "Constant" for v in node.input_values())
     inner = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
     sizes = [inner, *node.get_output_shape(0)]
-    least = LEAST_WITH_CONSTANT if is_constant else LEAST
+    packs = any(constants.is_constant(value) for value in node.input_values())
+    least = LEAST_WITH_CONSTANT if packs else LEAST
     return min(sizes) >= LEAST_SIZE and math.prod(sizes) >= least

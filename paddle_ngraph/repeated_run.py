@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from paddle.base import core
@@ -34,31 +34,42 @@ _MOST_CALLS = 8
 _thread = threading.local()
 
 
-class _KnownCalls:
-    """The switches behind the latest calls of one ``Executor``, by Paddle's own key of a call.
+class _Known(NamedTuple):
+    """What is behind a call.
 
-    A program is kept with its switch: what tells its variables apart is good while they live.
+    Attributes:
+        switch: Runs it.
+        program: The user's: what tells its variables apart is good while they live.
+        prepared: What Paddle made of the program when it first ran, and has run since.
     """
+
+    switch: SwitchedExecutor
+    program: Any
+    prepared: Any
+
+
+class _KnownCalls:
+    """The latest calls of one ``Executor``, by Paddle's own key of a call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[str, tuple[SwitchedExecutor, Any]] = OrderedDict()
+        self._found: OrderedDict[str, _Known] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def find(self, call: dict[str, Any]) -> SwitchedExecutor | None:
+    def find(self, call: dict[str, Any]) -> _Known | None:
         key = _key(call)
         with self._lock:
             if key not in self._found:
                 return None
             self._found.move_to_end(key)
-            return self._found[key][0]
+            return self._found[key]
 
-    def add(self, call: dict[str, Any], switch: SwitchedExecutor) -> None:
+    def add(self, call: dict[str, Any], known: _Known) -> None:
         key = _key(call)
         with self._lock:
-            self._found[key] = switch, call["program"]
+            self._found[key] = known
             if len(self._found) > _MOST_CALLS:
                 self._found.popitem(last=False)
 
@@ -67,6 +78,12 @@ def install(executor: Any) -> None:
     """Makes ``paddle.static.Executor`` go straight where it can."""
     executor._run_pir_impl = _going_straight(executor._run_pir_impl)
     executor._run_impl = _going_straight(executor._run_impl)
+
+
+def prepared(program: Any) -> None:
+    """Tells, before a run, which program Paddle runs in this thread."""
+    if getattr(_thread, "asks", False):
+        _thread.prepared = program
 
 
 def ran(switch: SwitchedExecutor) -> None:
@@ -80,31 +97,31 @@ def _going_straight(original: Any) -> Any:
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not flags.get("use_ngraph") or not _is_plain(self, call):
             return original(self, *args, **call)
-        known: _KnownCalls = self.__dict__.setdefault(_KNOWN, _KnownCalls())
-        switch = known.find(call) if known else None
-        if switch is not None:
-            _set_learning_rate(call)
-            results = switch.repeat(call["feed"])
+        calls: _KnownCalls = self.__dict__.setdefault(_KNOWN, _KnownCalls())
+        known = calls.find(call) if calls else None
+        if known is not None:
+            set_rate = partial(_set_learning_rate, known.prepared, call)
+            results = known.switch.repeat(call["feed"], set_rate)
             if results is not None:
                 return results
-        results, switch = _run_and_ask(original, self, call)
-        if switch is not None and switch.is_repeatable:
-            known.add(call, switch)
+        results, known = _run_and_ask(original, self, call)
+        if known is not None and known.switch.is_repeatable:
+            calls.add(call, known)
         return results
 
     return run
 
 
-def _run_and_ask(
-    original: Any, executor: Any, call: dict[str, Any]
-) -> tuple[Any, SwitchedExecutor | None]:
-    """A run prepared by Paddle: its results, and the switch that ran last."""
-    _thread.asks, _thread.last = True, None
+def _run_and_ask(original: Any, executor: Any, call: dict[str, Any]) -> tuple[Any, _Known | None]:
+    """A run prepared by Paddle: its results, and what is behind it, if a switch ran."""
+    _thread.asks, _thread.last, _thread.prepared = True, None, None
     try:
         results = original(executor, **call)
-        return results, _thread.last
+        if _thread.last is None:
+            return results, None
+        return results, _Known(_thread.last, call["program"], _thread.prepared)
     finally:
-        _thread.asks, _thread.last = False, None
+        _thread.asks, _thread.last, _thread.prepared = False, None, None
 
 
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
@@ -128,9 +145,8 @@ def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
     )
 
 
-def _set_learning_rate(call: dict[str, Any]) -> None:
+def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     """Asks the scheduler of a program that has one, as Paddle does before a run."""
-    program = call["program"]
     scheduler = getattr(program, "lr_scheduler", None)
     if scheduler is None:
         return
@@ -138,6 +154,8 @@ def _set_learning_rate(call: dict[str, Any]) -> None:
         tensor = core.get_variable_tensor(paddle_executor.global_scope(), program.lr_name)
     else:
         tensor = core.get_variable_tensor(_scope(call), scheduler._var_name)
+    if not tensor._is_initialized():
+        return  # the run tells it
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
     if not np.array_equal(before.reshape(-1), rate):  # who writes a variable announces it

@@ -13,7 +13,7 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph import bridge, processor, products
+from paddle_ngraph import bridge, flags, processor, products
 from tests.programs import Program, floats
 
 
@@ -68,6 +68,32 @@ def test_limits(has_avx512):
     assert product(512, 512, 1 << 10, constant=True) == "MatMul"
     assert product(512, 1 << 10, 1 << 10, constant=True) == "Gemm"
     assert product(512, 512, 512, kind=Type.f64) == "MatMul"
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_views_of_constants_are_constants(has_avx512):
+    """The plugin packs them, too."""
+    a, weights = opset15.parameter([512, 512], Type.f32), np.ones((512, 512), "float32")
+    views = [
+        opset15.transpose(opset15.constant(weights), np.array([1, 0])),
+        opset15.reshape(opset15.constant(weights.reshape(-1)), np.array([512, 512]), False),
+        opset15.relu(opset15.constant(weights)),
+    ]
+    for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
+        node = opset15.matmul(a, view, False, False)
+        model = ov.Model([opset15.result(node)], [a], "product")
+        products.by_onednn(model, bridge.NgraphBridge.extension)
+        (result,) = model.get_results()
+        assert result.input_value(0).get_node().get_type_name() == expected
+
+
+@pytest.mark.parametrize("has_avx512", [False], indirect=True)
+def test_another_precision_is_the_plugins(has_avx512):
+    flags.set("ngraph_precision", "bf16")
+    try:
+        assert product(512, 512, 512) == "MatMul"
+    finally:
+        flags.set("ngraph_precision", "f32")
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)

@@ -22,8 +22,8 @@ def straight(monkeypatch):
     taken = []
     original = SwitchedExecutor.repeat
 
-    def repeat(self, feed):
-        results = original(self, feed)
+    def repeat(self, *arguments):
+        results = original(self, *arguments)
         taken.append(results is not None)
         return results
 
@@ -249,7 +249,7 @@ def test_an_error_is_the_same_and_loses_nothing(straight, monkeypatch):
 
     ours, error = results()
     assert straight == [True, False, True, True]
-    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed: None)
+    monkeypatch.setattr(SwitchedExecutor, "repeat", lambda self, feed, prepare: None)
     prepared, expected_error = results()
     np.testing.assert_array_equal(ours, prepared)
     assert error is expected_error
@@ -290,6 +290,18 @@ def test_a_learning_rate_scheduler_is_asked(straight, is_old_style):
         native = losses_of(engine=False)
         np.testing.assert_allclose(losses_of(engine=True), native, rtol=1e-5)
     assert straight == [True] * 3
+
+
+def test_a_scheduler_is_the_one_of_the_first_run(straight):
+    """Paddle keeps a copy of the program, with its scheduler; both ways ask that one."""
+    program = Program(lambda: scheduled(paddle.optimizer.lr.StepDecay(0.5, step_size=1)))
+    for _ in range(3):
+        program.run(x=floats(3, 4))
+    program.main.lr_scheduler = paddle.optimizer.lr.StepDecay(7.0, step_size=1)
+    for feed in (floats(3, 4), floats(3, 8)[:, ::2], floats(3, 4)):
+        program.run(x=feed)
+        np.testing.assert_array_equal(program.variable(program.main.lr_name), [0.5])
+    assert straight == [True, True, True, False, True]
 
 
 def test_a_scheduler_without_a_step_writes_nothing(straight, monkeypatch):

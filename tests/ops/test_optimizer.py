@@ -134,9 +134,9 @@ def test_large_parameters(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_bad_gradients(kind, bad):
-    check(OPTIMIZERS[kind][0], kind, bad)
+@pytest.mark.parametrize("kind, make_optimizer", CASES)
+def test_bad_gradients(kind, make_optimizer, bad):
+    check(make_optimizer, kind, bad)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ bool has_open_shapes(const ov::Node& node) {
 // it is too little by the root of what a filter covers of a channel.
 double products(const ov::Node& node) {
   const std::string type = node.get_type_info().name;
-  const bool multiplies = type == "Gemm" ||
+  const bool multiplies =
+      type == "Gemm" ||
       type.find("MatMul") != std::string::npos || type.find("Convolution") != std::string::npos;
   if (!multiplies) return 0;
   return std::sqrt(elements(node.get_input_shape(0)) * elements(node.get_input_shape(1)) *
