@@ -14,7 +14,7 @@ from typing import Any
 from paddle_ngraph import processor
 
 FOLDER = Path(__file__).resolve().parent / "results"
-ACROSS = 3  # panels of a picture side by side
+_ACROSS = 3  # panels of a picture side by side
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
 
 
@@ -99,7 +99,7 @@ def lines(
     scale: str = "log",
 ) -> None:
     """Writes one panel for each title, with curves by name: their x, their y."""
-    columns = min(len(panels), ACROSS)
+    columns = min(len(panels), _ACROSS)
     figure, axes = _figure(3.5, columns, -(-len(panels) // columns))
     if axes is None:
         return

@@ -17,6 +17,7 @@ def field(name: str) -> str:
     return next((value.strip() for key, _, value in found if key.strip() == name), "")
 
 
+@cache
 def has_avx512() -> bool:
     """Whether it has vector registers of 16 floats."""
     return "avx512f" in field("flags").split()

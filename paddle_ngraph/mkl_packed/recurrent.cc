@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "../core/unaliased.h"
 #include "buffer.h"
 #include "packed_gemm.h"
 #include "packed_weights.h"
@@ -76,13 +77,6 @@ Float* kept_of(const Network& net, Float* reserve, int64_t cell) {
 template <typename Float>
 Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
-}
-
-// Floats from one row of gate gradients to the next. The weight gradients read these as columns, whose
-// elements would share a few sets of the cache if they lay a multiple of 2 KiB apart.
-int64_t padded_gates(const Network& net) {
-  constexpr int64_t kAliased = 512, kPadding = 32;
-  return net.gates() % kAliased == 0 ? net.gates() + kPadding : net.gates();
 }
 
 bool is_active(const Network& net, int64_t step, int64_t row) {
@@ -249,7 +243,7 @@ class BackwardCell {
                const float* out, const float* out_grad)
       : net_(net), cell_(cell), data_(data), x_(x), out_(out), out_grad_(out_grad),
         memory_(kept_of(net, data.reserve, cell.index)), size_(net.batch * net.hidden),
-        stride_(padded_gates(net)), gate_grads_(net.rows() * stride_),
+        stride_(unaliased(net.gates())), gate_grads_(net.rows() * stride_),
         input_gate_grads_(net.mode == Mode::gru ? net.rows() * stride_ : 0), through_(size_),
         ones_(net.rows(), 1.0f) {
     const int64_t start = cell.index * size_;
@@ -377,7 +371,7 @@ class BackwardCell {
   const float* out_grad_;
   const float* memory_;
   int64_t size_;
-  int64_t stride_;  // of the rows of gate gradients
+  int64_t stride_;  // of the rows of gate gradients, which the weight gradients read as columns
   Buffer gate_grads_, input_gate_grads_, through_;
   std::vector<float> ones_;
   const float* h_before_;

@@ -5,6 +5,7 @@ The operators overwrite the parameter and its accumulators; the outputs carry th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,21 +44,17 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
     ``regularization_coeff * param`` under L2 decay; as on Paddle's CPU, ``rescale_grad`` has no
     effect (Paddle ``momentum``).
     """
-    node = bridge.extension(
+    _update(
+        bridge,
+        op,
         "Momentum",
-        [
-            bridge.get_input_node(op, "param"),
-            _gradient(bridge, op),
-            bridge.get_input_node(op, "velocity"),
-            bridge.get_input_node(op, "learning_rate"),
-        ],
+        ["param", "grad", "velocity", "learning_rate"],
+        ["param_out", "velocity_out"],
         mu=float(op.attr("mu")),
         nesterov=bool(op.attr("use_nesterov")),
         decays=op.attr("regularization_method") == "l2_decay",
         decay=float(op.attr("regularization_coeff")),
     )
-    for position, name in enumerate(("param_out", "velocity_out")):
-        bridge.set_output_node(op, name, node.output(position))
 
 
 def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
@@ -69,13 +66,9 @@ def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
     if op.attr("amsgrad"):
         read.append("moment2_max")
         written.append("moment2_max_out")
-    sources = [bridge.get_input_node(op, name) for name in read]
-    sources[1] = _gradient(bridge, op)
     epsilon = float(bridge.constant(op, "epsilon").item())
     options = {"beta1": betas[0], "beta2": betas[1], "epsilon": epsilon, **decay}
-    node = bridge.extension("Adam", sources, **options)
-    for position, name in enumerate(written):
-        bridge.set_output_node(op, name, node.output(position))
+    _update(bridge, op, "Adam", read, written, **options)
     for beta, power, name in zip(betas, powers, ("beta1_pow_out", "beta2_pow_out")):
         bridge.set_output_node(op, name, opset15.multiply(constant(beta), power))
 
@@ -228,6 +221,24 @@ def rmsprop(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "mean_square_out", square)
     bridge.set_output_node(op, "moment_out", moment)
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), moment))
+
+
+def _update(
+    bridge: NgraphBridge,
+    op: Op,
+    operator: str,
+    read: Sequence[str],
+    written: Sequence[str],
+    **attributes: Any,
+) -> None:
+    """Has an ``operator`` of the core compute the outputs ``written`` from the inputs ``read``."""
+    sources = [
+        _gradient(bridge, op) if name == "grad" else bridge.get_input_node(op, name)
+        for name in read
+    ]
+    node = bridge.extension(operator, sources, **attributes)
+    for position, name in enumerate(written):
+        bridge.set_output_node(op, name, node.output(position))
 
 
 def _gradient(bridge: NgraphBridge, op: Op) -> Any:

@@ -4,6 +4,7 @@
 #include <dnnl.hpp>
 #include <limits>
 
+#include "../unaliased.h"
 #include "one_thread.h"
 #include "parallel.h"
 #include "workspace.h"
@@ -12,10 +13,6 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Floats from one row to the next at which a walk down a column meets few sets of the first cache,
-// and what is added to them.
-constexpr int64_t kAliased = 512;
-constexpr int64_t kPadding = 16;
 // Parts of a result begin at a multiple of this many rows or columns.
 constexpr int64_t kUnit = 16;
 
@@ -32,11 +29,11 @@ struct Stored {
   }
 };
 
-int64_t padded_size(const Stored& matrix) { return matrix.rows * (matrix.columns + kPadding); }
+int64_t padded_size(const Stored& matrix) { return matrix.rows * unaliased(matrix.columns); }
 
 // The same matrix with longer rows.
 Stored padded(Stored matrix, float* memory) {
-  const int64_t ld = matrix.columns + kPadding;
+  const int64_t ld = unaliased(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::copy_n(matrix.data + row * matrix.ld, matrix.columns, memory + row * ld);
@@ -110,8 +107,8 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const auto n = static_cast<int64_t>(outputs->front().get_shape()[1]);
   const int64_t k = a.transposed ? a.rows : a.columns;
   // What is walked down its columns: in a sum over K every row of it is met.
-  const bool pads_a = a.transposed && a.ld % kAliased == 0;
-  const bool pads_b = !b.transposed && b.ld % kAliased == 0;
+  const bool pads_a = a.transposed && a.ld != unaliased(a.ld);
+  const bool pads_b = !b.transposed && b.ld != unaliased(b.ld);
   const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;
   const Workspace memory(static_cast<size_t>(a_size + b_size) * sizeof(float));
   float* room = reinterpret_cast<float*>(memory.data());
