@@ -17,15 +17,8 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph import _core, processor
 from paddle_ngraph.bridge import NgraphBridge, as_output
+from paddle_ngraph.node_types import ELEMENTWISE
 
-# Operators that compute every element from the elements at its place.
-_NAMES = """
-    Abs Add Ceiling Clamp Convert Divide Elu Equal Erf Exp Floor Gelu Greater GreaterEqual
-    HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd LogicalNot LogicalOr
-    Maximum Minimum Mish Multiply Negative NotEqual Power Relu Select Selu Sigmoid Sign SoftPlus
-    Sqrt SquaredDifference Subtract Swish Tanh
-"""
-_ELEMENTWISE = frozenset(_NAMES.split())
 _DEPTH = 32  # of a chain of such operators that is followed
 
 
@@ -98,7 +91,7 @@ class Blocked:
 
         What can be had in blocks is computed there, and only there.
         """
-        if output.get_node().get_type_name() not in _ELEMENTWISE or not _is_float(output):
+        if output.get_node().get_type_name() not in ELEMENTWISE or not _is_float(output):
             return output
         found = self.find(output)
         return output if found is None else self.plain(found)
@@ -113,7 +106,7 @@ class Blocked:
         node = output.get_node()
         kind = node.get_type_name()
         shape = self._bridge.shape(output)
-        if kind not in _ELEMENTWISE or len(shape) != 4:
+        if kind not in ELEMENTWISE or len(shape) != 4:
             return None
         sources = node.input_values()
         found = [

@@ -21,7 +21,15 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import constants, dynamic_shapes, flags, plugin_faults, products, refusals
+from paddle_ngraph import (
+    batch_parts,
+    constants,
+    dynamic_shapes,
+    flags,
+    plugin_faults,
+    products,
+    refusals,
+)
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -423,7 +431,7 @@ def build_model(
     signature: Sequence[tuple[str, tuple[int, ...]]],
     values: dict[int, bytes],
     weights: dict[int, memoryview],
-) -> tuple[Any, list[int], list[Draw], list[int], list[int]]:
+) -> tuple[Any, list[int], list[Draw], list[int], list[int], int]:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
     Args:
@@ -435,7 +443,8 @@ def build_model(
     Returns:
         The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
         draw before a run, and where shapes are open: the number of the open size, or -1, for each
-        dimension of each input, and the least value of each open size.
+        dimension of each input, and the least value of each open size. Last, how many parts the
+        batch has: the model is the one of a part.
     """
     if flags.get("ngraph_precision") == "bf16":
         _warn_without_bfloat16()
@@ -443,13 +452,14 @@ def build_model(
     if not values and (found := _open_model(text, signature, weights)) is not None:
         finish(found.model)
         bare = found.model._Model__model
-        return bare, found.positions, [], found.dimensions, found.least
+        return bare, found.positions, [], found.dimensions, found.least, 1
     try:
         with _converted_lock:
             bridge = _converted.pop((text, signature), None)
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)
+        parts = batch_parts.part(model, _core().num_threads())
         finish(model)
     except ConversionError as error:
         refusals.suspect(text, error)
@@ -457,7 +467,7 @@ def build_model(
     except ValueError as error:  # an input is not what the program declares
         refusals.suspect(text, NgraphError(str(error)))
         raise
-    return model._Model__model, positions, bridge.draws, [], []
+    return model._Model__model, positions, bridge.draws, [], [], parts
 
 
 @cache
@@ -511,10 +521,14 @@ _meet_numpy()
 
 
 @cache
+def _core() -> Any:
+    return import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
+
+
+@cache
 def _extension_factory() -> NodeFactory:
-    core = import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
     factory = NodeFactory("opset15")
-    factory.add_extension(str(core.__file__))
+    factory.add_extension(str(_core().__file__))
     return factory
 
 

@@ -21,6 +21,8 @@ _JOINED = (
     "NormalizeL2",
     "Interpolate",
 )
+# Comparisons, and the same with the operands exchanged.
+_TURNED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
 
 def avoid(model: Model) -> None:
@@ -28,6 +30,7 @@ def avoid(model: Model) -> None:
     _divide_exactly(model)
     _squeeze_to_scalars(model)
     _keep_what_abs_reads(model)
+    _compare_from_below(model)
 
 
 def _divide_exactly(model: Model) -> None:
@@ -62,6 +65,14 @@ def _keep_what_abs_reads(model: Model) -> None:
         x = node.input_value(0)
         if len(x.get_target_inputs()) > 1 and x.get_element_type() == Type.f32:
             replace_node(node, opset15.abs(opset15.negative(x)))
+
+
+def _compare_from_below(model: Model) -> None:
+    """Writes a > b as b < a: with AVX-512 the plugin finds a NaN greater than every number."""
+    for node in model.get_ops():
+        turned = _TURNED.get(node.get_type_name())
+        if turned is not None:
+            replace_node(node, turned(node.input_value(1), node.input_value(0)))
 
 
 def _squeeze_to_scalars(model: Model) -> None:

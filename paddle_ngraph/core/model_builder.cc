@@ -4,8 +4,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+
 #include "error.h"
 #include "tensors.h"
+#include "threads.h"
 
 namespace py = pybind11;
 
@@ -144,9 +147,12 @@ BuiltFunction build_function(const std::string& graph,
     built.open_dimensions = result[3].cast<std::vector<int>>();
     built.least_sizes = result[4].cast<std::vector<int64_t>>();
     void* model = address_of(result[0]);
+    Settings of_part = settings;
+    of_part.parts = result[5].cast<int>();
+    of_part.streams = std::min(of_part.parts, num_threads());
     const auto compile = [&] {
       py::gil_scoped_release release;
-      return std::make_unique<OvFunction>(model, settings);
+      return std::make_unique<OvFunction>(model, of_part);
     };
     if (built.least_sizes.empty()) {
       built.function = or_suspect(graph, compile);

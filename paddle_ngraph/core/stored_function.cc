@@ -70,6 +70,8 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.num_threads);
   words.add(settings.bfloat16);
   words.add(settings.fuses_loops);
+  words.add(settings.parts);
+  words.add(settings.streams);
   words.add(built.parameter_inputs);
   words.add(built.open_dimensions);
   words.add(built.least_sizes);
@@ -90,6 +92,8 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.num_threads = words.next<int>();
   settings.bfloat16 = words.next<int>() != 0;
   settings.fuses_loops = words.next<int>() != 0;
+  settings.parts = words.next<int>();
+  settings.streams = words.next<int>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_dimensions = words.list<int>();

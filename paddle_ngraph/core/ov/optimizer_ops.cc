@@ -53,7 +53,7 @@ NGRAPH_VECTORIZED void momentum_chunk(const MomentumStep& step, int64_t count,
 
 struct AdamStep {
   float beta1, beta2, rate, epsilon, share;
-  bool decays;
+  bool decays, keeps_largest;
 };
 
 // `moment2_max` and `largest` are null but with AMSGrad.
@@ -73,10 +73,10 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
   }
   const float* below_root = moment2_out;
   if (moment2_max != nullptr) {
-    // In this order a NaN so far counts for nothing, as in Paddle.
-    for (int64_t i = 0; i < count; ++i) {
-      largest[i] = moment2_max[i] > moment2_out[i] ? moment2_max[i] : moment2_out[i];
-    }
+    // Of a NaN and a number Paddle takes the latest, but with its kernel for AVX-512 the one so far.
+    const float* left = step.keeps_largest ? moment2_out : moment2_max;
+    const float* right = step.keeps_largest ? moment2_max : moment2_out;
+    for (int64_t i = 0; i < count; ++i) largest[i] = left[i] > right[i] ? left[i] : right[i];
     below_root = largest;
   }
   if (step.decays) {
@@ -200,7 +200,8 @@ void Adam::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
                       rate * (root / (1.0F - number(inputs[5]))),
                       as_float(attributes_.epsilon) * root,
                       rate * as_float(attributes_.ratio) * as_float(attributes_.decay),
-                      attributes_.decays};
+                      attributes_.decays,
+                      __builtin_cpu_supports("avx512f") != 0};
   const bool has_largest = inputs.size() == 8;
   each_chunk(size, [&](int64_t first, int64_t count) {
     adam_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,

@@ -57,9 +57,12 @@ ov::AnyMap configuration(const Settings& settings) {
     // On the thread that calls. With one stream of one thread the plugin loses what its operators
     // throw, binds all functions to the same core, and has a thread wait for each.
     config.insert(ov::num_streams(0));
-  } else if (settings.num_threads > 1) {
+    return config;
+  }
+  if (settings.num_threads > 1) {
     config.insert(ov::inference_num_threads(settings.num_threads));
   }
+  if (settings.streams > 1) config.insert(ov::num_streams(settings.streams));
   return config;
 }
 
@@ -102,6 +105,7 @@ class OvFunction::Implementation {
     has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
     for (const auto& output : model_.outputs()) {
       auto shape = has_open_shapes_ ? ov::Shape{} : output.get_shape();
+      if (settings_.parts > 1) shape.at(0) *= static_cast<size_t>(settings_.parts);
       results_.push_back({element_type(output.get_element_type()), std::move(shape)});
     }
   }
@@ -117,17 +121,21 @@ class OvFunction::Implementation {
   const std::vector<ResultType>& results() const { return results_; }
 
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
-    Lease lease(this);
-    lease->bind(inputs, outputs);
-    lease->execute();
+    Lease lease(this, static_cast<size_t>(settings_.parts));
+    for (size_t part = 0; part < lease.size(); ++part) lease[part].bind(inputs, outputs, part);
+    if (settings_.streams > 1) {
+      execute_side_by_side(&lease);
+    } else {
+      for (size_t part = 0; part < lease.size(); ++part) lease[part].execute();
+    }
   }
 
   void run(const std::vector<Input>& inputs, const Allocate& allocate) {
-    Lease lease(this);
-    lease->bind(inputs);
-    lease->execute();
+    Lease lease(this, 1);
+    lease[0].bind(inputs);
+    lease[0].execute();
     for (size_t i = 0; i < results_.size(); ++i) {
-      const ov::Tensor result = lease->infer.get_output_tensor(i);
+      const ov::Tensor result = lease[0].infer.get_output_tensor(i);
       void* const memory = allocate(i, result.get_shape());
       if (result.get_byte_size() > 0) std::memcpy(memory, result.data(), result.get_byte_size());
     }
@@ -142,14 +150,18 @@ class OvFunction::Implementation {
           inputs(compiled.inputs().size()),
           outputs(compiled.outputs().size()) {}
 
-    void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs) {
+    // To its part of the memory of all parts.
+    void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs,
+              size_t part) {
       for (size_t i = 0; i < inputs.size(); ++i) {
-        if (std::exchange(inputs[i], new_inputs[i]) == new_inputs[i] && new_inputs[i]) continue;
-        infer.set_input_tensor(i, view(model.input(i), const_cast<void*>(new_inputs[i])));
+        auto* const data = const_cast<void*>(new_inputs[i]);
+        if (std::exchange(inputs[i], data) == data && data) continue;
+        infer.set_input_tensor(i, view(model.input(i), data, part));
       }
       for (size_t i = 0; i < outputs.size(); ++i) {
-        if (std::exchange(outputs[i], new_outputs[i]) == new_outputs[i] && new_outputs[i]) continue;
-        infer.set_output_tensor(i, view(model.output(i), new_outputs[i]));
+        void* const data = new_outputs[i];
+        if (std::exchange(outputs[i], data) == data && data) continue;
+        infer.set_output_tensor(i, view(model.output(i), data, part));
       }
     }
 
@@ -169,8 +181,10 @@ class OvFunction::Implementation {
       }
     }
 
-    static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data) {
-      return view(port.get_element_type(), port.get_shape(), data);
+    static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data, size_t part) {
+      const size_t begin = part * ov::shape_size(port.get_shape()) * port.get_element_type().size();
+      return view(port.get_element_type(), port.get_shape(),
+                  data ? static_cast<char*>(data) + begin : data);
     }
 
     static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data) {
@@ -184,33 +198,56 @@ class OvFunction::Implementation {
     std::vector<void*> outputs;
   };
 
-  // A request taken from the idle ones, or a new one, for the time of one run.
+  // Requests taken from the idle ones, or new ones, for the time of one run.
   class Lease {
    public:
-    explicit Lease(Implementation* owner) : owner_(owner) {
+    Lease(Implementation* owner, size_t count) : owner_(owner) {
       {
         std::lock_guard<std::mutex> lock(owner_->mutex_);
-        if (!owner_->idle_.empty()) {
-          request_ = std::move(owner_->idle_.back());
+        while (requests_.size() < count && !owner_->idle_.empty()) {
+          requests_.push_back(std::move(owner_->idle_.back()));
           owner_->idle_.pop_back();
-          return;
         }
       }
-      request_ = std::make_unique<Request>(owner_->model_);
+      while (requests_.size() < count) {
+        requests_.push_back(std::make_unique<Request>(owner_->model_));
+      }
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      owner_->idle_.push_back(std::move(request_));
+      // The first one last: it is the first again, and finds the memory it was given before.
+      for (; !requests_.empty(); requests_.pop_back()) {
+        owner_->idle_.push_back(std::move(requests_.back()));
+      }
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
-    Request* operator->() const { return request_.get(); }
+    size_t size() const { return requests_.size(); }
+    Request& operator[](size_t i) { return *requests_[i]; }
 
    private:
     Implementation* owner_;
-    std::unique_ptr<Request> request_;
+    std::vector<std::unique_ptr<Request>> requests_;
   };
+
+  // Each request on the next stream that is free. Their memory is the caller's, so that all have ended
+  // when this one does.
+  static void execute_side_by_side(Lease* lease) {
+    std::exception_ptr error;
+    const auto each = [&](const auto& step) {
+      for (size_t i = 0; i < lease->size(); ++i) {
+        try {
+          step(&(*lease)[i].infer);
+        } catch (...) {
+          if (!error) error = std::current_exception();
+        }
+      }
+    };
+    each([](ov::InferRequest* infer) { infer->start_async(); });
+    each([](ov::InferRequest* infer) { infer->wait(); });
+    if (error) std::rethrow_exception(error);
+  }
 
   Settings settings_;
   Blob blob_;  // the model reads its constants there

@@ -27,6 +27,8 @@ struct Settings {
   int num_threads = 0;     // 0: every core the process may use
   bool bfloat16 = false;   // where the processor has units for it, instead of float32
   bool fuses_loops = true;
+  int parts = 1;    // the model is one of so many parts of a batch: see batch_parts.py
+  int streams = 1;  // of which so many are computed at a time
 };
 
 // A compiled function as a string of bytes; the memory is only read.
@@ -36,7 +38,8 @@ struct Blob {
 };
 
 // An ov::Model compiled for the CPU: all threads work on one request, or a single one where there is
-// little to do. Safe to run from several threads.
+// little to do; where the model is a part of a batch, they share out the parts. Safe to run from
+// several threads.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
@@ -60,7 +63,7 @@ class OvFunction {
   bool has_open_shapes() const;
 
   // Executes on memory of the caller: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model. Throws InvalidInput or ov::Exception.
+  // dtypes and shapes are those of the model, times the parts along axis 0. Throws InvalidInput or ov::Exception.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
   // The same where shapes are open: once they are known, `allocate(i, shape)` gives the memory that

@@ -1,0 +1,418 @@
+"""Which models are computed in parts of the batch, and that the parts make up the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import paddle
+import paddle.nn.functional as F
+import pytest
+from openvino import Node, Type, opset10, opset15
+
+import paddle_ngraph
+from paddle_ngraph import batch_parts, bridge, flags
+from tests.programs import Program, floats
+
+SAMPLES = 6
+
+
+def ints(*values: int) -> Node:
+    return opset15.constant(np.array(values, np.int64))
+
+
+def weights(*shape: int) -> Node:
+    return opset15.constant(floats(*shape))
+
+
+def reshape(x: Any, *target: int, special_zero: bool = False) -> Node:
+    return opset15.reshape(x, ints(*target), special_zero)
+
+
+def transpose(x: Any, *order: int) -> Node:
+    return opset15.transpose(x, ints(*order))
+
+
+def by(x: Any, matrix: Any) -> Node:
+    return opset15.matmul(x, matrix, False, False)
+
+
+def padded(x: Any, begin: Any, end: Any) -> Node:
+    return opset15.pad(x, begin, end, "constant", opset15.constant(np.float32(7)))
+
+
+def heads(x: Any) -> Node:
+    """Attention of two heads of three, [N, 4, 6] -> [N, 4, 6], as PP-OCR's recognition has it."""
+    qkv = reshape(by(x, weights(6, 18)), 0, 4, 3, 2, 3, special_zero=True)
+    parts = opset15.split(transpose(qkv, 2, 0, 3, 1, 4), opset15.constant(0), 3).outputs()
+    q, k, v = (opset15.squeeze(part, ints(0)) for part in parts)
+    mixed = opset15.matmul(opset15.softmax(opset15.matmul(q, k, False, True), -1), v, False, False)
+    return reshape(transpose(mixed, 0, 2, 1, 3), -1, 4, 6)
+
+
+def table_of(x: Any) -> Node:
+    positions = opset15.convert(opset15.clamp(opset15.abs(x), 0.0, 4.0), Type.i64)
+    return opset15.gather(weights(3, 5, 2), positions, opset15.constant(1))
+
+
+# What follows the samples, by name: the shape of the input behind them, and what becomes of it.
+# Axis 0 of each result runs over the samples again.
+APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
+    "one by one": ((3, 4), lambda x: opset15.relu(opset15.add(x, weights(3, 4)))),
+    "a free operand of the same rank": ((3,), lambda x: opset15.multiply(weights(1, 3), x)),
+    "a scalar": ((3,), lambda x: opset15.divide(opset15.constant(np.float32(2)), x)),
+    "itself": ((3,), lambda x: opset15.subtract(opset15.exp(x), x)),
+    "a choice": ((3,), lambda x: opset15.select(opset15.less(x, weights(3)), x, weights(1, 3))),
+    "slopes of channels": ((3, 2), lambda x: opset15.prelu(x, weights(3))),
+    "rows": ((4,), lambda x: by(x, weights(4, 3))),
+    "rows, turned weights": ((4,), lambda x: opset15.matmul(x, weights(3, 4), False, True)),
+    "rows of matrices": ((2, 4), lambda x: by(x, weights(4, 3))),
+    "matrices": ((2, 4), lambda x: opset15.matmul(x, x, False, True)),
+    "matrices by one matrix": ((2, 4), lambda x: by(weights(3, 2), x)),
+    "matrices by a stack of one": (
+        (2, 4),
+        lambda x: by(x, weights(1, 4, 3)),
+    ),
+    "turned matrices": ((2, 4), lambda x: opset15.matmul(x, weights(2, 3), True, False)),
+    "convolution": (
+        (4, 5, 5),
+        lambda x: opset15.convolution(x, weights(3, 4, 3, 3), [2, 2], [1, 1], [1, 1], [1, 1]),
+    ),
+    "grouped convolution": (
+        (4, 5, 5),
+        lambda x: opset15.group_convolution(
+            x, weights(2, 3, 2, 3, 3), [1, 1], [0, 0], [0, 0], [1, 1]
+        ),
+    ),
+    "transposed convolution": (
+        (4, 5, 5),
+        lambda x: opset15.convolution_backprop_data(x, weights(4, 2, 2, 2), [2, 2]),
+    ),
+    "average pooling": (
+        (2, 6, 6),
+        lambda x: opset15.avg_pool(x, [2, 2], [0, 0], [0, 0], [2, 2], True),
+    ),
+    "maximum pooling": (
+        (2, 6, 6),
+        lambda x: opset15.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(0),
+    ),
+    "interpolation": (
+        (2, 3, 3),
+        lambda x: opset15.interpolate(x, ints(6, 5), "nearest", "sizes", axes=ints(2, 3)),
+    ),
+    "softmax": ((3, 4), lambda x: opset15.softmax(x, 1)),
+    "softmax from the end": ((3, 4), lambda x: opset15.softmax(x, -2)),
+    "mean over places": ((3, 4, 5), lambda x: opset15.reduce_mean(x, ints(2, -1), True)),
+    "sum without the axes": ((3, 4), lambda x: opset15.reduce_sum(x, ints(1, 2), False)),
+    "normalization": ((8,), lambda x: opset15.mvn(x, ints(1), True, 1e-5, "inside_sqrt")),
+    "joined": ((2, 3), lambda x: opset15.concat([x, opset15.relu(x)], 1)),
+    "split": ((6,), lambda x: opset15.split(x, opset15.constant(1), 2).output(1)),
+    "a slice": ((6,), lambda x: opset15.slice(x, ints(1), ints(5), ints(2), ints(1))),
+    "padded": (
+        (4,),
+        lambda x: opset15.pad(
+            x, ints(0, 1), ints(0, 2), "constant", opset15.constant(np.float32(7))
+        ),
+    ),
+    "rows joined": ((2, 3), lambda x: reshape(x, SAMPLES * 2, 3)),
+    "rows joined and parted": (
+        (2, 3),
+        lambda x: reshape(opset15.softmax(reshape(x, SAMPLES * 2, 3), 1), SAMPLES, 6),
+    ),
+    "reshaped by a copy": ((2, 3), lambda x: reshape(x, 0, 6, special_zero=True)),
+    "reshaped by what is left": ((2, 3), lambda x: reshape(x, -1, 6)),
+    "a new axis before and after": (
+        (3,),
+        lambda x: opset15.squeeze(opset15.unsqueeze(x, ints(0, 3)), ints(0, 3)),
+    ),
+    "picked": ((5, 2), lambda x: opset15.gather(x, ints(4, 0), opset15.constant(1))),
+    "one picked": ((5, 2), lambda x: opset15.gather(x, opset15.constant(3), opset15.constant(1))),
+    "looked up": ((2,), lambda x: transpose(table_of(x), 1, 0, 2, 3)),
+    "batch behind": ((4,), lambda x: transpose(opset15.softmax(transpose(x, 1, 0), 0), 1, 0)),
+    "batch behind, reduced": (
+        (4, 3),
+        lambda x: opset15.reduce_max(transpose(x, 1, 2, 0), ints(0, 1), False),
+    ),
+    "batch behind, reshaped": (
+        (4, 3),
+        lambda x: transpose(reshape(transpose(x, 1, 0, 2), 2, 2, SAMPLES * 3), 2, 0, 1),
+    ),
+    "attention": ((4, 6), heads),
+    "core's softmax": ((5,), lambda x: bridge.NgraphBridge.extension("Softmax", [x])),
+    "core's layer normalization": (
+        (5,),
+        lambda x: bridge.NgraphBridge.extension(
+            "LayerNorm", [x, weights(5), weights(5)], epsilon=1e-5
+        ).output(0),
+    ),
+}
+
+# What mixes samples, or might.
+MIXED: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
+    "softmax over samples": ((3,), lambda x: opset15.softmax(x, 0)),
+    "softmax over samples, from the end": ((3,), lambda x: opset15.softmax(x, -2)),
+    "mean over samples": (
+        (3,),
+        lambda x: opset15.subtract(x, opset15.reduce_mean(x, ints(0), True)),
+    ),
+    "normalization of all": (
+        (3,),
+        lambda x: opset15.mvn(x, ints(0, 1), True, 1e-5, "inside_sqrt"),
+    ),
+    "samples by samples": ((SAMPLES,), lambda x: by(x, x)),
+    "turned rows": ((4,), lambda x: opset15.matmul(x, weights(SAMPLES, 4), True, False)),
+    "weights of a sample": ((3,), lambda x: opset15.add(x, weights(SAMPLES, 3))),
+    "matrices of a sample": (
+        (2, 4),
+        lambda x: by(x, weights(SAMPLES, 4, 3)),
+    ),
+    "side by side with columns": (
+        (SAMPLES,),
+        lambda x: opset15.add(x, opset15.reduce_sum(x, ints(1), False)),
+    ),
+    "joined to another batch": ((3,), lambda x: opset15.concat([x, x], 0)),
+    "joined to what is the same": ((3,), lambda x: opset15.concat([x, weights(SAMPLES, 2)], 1)),
+    "turned over": (
+        (3,),
+        lambda x: opset15.slice(x, ints(-1), ints(-100), ints(-1), ints(0)),
+    ),
+    "moved on": (
+        (3,),
+        lambda x: padded(x, ints(1, 0), ints(-1, 0)),
+    ),
+    "exchanged": (
+        (3,),
+        lambda x: opset15.gather(x, ints(*reversed(range(SAMPLES))), opset15.constant(0)),
+    ),
+    "transposed": ((SAMPLES,), lambda x: transpose(x, 1, 0)),
+    "torn": ((4,), lambda x: reshape(x, 4, SAMPLES)),
+    "torn by a copy": (
+        (2, SAMPLES),
+        lambda x: reshape(transpose(x, 1, 0, 2), SAMPLES, 0, -1, special_zero=True),
+    ),
+    "sums so far": ((3,), lambda x: opset15.cum_sum(x, opset15.constant(0))),
+    "a result for all": ((3,), lambda x: opset15.reduce_sum(x, ints(0, 1), False)),
+    "slopes of samples": (
+        (SAMPLES,),
+        lambda x: opset15.prelu(transpose(x, 1, 0), weights(SAMPLES)),
+    ),
+    "positions of maxima": (
+        (2, 4, 4),
+        lambda x: opset15.max_pool(x, [2, 2], [1, 1], [0, 0], [0, 0], [2, 2]).output(1),
+    ),
+    "a node without a rule": ((3,), lambda x: opset15.tile(x, ints(1, 2))),
+    "an interpolation of another release": (
+        (2, 3, 3),
+        lambda x: opset10.interpolate(x, ints(SAMPLES, 2, 6, 6), weights(4), "nearest", "sizes"),
+    ),
+}
+
+
+def model_of(shape: Sequence[int], make: Callable[[Any], Node]) -> ov.Model:
+    x = opset15.parameter([SAMPLES, *shape], Type.f32)
+    return ov.Model([opset15.result(make(x))], [x], "batch")
+
+
+def run(model: ov.Model, x: np.ndarray) -> np.ndarray:
+    config = {"INFERENCE_PRECISION_HINT": "f32"}
+    return np.array(ov.compile_model(model, "CPU", config)([np.ascontiguousarray(x)])[0])
+
+
+@pytest.fixture
+def always(monkeypatch) -> None:
+    """Parts are always worth it."""
+    monkeypatch.setattr(batch_parts, "_worthwhile", lambda model, samples, threads: samples)
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("parts", [SAMPLES, 2])
+def test_parts_make_up_the_whole(monkeypatch, name, parts):
+    monkeypatch.setattr(batch_parts, "_worthwhile", lambda model, samples, threads: parts)
+    shape, make = APART[name]
+    x = floats(SAMPLES, *shape, seed=1)
+    expected = run(model_of(shape, make), x)
+    model = model_of(shape, make)
+    assert batch_parts.part(model, 2) == parts
+    size = SAMPLES // parts
+    found = [run(model, x[i : i + size]) for i in range(0, SAMPLES, size)]
+    assert len({part.shape for part in found}) == 1
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_mixes_samples_stays_whole(always, name):
+    model = model_of(*MIXED[name])
+    before = [str(node) for node in model.get_ordered_ops()]
+    assert batch_parts.part(model, 2) == 1
+    assert [str(node) for node in model.get_ordered_ops()] == before
+
+
+# -- whether it pays -----------------------------------------------------------------------------
+
+
+def convolutions(samples: int, channels: int = 64) -> ov.Model:
+    x = opset15.parameter([samples, channels, 16, 16], Type.f32)
+    filter_ = weights(channels, channels, 3, 3)
+    node = opset15.convolution(x, filter_, [1, 1], [1, 1], [1, 1], [1, 1])
+    return ov.Model([opset15.result(node)], [x], "convolutions")
+
+
+@pytest.mark.parametrize(
+    "samples, threads, parts",
+    [
+        (1, 2, 1),
+        (2, 1, 2),
+        (2, 2, 2),
+        (3, 2, 1),  # the third part would leave a thread idle for half of the time
+        (5, 2, 5),
+        (8, 2, 8),
+        (6, 4, 2),
+        (9, 4, 1),
+        (10, 4, 10),
+        (4, 16, 4),  # four threads for each
+        (12, 16, 4),
+        (15, 16, 15),
+    ],
+)
+def test_number_of_parts(samples, threads, parts):
+    assert batch_parts.part(convolutions(samples), threads) == parts
+
+
+def test_small_samples_share_a_part():
+    """A sample of 147456 multiplications is too little for a request of its own."""
+    model = convolutions(64, channels=8)
+    parts = batch_parts.part(model, 2)
+    assert 1 < parts < 64
+    assert batch_parts._multiplications(model) >= batch_parts.LEAST
+
+
+def test_models_without_convolutions_stay_whole():
+    x = opset15.parameter([8, 512], Type.f32)
+    model = ov.Model([opset15.result(by(x, weights(512, 512)))], [x], "product")
+    assert batch_parts.part(model, 2) == 1
+
+
+# -- programs ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parted(monkeypatch) -> list[int]:
+    """The number of parts of each function that is built; every sample has enough to do."""
+    found: list[int] = []
+    part = batch_parts.part
+
+    def spy(model: ov.Model, threads: int) -> int:
+        found.append(part(model, threads))
+        return found[-1]
+
+    monkeypatch.setattr(batch_parts, "LEAST", 1)
+    monkeypatch.setattr(batch_parts, "part", spy)
+    paddle_ngraph.clear_cache()
+    return found
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request) -> Iterator[int]:
+    before = flags.get("ngraph_num_threads")
+    flags.set("ngraph_num_threads", request.param)
+    yield request.param
+    flags.set("ngraph_num_threads", before)
+
+
+def network() -> Any:
+    """A small residual network over x [-1, 3, 12, 12]: features and classes."""
+    x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
+    first = F.relu(paddle.nn.Conv2D(3, 8, 3, padding=1)(x))
+    second = F.hardswish(paddle.nn.Conv2D(8, 8, 3, padding=1, groups=8)(first))
+    pooled = F.max_pool2d(first + second, 2)
+    features = F.interpolate(pooled, scale_factor=2, mode="bilinear")
+    rows = paddle.flatten(F.adaptive_avg_pool2d(pooled, 2), 1)
+    return features, F.softmax(paddle.nn.Linear(32, 5)(rows))
+
+
+def pictures(samples: int, seed: int = 0) -> np.ndarray:
+    return floats(samples, 3, 12, 12, seed=seed)
+
+
+def test_results_are_like_native(parted, threads):
+    program = Program(network)
+    for seed in range(3):
+        program.both(x=pictures(6, seed))
+    assert parted == [6]
+
+
+def test_every_batch_size_has_its_parts(parted):
+    program = Program(network)
+    for samples in (4, 1, 2):
+        features, classes = program.both(x=pictures(samples))
+        assert features.shape[0] == classes.shape[0] == samples
+    assert parted[:2] == [4, 1]
+
+
+def test_loaded_from_disk(parted, tmp_path):
+    before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
+    flags.set("ngraph_cache_dir", str(tmp_path))
+    flags.set("ngraph_cache_min_ms", 0)
+    try:
+        expected = Program(network).both(x=pictures(6))
+        paddle_ngraph.clear_cache()
+        paddle_ngraph.reset_stats()
+        results = Program(network).run(x=pictures(6))
+        assert paddle_ngraph.stats()["functions_loaded"] == 1
+    finally:
+        for name, value in before.items():
+            flags.set(name, value)
+    assert parted == [6]
+    for one, other in zip(expected, results):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_weights_may_change(parted):
+    program = Program(network)
+    program.both(x=pictures(4))
+    weights = program.scope.find_var("conv2d_0.w_0").get_tensor()
+    weights.set(np.array(weights) * 2, paddle.CPUPlace())
+    program.both(x=pictures(4))
+    assert parted == [4, 1]  # weights that were written are inputs, which all samples share
+
+
+def test_runs_from_several_threads(parted):
+    feeds = [pictures(6, seed) for seed in range(4)]
+    programs = [Program(network) for _ in feeds]
+    expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
+
+    def run(number: int) -> list[list[np.ndarray]]:
+        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
+
+    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
+        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
+            for results in runs:
+                for one, other in zip(results, wanted):
+                    np.testing.assert_array_equal(one, other)
+    assert set(parted) == {6}
+
+
+def test_statistics_of_the_batch_keep_it_whole(parted):
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
+        found = paddle.nn.Conv2D(3, 8, 3)(x)
+        return found - paddle.mean(found, axis=0, keepdim=True)
+
+    Program(build).both(x=pictures(6))
+    assert parted == [1]
+
+
+def test_training_keeps_the_batch_whole(parted):
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
+        loss = paddle.mean(F.relu(paddle.nn.Conv2D(3, 8, 3)(x)))
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return loss
+
+    program = Program(build)
+    program.run(x=pictures(6))
+    assert paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
+    assert set(parted) == {1}
