@@ -144,8 +144,8 @@ def _block(activation, pool=None, bias=False):
 
 def _block_inputs(bias=False):
     inputs = {
-        "x": normal(4, 8, 7, 6),
-        "w": normal(16, 8, 3, 3, seed=1),
+        "x": normal(4, 16, 7, 6),
+        "w": normal(16, 16, 3, 3, seed=1),
         "v": 0.1 * normal(16, 16, 3, 3, seed=2),
         "scale": normal(16, seed=3),
         "offset": normal(16, seed=4),

@@ -70,6 +70,15 @@ def test_limits(has_avx512):
     assert product(512, 512, 512, kind=Type.f64) == "MatMul"
 
 
+@pytest.mark.parametrize("has_avx512", [True], indirect=True)
+def test_limits_with_avx512(has_avx512):
+    assert product(128, 2048, 1024, constant=True) == "Gemm"
+    assert product(128, 2047, 2048, constant=True) == "MatMul"
+    assert product(127, 2048, 1024, constant=True) == "MatMul"
+    assert product(63, 2048, 4096, constant=True) == "MatMul"
+    assert product(1024, 4096, 1024) == "MatMul"
+
+
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_views_of_constants_are_constants(has_avx512):
     """The plugin packs them, too."""
@@ -134,6 +143,15 @@ def test_inference_is_like_native(has_avx512, kinds):
     assert kinds["Gemm"] >= 2
     assert kinds["MatMul"] == 0
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
+
+
+@pytest.mark.parametrize("has_avx512", [True], indirect=True)
+def test_sums_over_many_weights_are_like_native(has_avx512, kinds):
+    def build() -> Any:
+        return paddle.matmul(paddle.static.data("x", [130, 2050]), weight("w", 2050, 1030))
+
+    check(Program(build), x=floats(130, 2050))
+    assert kinds["Gemm"] == 1
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)

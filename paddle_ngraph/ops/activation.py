@@ -11,8 +11,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy as np
 from openvino import Node, opset15
 
+from paddle_ngraph import processor
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan
@@ -320,7 +322,12 @@ register("logsigmoid", _logsigmoid, _logsigmoid_grad, in_place=False)
 
 def _gelu(op: Op, x: Any) -> Node:
     """``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
-    return opset15.gelu(x, "TANH" if op.attr("approximate") else "ERF")
+    if op.attr("approximate"):
+        return opset15.gelu(x, "TANH")
+    if processor.has_avx512():
+        # There the plugin makes NaN of infinity. Of a number and NaN, Minimum gives the second.
+        x = opset15.minimum(constant(np.finfo(np.float32).max), x)
+    return opset15.gelu(x, "ERF")
 
 
 def _gelu_grad(op: Op, x: Any, grad: Any) -> Node:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import reduce_to, reshaped, scalar_input, select, set_reduced
+from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, select, set_reduced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, INTEGER, Limit, converter
 
 Binary = Callable[[Any, Any], Node]
@@ -158,11 +159,18 @@ def _logical_not(x: Any) -> Node:
 _register_with_twin("logical_and", _of_truths(opset15.logical_and), _NUMBERS | BOOL)
 _register_with_twin("logical_or", _of_truths(opset15.logical_or), _NUMBERS | BOOL)
 _register_with_twin("logical_xor", _of_truths(opset15.logical_xor), _NUMBERS | BOOL)
+
+
+def _is_finite(x: Any) -> Node:
+    # With AVX-512 the plugin's IsFinite refuses the largest number.
+    return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
+
+
 _register_unary("logical_not", _logical_not, _NUMBERS | BOOL)
 _register_unary("logical_not_", _logical_not, _NUMBERS | BOOL)
 _register_unary("isnan", opset15.is_nan, FLOAT)
 _register_unary("isinf", opset15.is_inf, FLOAT)
-_register_unary("isfinite", opset15.is_finite, FLOAT)
+_register_unary("isfinite", _is_finite, FLOAT)
 
 # -- bits ----------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
     )
 
 
-def agreeing(model: Model, attempts: int = 3, thorough: bool = False) -> Outcome:
+def agreeing(model: Model, attempts: int = 6, thorough: bool = False) -> Outcome:
     """Compares from other weights where the first ones do not agree, and again.
 
     ReLU and max pooling decide by comparing numbers. In a network of a million activations some
