@@ -282,8 +282,8 @@ def test_number_of_parts(samples, threads, parts):
 
 
 def test_small_samples_share_a_part():
-    """A sample of 147456 multiplications is too little for a request of its own."""
-    model = convolutions(64, channels=8)
+    """A sample of 589824 multiplications is too little for a request of its own."""
+    model = convolutions(64, channels=16)
     parts = batch_parts.part(model, 2)
     assert 1 < parts < 64
     assert batch_parts._multiplications(model) >= batch_parts.LEAST
