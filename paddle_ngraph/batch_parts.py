@@ -21,8 +21,8 @@ from openvino import Model, Node, Output, PartialShape, opset15
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.node_types import ELEMENTWISE
 
-# Multiplications of a part's convolutions, at least (LeNet-5, Zen 4): with less to do, a request costs
-# more than it gains.
+# Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
+# gains (LeNet-5, Zen 4).
 LEAST = 1 << 23
 
 # Of the threads, so much must have a part to work on in the mean.
