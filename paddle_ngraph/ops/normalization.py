@@ -62,7 +62,7 @@ class _Channels:
         Otherwise [N, C, S, 1], or [1, 1, S, C] for ``NHWC``.
         """
         found = None if self.is_last else Blocked.of(self._bridge).find(node)
-        if found is not None:
+        if found is not None and self.size % self._bridge.shape(found)[4] == 0:
             return found
         places = self.count if self.is_last else self.count // max(self._shape[0], 1)
         dims = [1, 1, places, self.size] if self.is_last else [self._shape[0], self.size, places, 1]
@@ -78,7 +78,7 @@ class _Channels:
     def unlike(self, rows: Any) -> Any:
         """The opposite of :meth:`rows`."""
         if len(self._bridge.shape(rows)) == 5:
-            return Blocked.of(self._bridge).plain(rows)
+            return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
 
     def constant(self, value: float) -> Any:

@@ -157,7 +157,8 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
     found = layout.find(x)
     if found is not None:
-        return layout.plain(bridge.extension("AvgPool", [found], **pooling.attributes()))
+        pooled = bridge.extension("AvgPool", [found], **pooling.attributes())
+        return layout.plain(pooled, bridge.shape(x)[1])
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
@@ -190,7 +191,7 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
         grad = layout.turned(grad, bridge.shape(found)[4])
         attributes = pooling.attributes()
         spread = bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **attributes)
-        return layout.plain(spread)
+        return layout.plain(spread, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
     batch, channels, *_ = bridge.shape(grad)
@@ -206,7 +207,8 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
     found = layout.find(x)
     if found is not None:
-        return layout.plain(bridge.extension("MaxPool", [found], **pooling.attributes()))
+        pooled = bridge.extension("MaxPool", [found], **pooling.attributes())
+        return layout.plain(pooled, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("MaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
@@ -222,7 +224,8 @@ def _maximum_grad(
     if found is not None:
         turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
         inputs = [found, *turned]
-        return layout.plain(bridge.extension("MaxPoolGrad", inputs, **pooling.attributes()))
+        x_grad = bridge.extension("MaxPoolGrad", inputs, **pooling.attributes())
+        return layout.plain(x_grad, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
     rows = _Rows(pooling)
