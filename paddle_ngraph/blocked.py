@@ -182,10 +182,7 @@ class Blocked:
         return self._bridge.known_value(computed.output(0))
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
-        """What an operand brings into the padding, None if that is not known: a blocked value's
-
-        padding, or a number for all channels.
-        """
+        """The padding of a blocked operand, or the number that is one for all; None if unknown."""
         if len(operand.get_shape()) == 5:
             return self._padding.get(_key(operand), np.zeros((), np.float32))
         value = self._bridge.known_value(operand)
@@ -214,8 +211,9 @@ class Blocked:
         if whole > dims[1]:
             if not _is_float(source):
                 return None
+            before, after = bridge.ints([0, 0]), bridge.ints([0, whole - dims[1]])
             flat = opset15.reshape(source, bridge.ints(dims), False)
-            node = opset15.pad(flat, bridge.ints([0, 0]), bridge.ints([0, whole - dims[1]]), "constant")
+            node = opset15.pad(flat, before, after, "constant")
         new = [dims[0], whole // block, 1, 1, block]
         return opset15.reshape(node, bridge.ints(new), False).output(0)
 

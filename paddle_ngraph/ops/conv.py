@@ -348,10 +348,10 @@ class _Blocks:
         if not trains or len(data) != 4 or data[0] < threads() or geometry.sees_only_padding():
             return None
         (channels, features), groups = (data[1], filter_[0]), geometry.groups
-        if groups > 1:
-            depthwise = channels == features == groups
-            parts = [groups] if depthwise else [channels // groups, features // groups]
-            block = data_block = block_of(*parts)
+        if channels == features == groups:
+            block = data_block = padded_block_of(groups)
+        elif groups > 1:
+            block = data_block = block_of(channels // groups, features // groups)
         elif channels <= _FEW_CHANNELS:
             block, data_block = padded_block_of(features), 1
         else:

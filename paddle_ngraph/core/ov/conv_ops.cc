@@ -261,7 +261,8 @@ class ConvPlan {
   // the data is not finite, and would reach the other channels in the next convolution.
   void clear_padding(int64_t part, float* result) const {
     const bool forward = problem_.kind == ConvKind::forward;
-    const auto channels = static_cast<int64_t>(problem_.given[forward ? 0 : 1]);
+    const bool is_first = forward || problem_.attributes.groups > 1;
+    const auto channels = static_cast<int64_t>(problem_.given[is_first ? 0 : 1]);
     const int64_t block = forward ? problem_.out_block : problem_.data_block;
     if (!is_padded() || channels % block == 0) return;
     const auto& shape = forward ? problem_.out : problem_.data;
@@ -348,6 +349,10 @@ int64_t block_of(const ov::Shape& shape) {
   return shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
 }
 
+bool is_depthwise(const ov::Shape& filter, size_t groups) {
+  return groups > 1 && filter[0] == groups && filter[1] == 1;
+}
+
 // The channels with padding.
 size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
@@ -384,9 +389,11 @@ ConvProblem ConvOp::problem() const {
   for (int64_t block : {p.data_block, p.out_block}) {
     require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
   }
-  const auto groups = static_cast<size_t>(attributes_.groups);
+  auto groups = static_cast<size_t>(attributes_.groups);
   const size_t channels = whole(p.given[1] * groups, p.data_block);
   const size_t features = whole(p.given[0], p.out_block);
+  if (is_depthwise(p.given, groups)) groups = features;
+  p.attributes.groups = static_cast<int64_t>(groups);
   p.filter = {features, channels / groups, p.given[2], p.given[3]};
   p.data = {first[0], channels, first[2], first[3]};
   if (to_data) {
@@ -416,7 +423,9 @@ void ConvOp::infer() {
   require(attributes_.groups > 0, "attribute groups is out of range");
   const auto p = problem();
   require(p.out_block > 1, "the result of a convolution is not in blocks");
-  require(a.groups == 1 || p.given == p.filter, "channels of a group do not divide into blocks");
+  require(a.groups == 1 || p.given == p.filter ||
+              is_depthwise(p.given, static_cast<size_t>(a.groups)),
+          "channels of a group do not divide into blocks");
   const auto data = blocked(p.data, p.data_block), out = blocked(p.out, p.out_block);
   const bool forward = kind() == ConvKind::forward, to_data = kind() == ConvKind::data_gradient;
   require(get_input_shape(0) == (to_data ? out : data) &&
