@@ -321,6 +321,20 @@ def test_padding_spoils_nothing(built, between):
     assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
 
 
+def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
+    def between(x, b):
+        lowest = paddle.clip(F.max_pool2d(x, 2, 3, 1, ceil_mode=True), min=-10.0)
+        return 1.0 / (lowest + b.abs().reshape([1, -1, 1, 1]) + 10.0)  # 1 / 0 where b is padded
+
+    def build(x, w, b, v):
+        return F.conv2d(between(F.conv2d(x, w, padding=1), b), v, padding=1)
+
+    inputs = _odd_inputs()
+    inputs["b"] += np.sign(inputs["b"])
+    check(build, inputs, CONV, rtol=1e-3, atol=5e-4)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+
+
 @pytest.mark.parametrize("between", [F.relu, F.tanh, lambda x: F.max_pool2d(F.relu(x), 2, 2)])
 def test_nan_and_infinity_pass_padding_by(built, between):
     def build(x, w, b, v):

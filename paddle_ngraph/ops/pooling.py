@@ -88,6 +88,11 @@ class _Pooling:
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
+    def sees_data(self) -> bool:
+        """Whether every window holds an element that is not padding."""
+        counts = [(axis, index) for axis in range(len(self.out)) for index in range(self.out[axis])]
+        return self.adaptive or all(self.window(axis, index) for axis, index in counts)
+
     def is_global(self) -> bool:
         """Whether one window is the whole input, and nothing else."""
         return self.kernel == self.size and set(self.out) == {1} and not any(self.begin)
@@ -153,9 +158,14 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "x_grad", x_grad)
 
 
+def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
+    """The blocked form of ``x``, if there is one and its padding of zeros stays zero."""
+    return layout.find(x) if pooling.sees_data() else None
+
+
 def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         pooled = bridge.extension("AvgPool", [found], **pooling.attributes())
         return layout.plain(pooled, bridge.shape(x)[1])
@@ -186,7 +196,7 @@ def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> An
 
 def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         grad = layout.turned(grad, bridge.shape(found)[4])
         attributes = pooling.attributes()
@@ -205,7 +215,7 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
 
 def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         pooled = bridge.extension("MaxPool", [found], **pooling.attributes())
         return layout.plain(pooled, bridge.shape(x)[1])
@@ -220,7 +230,7 @@ def _maximum_grad(
     bridge: NgraphBridge, x: Output, out: Output, grad: Output, pooling: _Pooling
 ) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
         inputs = [found, *turned]
