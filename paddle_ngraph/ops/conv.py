@@ -324,7 +324,7 @@ def _readers(node: Output) -> int:
 # -- in training: oneDNN's kernels ------------------------------------------------------------
 
 _FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
-_IMAGE_CHANNELS = 3  # so many at least that of the filter's gradient
+_IMAGE_CHANNELS = 3  # so many wants the kernel of the filter's gradient
 
 
 class _Blocks:
@@ -378,14 +378,14 @@ class _Blocks:
         (_, channels, *_), (_, features, *_) = map(self._bridge.shape, (data, grad))
         data = self._layout.turned(data, self._data_block)
         grad = self._layout.turned(grad, self._out_block)
-        kernel = self._g.kernel
-        if self._data_block == 1 and channels < _IMAGE_CHANNELS:
-            return self._image_filter_gradient(data, grad, [features, channels, *kernel])
-        shape = [features, channels // self._g.groups, *kernel]
-        return self._operator("ConvolutionFilterGrad", data, grad, shape)
+        shape = [features, channels // self._g.groups, *self._g.kernel]
+        found = self._operator("ConvolutionFilterGrad", data, grad, shape)
+        if found is None and self._data_block == 1 and channels < _IMAGE_CHANNELS:
+            return self._image_filter_gradient(data, grad, shape)
+        return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """Of an image of fewer channels than oneDNN has a kernel for: zeros fill it up."""
+        """With an image of fewer channels than oneDNN has a kernel for: zeros fill it up."""
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)

@@ -182,16 +182,24 @@ class ConvPlan {
   // The plain filter with padding of zeros.
   void pad_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
-    const int64_t rows = elements(problem_.given);
-    std::fill(to, to + elements(problem_.filter), 0.0F);
-    for (int64_t at = 0; at * row < rows; ++at) std::copy_n(from + at * row, row, to + at * whole);
+    const auto rows = static_cast<int64_t>(problem_.given[0]);
+    const auto pad = [&](int64_t at) {
+      const int64_t count = at < rows ? row : 0;
+      std::copy_n(from + at * row, count, to + at * whole);
+      std::fill(to + at * whole + count, to + (at + 1) * whole, 0.0F);
+    };
+    parallel_ranges(static_cast<int64_t>(problem_.filter[0]), whole,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t at = begin; at < end; ++at) pad(at);
+                    });
   }
 
   // The opposite.
   void crop_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
-    const int64_t rows = elements(problem_.given);
-    for (int64_t at = 0; at * row < rows; ++at) std::copy_n(from + at * whole, row, to + at * row);
+    parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) std::copy_n(from + at * whole, row, to + at * row);
+    });
   }
 
   // What the plain filter takes with padding.
