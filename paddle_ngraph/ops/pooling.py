@@ -90,8 +90,8 @@ class _Pooling:
 
     def sees_data(self) -> bool:
         """Whether every window holds an element that is not padding."""
-        counts = [(axis, index) for axis in range(len(self.out)) for index in range(self.out[axis])]
-        return self.adaptive or all(self.window(axis, index) for axis, index in counts)
+        windows = (self.window(axis, at) for axis, out in enumerate(self.out) for at in range(out))
+        return self.adaptive or all(windows)
 
     def is_global(self) -> bool:
         """Whether one window is the whole input, and nothing else."""
