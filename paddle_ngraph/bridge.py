@@ -366,10 +366,10 @@ class NgraphBridge:
         """``output`` as a constant when it is a small computation on constants only."""
         if output.get_node().get_type_name() == "Constant":
             return output
-        value = self._known_value(output)
+        value = self.known_value(output)
         return output if value is None else opset15.constant(value).output(0)
 
-    def _known_value(self, output: Output) -> np.ndarray | None:
+    def known_value(self, output: Output) -> np.ndarray | None:
         """The contents of ``output`` if they follow from constants and shapes."""
         node = output.get_node()
         if node.get_type_name() == "Constant":
@@ -380,7 +380,7 @@ class NgraphBridge:
         sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
         if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
             return None
-        values = [self._known_value(source) for source in node.input_values()]
+        values = [self.known_value(source) for source in node.input_values()]
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         known = [ov.Tensor(value) for value in values if value is not None]
         if len(known) < len(values) or not node.evaluate(results, known):

@@ -62,6 +62,11 @@ def check_conv(data, filter_, converted=CONV, **options):
         ((4, 64, 8, 8), (128, 64, 1, 1), {"stride": 2}),
         ((2, 16, 12, 5), (32, 16, 5, 5), {"padding": "SAME"}),
         ((4, 32, 9, 9), (32, 16, 3, 3), {"padding": 1, "groups": 2}),
+        ((3, 6, 9, 8), (16, 6, 5, 5), {}),
+        ((5, 16, 9, 7), (7, 16, 3, 2), {"stride": 2, "padding": [1, 0]}),
+        ((2, 11, 7, 7), (6, 11, 3, 3), {"stride": 2, "padding": [1, 0, 2, 1]}),
+        ((2, 20, 12, 5), (50, 20, 5, 5), {"padding": "SAME"}),
+        ((3, 12, 8, 8), (20, 12, 1, 1), {"stride": 2}),
     ],
 )
 def test_convolutions(built, data, filter_, options):
@@ -70,20 +75,23 @@ def test_convolutions(built, data, filter_, options):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_depthwise_convolutions(built, stride):
-    options = {"stride": stride, "padding": 1, "groups": 32}
-    check_conv((3, 32, 9, 10), (32, 1, 3, 3), DEPTHWISE, **options)
+@pytest.mark.parametrize("channels", [32, 29])
+def test_depthwise_convolutions(built, stride, channels):
+    options = {"stride": stride, "padding": 1, "groups": channels}
+    check_conv((3, channels, 9, 10), (channels, 1, 3, 3), DEPTHWISE, **options)
     assert all(built[kind] == 1 for kind in KERNELS), built
 
 
-def test_an_image_is_read_as_it_is(built):
-    check_conv((5, 3, 17, 15), (16, 3, 7, 7), stride=2, padding=3)
+@pytest.mark.parametrize(("channels", "features"), [(3, 16), (1, 6), (2, 20), (3, 7)])
+def test_an_image_is_read_as_it_is(built, channels, features):
+    check_conv((5, channels, 17, 15), (features, channels, 7, 7), stride=2, padding=3)
     assert built["Convolution"] == built["ConvolutionFilterGrad"] == 1
     assert built["Reblock"] == 2  # the output and its gradient
 
 
-def test_dilation_falls_back_where_there_is_no_fast_kernel(built):
-    check_conv((4, 16, 9, 9), (16, 16, 3, 3), dilation=2, padding=2)
+@pytest.mark.parametrize("channels", [16, 12])
+def test_dilation_falls_back_where_there_is_no_fast_kernel(built, channels):
+    check_conv((4, channels, 9, 9), (channels, channels, 3, 3), dilation=2, padding=2)
     assert built["Convolution"] == 1
 
 
@@ -99,7 +107,7 @@ def two_threads():
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     ("data", "filter_"),
-    [((2, 6, 9, 9), (8, 6, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3)), ((1, 8, 9, 9), (8, 8, 3, 3))],
+    [((2, 5, 9, 9), (8, 5, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3)), ((1, 8, 9, 9), (8, 8, 3, 3))],
 )
 def test_other_channels_and_a_single_sample_keep_the_engines_convolution(built, data, filter_):
     check_conv(data, filter_)
@@ -232,6 +240,153 @@ def test_pooling_of_nan_and_infinity():
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+# -- with padding ------------------------------------------------------------------------------
+
+
+def _odd_inputs(first=6, second=12):
+    return {
+        "x": normal(4, 3, 13, 12),
+        "w": normal(first, 3, 3, 3, seed=1),
+        "b": normal(first, seed=2),
+        "v": 0.2 * normal(second, first, 3, 3, seed=3),
+    }
+
+
+def _odd_block(between):
+    """Convolution, bias, what stands ``between``, convolution."""
+
+    def build(x, w, b, v):
+        hidden = F.conv2d(x, w, padding=1) + b.reshape([1, -1, 1, 1])
+        return F.conv2d(between(hidden), v, padding=1)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        F.relu,
+        F.relu6,
+        F.hardswish,
+        F.silu,
+        F.tanh,
+        F.gelu,
+        chosen,
+        lambda x: F.max_pool2d(F.relu(x), 2, 2),
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.avg_pool2d(F.tanh(x), 2, 2),
+        lambda x: F.avg_pool2d(x, 3, 2, 1, exclusive=False),
+        lambda x: F.adaptive_avg_pool2d(x, 3),
+        lambda x: x / (1.0 + x * x),
+        lambda x: F.sigmoid(x) - 0.5,
+    ],
+)
+@pytest.mark.parametrize("channels", [(6, 12), (20, 50), (7, 6)])
+def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
+    check(_odd_block(between), _odd_inputs(*channels), CONV, rtol=1e-3, atol=5e-4)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+    # The output and its gradient, and the gradient of the bias.
+    assert built["Reblock"] == 3, built
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        F.sigmoid,
+        F.leaky_relu,
+        lambda x: paddle.exp(-x.abs()) * x,
+        lambda x: F.avg_pool2d(F.sigmoid(x), 2, 2),
+        lambda x: F.max_pool2d(F.sigmoid(x), 3, 2, 1),
+        lambda x: x + 1.0,
+        paddle.exp,
+        lambda x: paddle.log(x.abs()),
+        lambda x: paddle.rsqrt(x.abs()),
+        lambda x: 1.0 / x,
+        lambda x: F.relu(-1.0 / x.abs()),
+        lambda x: x / x,
+        lambda x: x / x.abs().max(),
+        lambda x: x * x.mean(),
+        lambda x: x / x.abs().mean([0, 2, 3], keepdim=True),
+        lambda x: F.max_pool2d(paddle.log(x.abs()), 2, 2),
+        lambda x: F.softmax(x, 1),
+    ],
+)
+def test_padding_spoils_nothing(built, between):
+    inputs = _odd_inputs()
+    inputs["w"] *= 0.1  # what is divided by is not near to zero
+    inputs["b"] = np.abs(inputs["b"]) + 2.0
+    check(_odd_block(between), inputs, CONV, rtol=1e-3, atol=5e-4)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+
+
+def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
+    def between(x, b):
+        lowest = paddle.clip(F.max_pool2d(x, 2, 3, 1, ceil_mode=True), min=-10.0)
+        return 1.0 / (lowest + b.abs().reshape([1, -1, 1, 1]) + 10.0)  # 1 / 0 where b is padded
+
+    def build(x, w, b, v):
+        return F.conv2d(between(F.conv2d(x, w, padding=1), b), v, padding=1)
+
+    inputs = _odd_inputs()
+    inputs["b"] += np.sign(inputs["b"])
+    check(build, inputs, CONV, rtol=1e-3, atol=5e-4)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+
+
+@pytest.mark.parametrize("between", [F.relu, F.tanh, lambda x: F.max_pool2d(F.relu(x), 2, 2)])
+def test_nan_and_infinity_pass_padding_by(built, between):
+    def build(x, w, b, v):
+        hidden = F.conv2d(x, w) + b.reshape([1, -1, 1, 1])
+        return F.conv2d(between(hidden), v)
+
+    for name in ("x", "w", "b", "v"):
+        for value in (np.nan, np.inf, -np.inf):
+            inputs = _odd_inputs()
+            inputs[name].reshape(-1)[2] = value
+            check(build, inputs, CONV, rtol=1e-3, atol=5e-4)
+    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+
+
+def test_nan_and_infinity_of_a_gradient_pass_padding_by(built):
+    def build(x, w, b, v):
+        out = _odd_block(F.tanh)(x, w, b, v)
+        return paddle.where(out > 3.0, out * np.inf, out)
+
+    check(build, _odd_inputs(), CONV, rtol=1e-3, atol=5e-4)
+    assert built["ConvolutionDataGrad"] == 1
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.0])
+@pytest.mark.parametrize("activation", [F.relu, F.relu6, F.sigmoid])
+def test_normalization_with_padding(built, activation, epsilon):
+    def build(x, w, b, v):
+        mean, variance = paddle.zeros([6]), paddle.ones([6])
+        hidden = F.conv2d(x, w, padding=1)
+        hidden = F.batch_norm(hidden, mean, variance, b, b, training=True, epsilon=epsilon)
+        return F.conv2d(activation(hidden), v, padding=1), mean, variance
+
+    types = ("batch_norm_", "batch_norm_grad")
+    check(build, _odd_inputs(), types, rtol=1e-3, atol=5e-4)
+    assert built["BatchNormGrad"] == 1 and built["BatchNorm"] == (epsilon > 0)
+
+
+def test_blocks_of_other_widths_with_padding(built):
+    def build(x, w, b, v):
+        hidden = F.relu(_odd_block(F.relu)(x, w, b, v))
+        return F.conv2d(hidden, paddle.ones([16, 32, 1, 1]))
+
+    check(build, _odd_inputs(6, 32), CONV, rtol=1e-3, atol=5e-3)
+    assert built["Convolution"] == 3
+
+
+def test_padding_that_is_little():
+    assert blocked.padded_block_of(6, 16) == 8
+    assert blocked.padded_block_of(11, 20, 50) == 8
+    assert blocked.padded_block_of(5, 8) == 1
+    assert blocked.padded_block_of(9) == 1
+    assert blocked.padded_block_of(32, 64) == blocked.widest_block()
 
 
 def test_the_widest_block_that_divides():

@@ -167,31 +167,81 @@ def test_refuses_other_dtypes(bridge):
         bridge.extension("EmbeddingGrad", floats, rows=2, padding_idx=-1)
 
 
-@pytest.mark.parametrize("channels", [8, 16, 48])
-@pytest.mark.parametrize("blocks", [(8, 1), (16, 1), (8, 16), (16, 8)])
-def test_reblock(bridge, channels, blocks):
-    if any(channels % block for block in blocks):
-        with pytest.raises(NgraphError, match="do not divide into blocks"):
-            (x,) = parameters(np.zeros((1, channels, 2, 2), "float32"))
-            bridge.extension("Reblock", [x], block=16)
-        return
-    data = np.random.default_rng(0).normal(size=(2, channels, 5, 70)).astype("float32")
+def in_blocks(data: np.ndarray, block: int, padding: float = 0.0) -> np.ndarray:
+    """[N, C, H, W] -> [N, ceil(C / block), H, W, block]; plain for a block of 1."""
+    if block == 1:
+        return data
+    extra = -data.shape[1] % block
+    whole = np.pad(data, ((0, 0), (0, extra), (0, 0), (0, 0)), constant_values=padding)
+    batch, _, height, width = data.shape
+    return whole.reshape(batch, -1, block, height, width).transpose(0, 1, 3, 4, 2).copy()
+
+
+@pytest.mark.parametrize("channels", [1, 5, 8, 11, 16, 23, 48])
+@pytest.mark.parametrize("first", [1, 8, 16])
+@pytest.mark.parametrize("second", [1, 8, 16])
+@pytest.mark.parametrize("size", [(3, 7), (50, 70)])  # by one thread, by all
+def test_reblock(bridge, channels, first, second, size):
+    data = np.random.default_rng(0).normal(size=(3, channels, *size)).astype("float32")
+    given = in_blocks(data, first, padding=np.nan)
+    (x,) = parameters(given)
+    node = bridge.extension("Reblock", [x], block=second, channels=channels)
+    (found,) = run(node, [x], [given])
+    np.testing.assert_array_equal(found, in_blocks(data, second))
+
+
+def test_reblock_takes_all_channels_unless_told(bridge):
+    data = np.arange(2 * 16 * 6, dtype="float32").reshape(2, 16, 2, 3)
     (x,) = parameters(data)
-    first, second = blocks
-    turned = bridge.extension("Reblock", [x], block=first)
-    node = bridge.extension("Reblock", [turned], block=second)
-    (found,) = run(node, [x], [data])
-    expected = data
-    if second > 1:
-        expected = data.reshape(2, channels // second, second, 5, 70).transpose(0, 1, 3, 4, 2)
-    np.testing.assert_array_equal(found, expected)
+    turned = bridge.extension("Reblock", [x], block=8)
+    (found,) = run(bridge.extension("Reblock", [turned], block=1), [x], [data])
+    np.testing.assert_array_equal(found, data)
+
+
+def convolved(bridge, name, arrays, sizes, **attributes):
+    inputs = parameters(*arrays)
+    options = {"pads_begin": [1, 1], "pads_end": [1, 1], "strides": [1, 1], "dilations": [1, 1]}
+    options = {"groups": 1, **options, **attributes}
+    return run(bridge.extension(name, inputs, sizes=sizes, **options), inputs, arrays)[0]
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
+def test_convolutions_leave_zeros_in_the_padding(bridge, value):
+    generator = np.random.default_rng(0)
+    data, grad, filter_ = (
+        generator.normal(size=shape).astype("float32")
+        for shape in [(4, 6, 5, 5), (4, 11, 5, 5), (11, 6, 3, 3)]
+    )
+    data[1, 2, 3, 4], grad[1, 2, 3, 4] = value, value
+    data, grad = in_blocks(data, 8), in_blocks(grad, 8)
+    out = convolved(bridge, "Convolution", [data, filter_], [8])
+    assert out.shape == grad.shape
+    np.testing.assert_array_equal(out[:, 1, ..., 3:], 0.0)
+    data_grad = convolved(bridge, "ConvolutionDataGrad", [grad, filter_], [5, 5])
+    assert data_grad.shape == data.shape
+    np.testing.assert_array_equal(data_grad[..., 6:], 0.0)
+    for found in (out, data_grad):
+        assert np.isfinite(found).all() == np.isfinite(value)
+
+
+def test_the_gradient_of_a_filter_has_no_padding(bridge):
+    data = in_blocks(np.ones((2, 6, 4, 4), "float32"), 8, padding=np.nan)
+    grad = in_blocks(np.ones((2, 11, 4, 4), "float32"), 8, padding=np.nan)
+    none = {"pads_begin": [0, 0], "pads_end": [0, 0]}
+    found = convolved(bridge, "ConvolutionFilterGrad", [data, grad], [11, 6, 1, 1], **none)
+    np.testing.assert_array_equal(found, np.full((11, 6, 1, 1), 32.0))
+
+
+GROUPED = [(2, 1, 4, 4, 8), (12, 4, 3, 3)]
 
 
 @pytest.mark.parametrize(
     ("name", "shapes", "attributes", "message"),
     [
-        ("Convolution", [(2, 1, 4, 4, 8), (12, 8, 3, 3)], {"sizes": [8]}, "divide into blocks"),
-        ("Convolution", [(2, 1, 4, 4, 8), (8, 4, 3, 3)], {"sizes": [8]}, "does not fit"),
+        ("Reblock", [(2, 1, 4, 4, 8)], {"block": 1, "channels": 9}, "does not hold 9 channels"),
+        ("Reblock", [(2, 8, 4, 4)], {"block": 0}, "blocks of 0 channels"),
+        ("Convolution", GROUPED, {"sizes": [8], "groups": 2}, "do not divide into blocks"),
+        ("Convolution", [(2, 1, 4, 4, 8), (8, 12, 3, 3)], {"sizes": [8]}, "does not fit"),
         ("Convolution", [(2, 2, 4, 4, 4), (8, 8, 3, 3)], {"sizes": [8]}, "a block of 4 channels"),
         ("LayerNorm", [(2, 3), (3,), (2,)], {}, "must have shape"),
         ("BatchNorm", [(2, 3, 4, 1), (3,), (3,), (3,), (4,)], {}, "must have shape"),

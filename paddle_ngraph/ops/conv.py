@@ -14,7 +14,7 @@ from typing import Any
 
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.blocked import Blocked, block_of, threads
+from paddle_ngraph.blocked import Blocked, block_of, padded_block_of, threads
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
@@ -324,6 +324,7 @@ def _readers(node: Output) -> int:
 # -- in training: oneDNN's kernels ------------------------------------------------------------
 
 _FEW_CHANNELS = 4  # an image's: the kernels read so many from the plain layout
+_IMAGE_CHANNELS = 3  # so many wants the kernel of the filter's gradient
 
 
 class _Blocks:
@@ -347,17 +348,21 @@ class _Blocks:
         if not trains or len(data) != 4 or data[0] < threads() or geometry.sees_only_padding():
             return None
         (channels, features), groups = (data[1], filter_[0]), geometry.groups
-        if channels <= _FEW_CHANNELS and groups == 1 and block_of(features) > 1:
-            return _Blocks(bridge, geometry, 1, block_of(features))
-        depthwise = channels == features == groups
-        block = block_of(groups) if depthwise else block_of(channels // groups, features // groups)
-        return _Blocks(bridge, geometry, block, block) if block > 1 else None
+        if channels == features == groups:
+            block = data_block = padded_block_of(groups)
+        elif groups > 1:
+            block = data_block = block_of(channels // groups, features // groups)
+        elif channels <= _FEW_CHANNELS:
+            block, data_block = padded_block_of(features), 1
+        else:
+            block = data_block = padded_block_of(channels, features)
+        return _Blocks(bridge, geometry, data_block, block) if block > 1 else None
 
     def forward(self, data: Output, filter_: Output) -> Output | None:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         data = self._layout.turned(data, self._data_block)
         out = self._operator("Convolution", data, filter_, [self._out_block])
-        return out and self._layout.plain(out)
+        return out and self._layout.plain(out, self._bridge.shape(filter_)[0])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output | None:
         """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
@@ -365,13 +370,29 @@ class _Blocks:
             return None
         grad = self._layout.turned(grad, self._out_block)
         found = self._operator("ConvolutionDataGrad", grad, filter_, self._g.size)
-        return found and self._layout.plain(found)
+        channels = self._bridge.shape(filter_)[1] * self._g.groups
+        return found and self._layout.plain(found, channels)
 
     def filter_gradient(self, data: Output, grad: Output) -> Output | None:
         """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
+        (_, channels, *_), (_, features, *_) = map(self._bridge.shape, (data, grad))
         data = self._layout.turned(data, self._data_block)
         grad = self._layout.turned(grad, self._out_block)
-        return self._operator("ConvolutionFilterGrad", data, grad, self._g.kernel)
+        shape = [features, channels // self._g.groups, *self._g.kernel]
+        found = self._operator("ConvolutionFilterGrad", data, grad, shape)
+        if found is None and self._data_block == 1 and channels < _IMAGE_CHANNELS:
+            return self._image_filter_gradient(data, grad, shape)
+        return found
+
+    def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
+        """With an image of fewer channels than oneDNN has a kernel for: zeros fill it up."""
+        bridge = self._bridge
+        before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
+        data = opset15.pad(data, before, after, "constant").output(0)
+        whole = [shape[0], _IMAGE_CHANNELS, *shape[2:]]
+        found = self._operator("ConvolutionFilterGrad", data, grad, whole)
+        ends = [bridge.ints([value]) for value in (0, shape[1], 1, 1)]
+        return found and opset15.slice(found, *ends).output(0)
 
     def _operator(self, name: str, first: Output, second: Output, sizes: list[int]) -> Any:
         g = self._g

@@ -78,8 +78,23 @@ class _Channels:
     def unlike(self, rows: Any) -> Any:
         """The opposite of :meth:`rows`."""
         if len(self._bridge.shape(rows)) == 5:
-            return Blocked.of(self._bridge).plain(rows)
+            return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
+
+    def padded(self, rows: Any, node: Any) -> Any:
+        """``node``, a number for each channel, with zeros for the padding of ``rows``."""
+        bridge, dims = self._bridge, self._bridge.shape(rows)
+        extra = dims[1] * dims[4] - self.size if len(dims) == 5 else 0
+        if not extra:
+            return node
+        return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
+
+    def cropped(self, node: Any) -> Any:
+        """The opposite of :meth:`padded`."""
+        bridge = self._bridge
+        if bridge.shape(node) == [self.size]:
+            return node
+        return opset15.slice(node, *(bridge.ints([value]) for value in (0, self.size, 1)))
 
     def constant(self, value: float) -> Any:
         """``value`` for each channel."""
@@ -112,7 +127,8 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     elif channels.count == 1:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
-    elif not bridge.trains("pd_op.batch_norm_grad"):
+    elif not bridge.trains("pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
+        # The core's operator would make 0 / 0 of padding where nothing is added to the variance.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)
@@ -121,13 +137,15 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
         statistics = [*updated, channels.flat(mean), channels.flat(inverse)]
     else:
         factors = [_factor(bridge, op, channels, *pair) for pair in (("scale", 1.0), ("bias", 0.0))]
+        rows = channels.rows(x)
         node = bridge.extension(
             "BatchNorm",
-            [channels.rows(x), *factors, *running],
+            [rows, *(channels.padded(rows, given) for given in (*factors, *running))],
             epsilon=op.attr("epsilon"),
             momentum=op.attr("momentum"),
         )
-        out, statistics = channels.unlike(node.output(0)), node.outputs()[1:]
+        out = channels.unlike(node.output(0))
+        statistics = [channels.cropped(found) for found in node.outputs()[1:]]
     bridge.set_output_node(op, "out", out)
     for name, node in zip(_STATISTICS, statistics):
         bridge.set_output_node(op, name, node)
@@ -200,8 +218,9 @@ def _core_gradients(
     rows = channels.rows(x)
     scale = _factor(bridge, op, channels, "scale", 1.0)
     statistics = [bridge.get_input_node(op, name) for name in _STATISTICS[2:]]
-    node = bridge.extension("BatchNormGrad", [rows, channels.like(rows, grad), scale, *statistics])
-    return channels.unlike(node.output(0)), *node.outputs()[1:]
+    given = [channels.padded(rows, found) for found in (scale, *statistics)]
+    node = bridge.extension("BatchNormGrad", [rows, channels.like(rows, grad), *given])
+    return channels.unlike(node.output(0)), *map(channels.cropped, node.outputs()[1:])
 
 
 def _gradients(

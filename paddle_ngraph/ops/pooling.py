@@ -88,6 +88,11 @@ class _Pooling:
         begin = index * self.strides[axis] - self.begin[axis]
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
+    def sees_data(self) -> bool:
+        """Whether every window holds an element that is not padding."""
+        windows = (self.window(axis, at) for axis, out in enumerate(self.out) for at in range(out))
+        return self.adaptive or all(windows)
+
     def is_global(self) -> bool:
         """Whether one window is the whole input, and nothing else."""
         return self.kernel == self.size and set(self.out) == {1} and not any(self.begin)
@@ -153,11 +158,17 @@ def pool_grad(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "x_grad", x_grad)
 
 
+def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
+    """The blocked form of ``x``, if there is one and its padding of zeros stays zero."""
+    return layout.find(x) if pooling.sees_data() else None
+
+
 def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
-        return layout.plain(bridge.extension("AvgPool", [found], **pooling.attributes()))
+        pooled = bridge.extension("AvgPool", [found], **pooling.attributes())
+        return layout.plain(pooled, bridge.shape(x)[1])
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
@@ -185,12 +196,12 @@ def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> An
 
 def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         grad = layout.turned(grad, bridge.shape(found)[4])
         attributes = pooling.attributes()
         spread = bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **attributes)
-        return layout.plain(spread)
+        return layout.plain(spread, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
     batch, channels, *_ = bridge.shape(grad)
@@ -204,9 +215,10 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
 
 def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
-        return layout.plain(bridge.extension("MaxPool", [found], **pooling.attributes()))
+        pooled = bridge.extension("MaxPool", [found], **pooling.attributes())
+        return layout.plain(pooled, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("MaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
@@ -218,11 +230,12 @@ def _maximum_grad(
     bridge: NgraphBridge, x: Output, out: Output, grad: Output, pooling: _Pooling
 ) -> Any:
     layout = Blocked.of(bridge)
-    found = layout.find(x)
+    found = _in_blocks(layout, x, pooling)
     if found is not None:
         turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
         inputs = [found, *turned]
-        return layout.plain(bridge.extension("MaxPoolGrad", inputs, **pooling.attributes()))
+        x_grad = bridge.extension("MaxPoolGrad", inputs, **pooling.attributes())
+        return layout.plain(x_grad, bridge.shape(x)[1])
     if len(pooling.size) == 2:
         return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
     rows = _Rows(pooling)

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "channel_blocks.h"
 #include "one_thread.h"
 #include "parallel.h"
 #include "workspace.h"
@@ -176,6 +177,35 @@ class ConvPlan {
 
   int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
   bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
+  bool is_padded() const { return problem_.given != problem_.filter; }
+
+  // The plain filter with padding of zeros.
+  void pad_filter(const float* from, float* to) const {
+    const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
+    const auto rows = static_cast<int64_t>(problem_.given[0]);
+    const auto pad = [&](int64_t at) {
+      const int64_t count = at < rows ? row : 0;
+      std::copy_n(from + at * row, count, to + at * whole);
+      std::fill(to + at * whole + count, to + (at + 1) * whole, 0.0F);
+    };
+    parallel_ranges(static_cast<int64_t>(problem_.filter[0]), whole,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t at = begin; at < end; ++at) pad(at);
+                    });
+  }
+
+  // The opposite.
+  void crop_filter(const float* from, float* to) const {
+    const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
+    parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; ++at) std::copy_n(from + at * whole, row, to + at * row);
+    });
+  }
+
+  // What the plain filter takes with padding.
+  size_t padded_size() const {
+    return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float)) : 0;
+  }
 
   // Between the plain filter and the kernels' format, in parts along the output channels.
   void make_reorders(int64_t threads) {
@@ -235,10 +265,32 @@ class ConvPlan {
                                         {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
   }
 
+  // Of the results of a part. The kernel computes padding as products with zeros: that is NaN where
+  // the data is not finite, and would reach the other channels in the next convolution.
+  void clear_padding(int64_t part, float* result) const {
+    const bool forward = problem_.kind == ConvKind::forward;
+    const bool is_first = forward || problem_.attributes.groups > 1;
+    const auto channels = static_cast<int64_t>(problem_.given[is_first ? 0 : 1]);
+    const int64_t block = forward ? problem_.out_block : problem_.data_block;
+    if (!is_padded() || channels % block == 0) return;
+    const auto& shape = forward ? problem_.out : problem_.data;
+    const int64_t size = elements(shape, 1), places = elements(shape, 2);
+    for (int64_t sample = bounds_[part]; sample < bounds_[part + 1]; ++sample) {
+      float* last = result + (sample + 1) * size - block * places;
+      clear_lanes(last, places, block, channels % block);
+    }
+  }
+
   void run_data(const float* given, const float* filter, float* result) const {
     const size_t filter_size = reorders_.empty() ? 0 : aligned(filter_.get_size());
-    const Workspace memory(filter_size + scratch_ * static_cast<size_t>(parts()));
+    const size_t scratch_size = scratch_ * static_cast<size_t>(parts());
+    const Workspace memory(filter_size + scratch_size + padded_size());
     char* scratch = memory.data() + filter_size;
+    if (is_padded()) {
+      auto* padded = reinterpret_cast<float*>(scratch + scratch_size);
+      pad_filter(filter, padded);
+      filter = padded;
+    }
     if (!reorders_.empty()) {
       auto* reordered = reinterpret_cast<float*>(memory.data());
       reorder(filter, reordered);
@@ -248,14 +300,19 @@ class ConvPlan {
     in_parallel(parts(), [&](int64_t part) {
       execute(part, forward ? given : result, filter, forward ? result : given,
               scratch + static_cast<size_t>(part) * scratch_);
+      clear_padding(part, result);
     });
   }
 
   // Every part of the batch gives a gradient; their sum is the result.
   void run_filter_gradient(const float* data, const float* grad, float* result) const {
     const size_t size = aligned(filter_.get_size());
-    const Workspace memory((size + scratch_) * static_cast<size_t>(parts()));
+    const size_t parts_size = (size + scratch_) * static_cast<size_t>(parts());
+    const Workspace memory(parts_size + padded_size());
     char* scratch = memory.data() + size * static_cast<size_t>(parts());
+    auto* padded = is_padded() ? reinterpret_cast<float*>(memory.data() + parts_size) : nullptr;
+    float* given = result;
+    if (padded) result = padded;
     const auto partial = [&](int64_t part) {
       if (part == 0 && reorders_.empty()) return result;
       return reinterpret_cast<float*>(memory.data() + size * static_cast<size_t>(part));
@@ -272,6 +329,7 @@ class ConvPlan {
                       }
                     });
     if (!reorders_.empty()) reorder(total, result);
+    if (padded) crop_filter(padded, given);
   }
 
   ConvProblem problem_;
@@ -295,48 +353,64 @@ bool ConvOp::visit_attributes(ov::AttributeVisitor& visitor) {
 
 namespace {
 
-// [N, C / block, H, W, block] or [N, C, H, W] as the latter, and the block.
-ov::Shape unblocked(const ov::Shape& shape, int64_t* block) {
-  *block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
-  return {shape[0], shape[1] * static_cast<size_t>(*block), shape[2], shape[3]};
+int64_t block_of(const ov::Shape& shape) {
+  return shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
 }
 
+bool is_depthwise(const ov::Shape& filter, size_t groups) {
+  return groups > 1 && filter[0] == groups && filter[1] == 1;
+}
+
+// The channels with padding.
+size_t whole(size_t channels, int64_t block) {
+  return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
+}
+
+// [N, C, H, W] in blocks; 1: as it is.
 ov::Shape blocked(const ov::Shape& shape, int64_t block) {
+  if (block == 1) return shape;
   const auto size = static_cast<size_t>(block);
   return {shape[0], shape[1] / size, shape[2], shape[3], size};
 }
 
 }  // namespace
 
+size_t ConvOp::out_size(const ConvProblem& p, size_t axis) const {
+  const auto& a = attributes_;
+  const int64_t extent = static_cast<int64_t>(p.filter[2 + axis] - 1) * a.dilations[axis] + 1;
+  const int64_t room =
+      static_cast<int64_t>(p.data[2 + axis]) + a.pads_begin[axis] + a.pads_end[axis] - extent;
+  require(room >= 0, "the filter is larger than the data");
+  return static_cast<size_t>(room / a.strides[axis] + 1);
+}
+
 ConvProblem ConvOp::problem() const {
   ConvProblem p;
   p.kind = kind();
   p.attributes = attributes_;
-  const auto size = [&](size_t i) { return static_cast<size_t>(sizes_[i]); };
-  const auto groups = static_cast<size_t>(attributes_.groups);
-  if (p.kind == ConvKind::forward) {
-    p.data = unblocked(get_input_shape(0), &p.data_block);
-    p.filter = get_input_shape(1);
-    p.out_block = sizes_[0];
-    p.out = {p.data[0], p.filter[0], 0, 0};
-    for (size_t i = 0; i < 2; ++i) {
-      const int64_t extent =
-          static_cast<int64_t>(p.filter[2 + i] - 1) * attributes_.dilations[i] + 1;
-      const int64_t room = static_cast<int64_t>(p.data[2 + i]) + attributes_.pads_begin[i] +
-                           attributes_.pads_end[i] - extent;
-      require(room >= 0, "the filter is larger than the data");
-      p.out[2 + i] = static_cast<size_t>(room / attributes_.strides[i] + 1);
-    }
-  } else if (p.kind == ConvKind::data_gradient) {
-    p.out = unblocked(get_input_shape(0), &p.out_block);
-    p.filter = get_input_shape(1);
-    p.data = {p.out[0], p.filter[1] * groups, size(0), size(1)};
-    p.data_block = p.out_block;
-  } else {
-    p.data = unblocked(get_input_shape(0), &p.data_block);
-    p.out = unblocked(get_input_shape(1), &p.out_block);
-    p.filter = {p.out[1], p.data[1] / groups, size(0), size(1)};
+  const bool forward = p.kind == ConvKind::forward, to_data = p.kind == ConvKind::data_gradient;
+  p.given = forward || to_data ? get_input_shape(1) : ov::Shape(sizes_.begin(), sizes_.end());
+  require(p.given.size() == 4, "a filter of shape ", p.given);
+  const auto& first = get_input_shape(0);
+  p.data_block = block_of(first);
+  p.out_block = forward ? sizes_[0] : block_of(get_input_shape(to_data ? 0 : 1));
+  for (int64_t block : {p.data_block, p.out_block}) {
+    require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
   }
+  auto groups = static_cast<size_t>(attributes_.groups);
+  const size_t channels = whole(p.given[1] * groups, p.data_block);
+  const size_t features = whole(p.given[0], p.out_block);
+  if (is_depthwise(p.given, groups)) groups = features;
+  p.attributes.groups = static_cast<int64_t>(groups);
+  p.filter = {features, channels / groups, p.given[2], p.given[3]};
+  p.data = {first[0], channels, first[2], first[3]};
+  if (to_data) {
+    for (size_t i = 0; i < 2; ++i) p.data[2 + i] = static_cast<size_t>(sizes_[i]);
+  }
+  p.out = get_input_shape(to_data ? 0 : 1);
+  if (forward) p.out = {p.data[0], 0, out_size(p, 0), out_size(p, 1)};
+  p.out.resize(4);
+  p.out[1] = features;
   return p;
 }
 
@@ -351,24 +425,22 @@ void ConvOp::infer() {
   for (const auto* pair : {&a.strides, &a.pads_begin, &a.pads_end, &a.dilations}) {
     require(pair->size() == 2, "an attribute holds ", pair->size(), " numbers, not 2");
   }
-  const bool forward = kind() == ConvKind::forward;
-  require(sizes_.size() == (forward ? 1 : 2), "attribute sizes holds ", sizes_.size(), " numbers");
+  static constexpr size_t kSizes[] = {1, 2, 4};  // by kind
+  require(sizes_.size() == kSizes[static_cast<int>(kind())], "attribute sizes holds ",
+          sizes_.size(), " numbers");
   require(attributes_.groups > 0, "attribute groups is out of range");
   const auto p = problem();
-  for (int64_t block : {p.data_block, p.out_block}) {
-    require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
-  }
-  require(p.out_block > 1 && p.out[1] % static_cast<size_t>(p.out_block) == 0 &&
-              p.data[1] % static_cast<size_t>(p.data_block) == 0,
-          "channels do not divide into blocks");
-  require(p.filter.size() == 4 && p.filter[0] == p.out[1] &&
-              p.filter[1] * static_cast<size_t>(attributes_.groups) == p.data[1],
-          "filter ", p.filter, " does not fit");
+  require(p.out_block > 1, "the result of a convolution is not in blocks");
+  require(a.groups == 1 || p.given == p.filter ||
+              is_depthwise(p.given, static_cast<size_t>(a.groups)),
+          "channels of a group do not divide into blocks");
+  const auto data = blocked(p.data, p.data_block), out = blocked(p.out, p.out_block);
+  const bool forward = kind() == ConvKind::forward, to_data = kind() == ConvKind::data_gradient;
+  require(get_input_shape(0) == (to_data ? out : data) &&
+              (forward || to_data || get_input_shape(1) == out),
+          "filter ", p.given, " does not fit");
   require(is_fast(p), "oneDNN has no fast kernel");
-  ov::Shape result = p.filter;
-  if (forward) result = blocked(p.out, p.out_block);
-  if (p.kind == ConvKind::data_gradient) result = blocked(p.data, p.data_block);
-  set_output_type(0, ov::element::f32, result);
+  set_output_type(0, ov::element::f32, forward ? out : to_data ? data : p.given);
 }
 
 void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

@@ -1,6 +1,6 @@
 // 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels in
-// blocks, [N, C / block, H, W, block]. The batch is split over the plugin's threads; each thread runs
-// a kernel of its own.
+// blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads; each thread
+// runs a kernel of its own. How many channels there are, without padding, the filter's shape says.
 #pragma once
 
 #include <memory>
@@ -22,13 +22,14 @@ struct ConvAttributes {
 
 enum class ConvKind { forward, data_gradient, filter_gradient };
 
-// One of the three computations with all its sizes.
+// One of the three computations with all its sizes; padding counts as channels.
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
   ov::Shape data;          // [N, C, H, W]
   ov::Shape filter;        // [O, C / groups, KH, KW]
   ov::Shape out;           // [N, O, OH, OW]
+  ov::Shape given;         // the filter without padding
   int64_t data_block = 1;  // 1: plain
   int64_t out_block = 8;
 };
@@ -55,6 +56,7 @@ class ConvOp : public ExtensionOp {
 
  private:
   ConvProblem problem() const;
+  size_t out_size(const ConvProblem& p, size_t axis) const;  // of the forward convolution
 
   ConvAttributes attributes_;
   std::vector<int64_t> sizes_{0};
@@ -62,8 +64,8 @@ class ConvOp : public ExtensionOp {
   mutable std::shared_ptr<const ConvPlan> plan_;
 };
 
-// (data, filter) -> out [N, O / block, OH, OW, block]; attribute `sizes` is [block]. Data is blocked,
-// or plain [N, C, H, W] where it has few channels.
+// (data, filter) -> out [N, ceil(O / block), OH, OW, block]; attribute `sizes` is [block]. Data is
+// blocked, or plain [N, C, H, W] where it has few channels.
 class Convolution : public ConvOp {
  public:
   OPENVINO_OP("Convolution", "paddle_ngraph", ConvOp);
@@ -97,7 +99,7 @@ class ConvolutionDataGrad : public ConvOp {
   ConvKind kind() const override { return ConvKind::data_gradient; }
 };
 
-// (data, out_grad) -> the filter's gradient [O, C / groups, KH, KW]; `sizes` is [KH, KW].
+// (data, out_grad) -> the filter's gradient; `sizes` is its shape, [O, C / groups, KH, KW].
 class ConvolutionFilterGrad : public ConvOp {
  public:
   OPENVINO_OP("ConvolutionFilterGrad", "paddle_ngraph", ConvOp);

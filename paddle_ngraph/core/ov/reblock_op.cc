@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../vectorized.h"
+#include "channel_blocks.h"
 #include "parallel.h"
 
 namespace paddle_ngraph {
@@ -12,12 +13,12 @@ namespace {
 // Positions copied at a time: what they take of both layouts stays in the first cache.
 constexpr int64_t kTile = 64;
 
-// to[position][channel] = from[channel][position], for the channels of one block.
-NGRAPH_VECTORIZED void gather_channels(const float* from, int64_t places, int64_t block,
-                                       float* to) {
+// to[position][channel] = from[channel][position], for `count` channels of one block.
+NGRAPH_VECTORIZED void gather_channels(const float* from, int64_t places, int64_t count,
+                                       int64_t block, float* to) {
   for (int64_t start = 0; start < places; start += kTile) {
     const int64_t end = start + kTile < places ? start + kTile : places;
-    for (int64_t channel = 0; channel < block; ++channel) {
+    for (int64_t channel = 0; channel < count; ++channel) {
       const float* row = from + channel * places;
       for (int64_t at = start; at < end; ++at) to[at * block + channel] = row[at];
     }
@@ -25,21 +26,21 @@ NGRAPH_VECTORIZED void gather_channels(const float* from, int64_t places, int64_
 }
 
 // to[channel][position] = from[position][channel].
-NGRAPH_VECTORIZED void scatter_channels(const float* from, int64_t places, int64_t block,
-                                        float* to) {
+NGRAPH_VECTORIZED void scatter_channels(const float* from, int64_t places, int64_t count,
+                                        int64_t block, float* to) {
   for (int64_t start = 0; start < places; start += kTile) {
     const int64_t end = start + kTile < places ? start + kTile : places;
-    for (int64_t channel = 0; channel < block; ++channel) {
+    for (int64_t channel = 0; channel < count; ++channel) {
       float* row = to + channel * places;
       for (int64_t at = start; at < end; ++at) row[at] = from[at * block + channel];
     }
   }
 }
 
-// Both sides blocked: the channels of the wider block, `narrow` at a time.
-void regroup(const float* from, int64_t places, int64_t from_block, int64_t to_block, float* to) {
-  const int64_t wide = std::max(from_block, to_block);
-  for (int64_t channel = 0; channel < wide; ++channel) {
+// Both sides blocked: `count` channels, as many as the wider block at most.
+void regroup(const float* from, int64_t places, int64_t count, int64_t from_block, int64_t to_block,
+             float* to) {
+  for (int64_t channel = 0; channel < count; ++channel) {
     const float* source = from + channel / from_block * places * from_block + channel % from_block;
     float* target = to + channel / to_block * places * to_block + channel % to_block;
     for (int64_t at = 0; at < places; ++at) target[at * to_block] = source[at * from_block];
@@ -49,12 +50,18 @@ void regroup(const float* from, int64_t places, int64_t from_block, int64_t to_b
 }  // namespace
 
 std::shared_ptr<ov::Node> Reblock::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Reblock>(inputs, block_);
+  return std::make_shared<Reblock>(inputs, block_, channels_);
 }
 
 bool Reblock::visit_attributes(ov::AttributeVisitor& visitor) {
   visitor.on_attribute("block", block_);
+  visitor.on_attribute("channels", channels_);
   return true;
+}
+
+int64_t Reblock::channels_of(const ov::Shape& shape) const {
+  if (channels_ > 0) return channels_;
+  return static_cast<int64_t>(shape[1] * (shape.size() == 5 ? shape[4] : 1));
 }
 
 void Reblock::infer() {
@@ -62,34 +69,47 @@ void Reblock::infer() {
   const auto& shape = get_input_shape(0);
   require_float(0, shape.size());
   require(shape.size() == 4 || shape.size() == 5, "input 0 has rank ", shape.size());
-  const size_t channels = shape[1] * (shape.size() == 5 ? shape[4] : 1);
-  require(block_ > 0 && channels % static_cast<size_t>(block_) == 0, channels,
-          " channels do not divide into blocks of ", block_);
-  const auto block = static_cast<size_t>(block_);
-  ov::Shape result{shape[0], channels / block, shape[2], shape[3]};
-  if (block > 1) result.push_back(block);
+  require(block_ > 0, "blocks of ", block_, " channels");
+  const int64_t channels = channels_of(shape);
+  const auto from_block = static_cast<int64_t>(shape.size() == 5 ? shape[4] : 1);
+  require(blocks_of(channels, from_block) == static_cast<int64_t>(shape[1]), "input ", shape,
+          " does not hold ", channels, " channels");
+  ov::Shape result = shape;
+  result.resize(4);
+  result[1] = static_cast<size_t>(blocks_of(channels, block_));
+  if (block_ > 1) result.push_back(static_cast<size_t>(block_));
   set_output_type(0, ov::element::f32, result);
 }
 
 void Reblock::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto& shape = inputs[0].get_shape();
   const int64_t from_block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
+  const int64_t channels = channels_of(shape);
   const int64_t wide = std::max(from_block, block_);
   const auto places = static_cast<int64_t>(shape[2] * shape[3]);
-  const auto count = static_cast<int64_t>(inputs[0].get_size()) / std::max<int64_t>(1, places * wide);
-  const float* from = inputs[0].data<const float>();
-  float* to = outputs->front().data<float>();
-  parallel_ranges(count, places * wide, [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t offset = at * places * wide;
-      if (from_block == 1) {
-        gather_channels(from + offset, places, block_, to + offset);
-      } else if (block_ == 1) {
-        scatter_channels(from + offset, places, from_block, to + offset);
-      } else {
-        regroup(from + offset, places, from_block, block_, to + offset);
-      }
+  // Channels in steps of the wider block, which begin a block on both sides.
+  const int64_t steps = blocks_of(channels, wide);
+  const int64_t from_sample = blocks_of(channels, from_block) * from_block * places;
+  const int64_t to_sample = blocks_of(channels, block_) * block_ * places;
+  const auto turn = [&](int64_t at) {
+    const int64_t sample = at / steps, first = at % steps * wide;
+    const int64_t count = std::min(wide, channels - first);
+    const float* from = inputs[0].data<const float>() + sample * from_sample + first * places;
+    float* to = outputs->front().data<float>() + sample * to_sample + first * places;
+    if (from_block == 1) {
+      gather_channels(from, places, count, block_, to);
+    } else if (block_ == 1) {
+      scatter_channels(from, places, count, from_block, to);
+    } else {
+      regroup(from, places, count, from_block, block_, to);
     }
+    if (count % block_ != 0) {
+      clear_lanes(to + count / block_ * block_ * places, places, block_, count % block_);
+    }
+  };
+  const auto count = static_cast<int64_t>(shape[0]) * steps;
+  parallel_ranges(count, places * wide, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) turn(at);
   });
 }
 
