@@ -29,8 +29,8 @@ one run, each in a process of its own. A ratio says how many times as long as th
 step takes (above 1: the engine is faster): the median of the ratios of the turns. Feeding and
 fetching count, and what is computed is compared with native Paddle's results. *Raw OpenVINO* is the
 function that the engine makes of the whole program, called alone, with static shapes: in inference
-with the weights as constants. Raw OpenVINO and PyTorch are not asked to hand over what they are
-given: their inputs lie where they need them."""
+with the weights as constants, and a batch at once. Raw OpenVINO and PyTorch are not asked to hand
+over what they are given: their inputs lie where they need them."""
 SETTINGS = """\
 *Paddle*: `Executor.run` with the defaults, one thread. *Paddle, all cores*:
 `FLAGS_paddle_num_threads`. *Paddle, oneDNN*: `FLAGS_use_onednn=1` too. *predictor*: Paddle
