@@ -1,7 +1,6 @@
 // The provider "onednn": the library that Paddle brings.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include "../core/error.h"
 #include "buffer.h"
 #include "packed_gemm.h"
+#include "row_product.h"
 #include "threads.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -53,6 +53,8 @@ matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b
   return {cpu(), rows(shape.m, k, shape.lda), b, rows(shape.m, n, shape.ldc), attributes};
 }
 
+bool has_avx512_product() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core; }
+
 bool is_for_blocks(const matmul::primitive_desc& desc) {
   return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
 }
@@ -67,12 +69,51 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   if (is_for_blocks(wanted)) return {wanted.weights_desc(), k};
   const int64_t part = std::min(k, kMost);
   const auto blocks = in_format(tag::BA16a16b, n, part);
-  // One row is a product with a vector: blocks do not help it.
-  if (m > 1 && is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
+  if (is_for_blocks(describe({m, part, n, false}, blocks))) return {blocks, part};
   return {in_format(tag::ba, n, k), k};
 }
 
+// What holds `b`, which is [k, n], in another format.
+std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k, const memory::desc& format) {
+  const auto result = std::make_shared<Buffer>(format.get_size() / sizeof(float));
+  dnnl::stream stream(cpu());
+  memory source(plain(b, n, k), cpu(), const_cast<float*>(b.data));
+  memory target(format, cpu(), result->data());
+  dnnl::reorder(source, target).execute(stream, source, target);
+  stream.wait();
+  return result;
+}
+
 using Primitive = std::pair<matmul, matmul::primitive_desc>;
+
+// Primitives, each made once: that takes longer than a small product.
+class Primitives {
+ public:
+  Primitive find(const ProductShape& shape, const memory::desc& b) const {
+    // A primitive is made for a number of threads.
+    const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& made : made_) {
+      if (made.key == key && made.b == b) return made.primitive;
+    }
+    if (made_.size() == kMost) made_.clear();
+    const auto desc = describe(shape, b);
+    made_.push_back({key, b, Primitive(matmul(desc), desc)});
+    return made_.back().primitive;
+  }
+
+ private:
+  static constexpr size_t kMost = 64;  // inputs of any length come
+  using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
+  struct Made {
+    Key key;
+    memory::desc b;
+    Primitive primitive;
+  };
+
+  mutable std::mutex mutex_;
+  mutable std::vector<Made> made_;
+};
 
 // Some rows of the right operand, from row `k` on; what holds them, if they are packed.
 struct Part {
@@ -126,31 +167,32 @@ class OnednnMatrix : public PackedMatrix {
     for (const auto& part : parts_) {
       ProductShape partial = shape;
       partial.accumulate = shape.accumulate || part.k > 0;
-      product->add(part, primitive(partial, part.b.get_desc()));
+      product->add(part, primitives_.find(partial, part.b.get_desc()));
     }
     return product;
   }
 
  private:
-  // Made once: it takes longer than a small product.
-  Primitive primitive(const ProductShape& shape, const memory::desc& b) const {
-    // A primitive is made for a number of threads.
-    const Key key{shape.m, b.get_dims()[0], shape.lda, shape.ldc, shape.accumulate,
-                  num_omp_threads()};
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto found = primitives_.find(key);
-    if (found == primitives_.end()) {
-      const auto desc = describe(shape, b);
-      found = primitives_.emplace(key, Primitive(matmul(desc), desc)).first;
-    }
-    return found->second;
+  std::vector<Part> parts_;
+  Primitives primitives_;
+};
+
+// For one row, which oneDNN has no fast product for.
+class OnednnRowMatrix : public PackedMatrix {
+ public:
+  OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)
+      : n_(n), k_(k), format_(in_format(tag::BA16a64b, n, k)), memory_(reordered(b, n, k, format_)) {}
+
+  std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    return row_product(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
   }
 
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, int>;
+  bool fits(int64_t m) const override { return m == 1; }
 
-  std::vector<Part> parts_;
-  mutable std::mutex mutex_;
-  mutable std::map<Key, Primitive> primitives_;
+ private:
+  int64_t n_, k_;
+  memory::desc format_;
+  std::shared_ptr<Buffer> memory_;
 };
 
 class OnednnProvider : public GemmProvider {
@@ -159,20 +201,16 @@ class OnednnProvider : public GemmProvider {
 
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                            int64_t k) const override {
+    if (m == 1) return std::make_shared<OnednnRowMatrix>(b, n, k);
     const auto [format, most] = preferred(m, n, k);
-    dnnl::stream stream(cpu());
     std::vector<Part> parts;
     for (int64_t first = 0; first < k; first += most) {
       const int64_t count = std::min(most, k - first);
       const auto desc = count == most ? format : in_format(tag::BA16a16b, n, count);
-      const auto owned = std::make_shared<Buffer>(desc.get_size() / sizeof(float));
-      memory packed(desc, cpu(), owned->data());
       const float* data = b.data + first * (b.transposed ? 1 : b.ld);
-      memory source(plain(b, n, count), cpu(), const_cast<float*>(data));
-      dnnl::reorder(source, packed).execute(stream, source, packed);
-      parts.push_back({first, packed, owned});
+      const auto owned = reordered({data, b.ld, b.transposed}, n, count, desc);
+      parts.push_back({first, memory(desc, cpu(), owned->data()), owned});
     }
-    stream.wait();
     return std::make_shared<OnednnMatrix>(std::move(parts));
   }
 
@@ -183,11 +221,22 @@ class OnednnProvider : public GemmProvider {
 
   void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
             bool accumulate) const override {
+    // With few rows sgemm does not keep its threads busy.
+    if (!a.transposed && m >= kLeastRows && m <= kMostRows && has_avx512_product()) {
+      OnednnProduct product;
+      const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
+      product.add({0, whole, nullptr}, primitives_.find({m, a.ld, ldc, accumulate}, whole.get_desc()));
+      return product.compute(a.data, c);
+    }
     const auto status =
         dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data, a.ld,
                     b.data, b.ld, accumulate ? 1.0f : 0.0f, c, ldc);
     if (status != dnnl::status::success) throw NgraphError("oneDNN refused a matrix product");
   }
+
+ private:
+  static constexpr int64_t kLeastRows = 16, kMostRows = 512;
+  Primitives primitives_;
 };
 
 }  // namespace

@@ -37,8 +37,8 @@ struct Entry {
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
-// Where a weight lies, its shape and side, and who converted it.
-using Key = std::tuple<const void*, int64_t, int64_t, Side, const GemmProvider*>;
+// Where a weight lies, its shape and side, whether it is for one row, and who converted it.
+using Key = std::tuple<const void*, int64_t, int64_t, Side, bool, const GemmProvider*>;
 
 class Cache {
  public:
@@ -88,7 +88,7 @@ std::shared_ptr<const PackedMatrix> pack_once(const phi::DenseTensor& weight, Si
 std::shared_ptr<const PackedMatrix> packed(const phi::DenseTensor& weight, Side side, int64_t m) {
   if (!packs) return pack_once(weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
-  const Key key{weight.data(), rows, columns, side, &provider()};
+  const Key key{weight.data(), rows, columns, side, m == 1, &provider()};
   const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
   auto matrix = Cache::instance().find(key, contents);
   if (matrix == nullptr || !matrix->fits(m)) {

@@ -79,6 +79,18 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
 }
 
+// Rows of a batch, which one share of the work takes through all steps.
+struct Rows {
+  int64_t first;
+  int64_t count;
+};
+
+template <typename Body>
+void for_shares_of(const Network& net, const Body& body) {
+  const int64_t count = rows_of_share(net.batch);
+  for_shares(net.batch / count, [&](int64_t share) { body(Rows{share * count, count}); });
+}
+
 bool is_active(const Network& net, int64_t step, int64_t row) {
   return net.lengths.empty() || step < net.lengths[row];
 }
@@ -112,33 +124,39 @@ class ForwardCell {
     provider().gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
                     cell_.input, gates_, net_.gates(), false);
     join_biases();
-    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, net_.batch)
-                                     : pack_once(*cell_.w_hh, Side::transposed, net_.batch);
-    const bool is_gru = net_.mode == Mode::gru;
-    const auto product_with = [&](int64_t ld) {
-      return weight->product({net_.batch, ld, net_.gates(), !is_gru});
-    };
-    const auto from_state = product_with(net_.hidden);
-    const auto from_out = product_with(net_.width());
-    const int64_t size = net_.batch * net_.hidden;
-    if (holds_state()) std::copy_n(h_before_, size, h_last_);
-    if (c_last_ != nullptr) std::copy_n(c_before_, size, c_last_);
-    for (int64_t i = 0; i < net_.steps; ++i) {
-      const int64_t step = cell_.step(net_, i);
-      float* target = is_gru ? recurrent_.data() : gates_of(step);
-      if (i == 0 || holds_state()) {
-        from_state->compute(i == 0 ? h_before_ : h_last_, target);
-      } else {
-        from_out->compute(out_of(cell_.step(net_, i - 1)), target);
-      }
-      run_step(i, step);
-    }
-    finish();
+    const int64_t share = rows_of_share(net_.batch);
+    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, share)
+                                     : pack_once(*cell_.w_hh, Side::transposed, share);
+    for_shares_of(net_, [&](Rows rows) { run_steps(*weight, rows); });
   }
 
  private:
   // With sequences of different lengths, h is what h_last holds: out is zero after an end.
   bool holds_state() const { return !net_.lengths.empty(); }
+
+  void run_steps(const PackedMatrix& weight, Rows rows) {
+    const bool is_gru = net_.mode == Mode::gru;
+    const auto product_with = [&](int64_t ld) {
+      return weight.product({rows.count, ld, net_.gates(), !is_gru});
+    };
+    const auto from_state = product_with(net_.hidden);
+    const auto from_out = product_with(net_.width());
+    const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
+    if (holds_state()) std::copy_n(h_before_ + state, size, h_last_ + state);
+    if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
+    for (int64_t i = 0; i < net_.steps; ++i) {
+      const int64_t step = cell_.step(net_, i);
+      float* target = (is_gru ? recurrent_.data() : gates_of(step)) + rows.first * net_.gates();
+      if (i == 0 || holds_state()) {
+        from_state->compute((i == 0 ? h_before_ : h_last_) + state, target);
+      } else {
+        const float* before = out_of(cell_.step(net_, i - 1));
+        from_out->compute(before + rows.first * net_.width(), target);
+      }
+      run_step(i, step, rows);
+    }
+    finish(rows);
+  }
 
   float* gates_of(int64_t step) { return gates_ + step * net_.batch * net_.gates(); }
   float* out_of(int64_t step) { return out_ + step * net_.batch * net_.width() + cell_.offset; }
@@ -151,8 +169,9 @@ class ForwardCell {
     }
   }
 
-  void run_step(int64_t i, int64_t step) {
-    for_pieces(net_.batch, net_.hidden, num_gates(net_.mode), [&](int64_t row, int64_t first, int64_t count) {
+  void run_step(int64_t i, int64_t step, Rows rows) {
+    for_pieces(rows.count, net_.hidden, num_gates(net_.mode), [&](int64_t at, int64_t first, int64_t count) {
+      const int64_t row = rows.first + at;
       if (is_active(net_, step, row)) {
         run_piece(i, step, row, first, count);
       } else {
@@ -213,13 +232,16 @@ class ForwardCell {
     return part(net_, memory_) + step * net_.batch * net_.hidden;
   }
 
-  void finish() {
+  void finish(Rows rows) {
     const int64_t last = cell_.step(net_, net_.steps - 1);
-    const int64_t size = net_.batch * net_.hidden;
-    for (int64_t row = 0; row < net_.batch && !holds_state(); ++row) {
+    for (int64_t i = 0; i < rows.count && !holds_state(); ++i) {
+      const int64_t row = rows.first + i;
       std::copy_n(out_of(last) + row * net_.width(), net_.hidden, h_last_ + row * net_.hidden);
     }
-    if (net_.mode == Mode::lstm && !net_.is_test) std::copy_n(c_of(last), size, c_last_);
+    if (net_.mode == Mode::lstm && !net_.is_test) {
+      const int64_t state = rows.first * net_.hidden;
+      std::copy_n(c_of(last) + state, rows.count * net_.hidden, c_last_ + state);
+    }
   }
 
   const Network& net_;
@@ -259,21 +281,27 @@ class BackwardCell {
 
   // `x_grad` gets this cell's part added where `adds`.
   void run(float* x_grad, bool adds) {
-    const auto weight = pack_once(*cell_.w_hh, Side::plain, net_.batch);
-    const auto product = weight->product({net_.batch, stride_, net_.hidden, false});
-    std::fill_n(through_.data(), size_, 0.0f);
-    for (int64_t i = net_.steps - 1; i >= 0; --i) {
-      const int64_t step = cell_.step(net_, i);
-      run_step(i, step);
-      product->compute(at_step(gate_grads_.data(), step, stride_), through_.data());
-    }
-    for (int64_t j = 0; j < size_; ++j) carried_[j] += through_.data()[j];
+    const auto weight = pack_once(*cell_.w_hh, Side::plain, rows_of_share(net_.batch));
+    for_shares_of(net_, [&](Rows rows) { run_steps(*weight, rows); });
     set_weight_grads();
     provider().gemm({of_input(), stride_}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);
   }
 
  private:
+  void run_steps(const PackedMatrix& weight, Rows rows) {
+    const auto product = weight.product({rows.count, stride_, net_.hidden, false});
+    const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
+    float* through = through_.data() + state;
+    std::fill_n(through, size, 0.0f);
+    for (int64_t i = net_.steps - 1; i >= 0; --i) {
+      const int64_t step = cell_.step(net_, i);
+      run_step(i, step, rows);
+      product->compute(at_step(gate_grads_.data(), step, stride_) + rows.first * stride_, through);
+    }
+    for (int64_t j = 0; j < size; ++j) carried_[state + j] += through[j];
+  }
+
   template <typename Float>
   Float* at_step(Float* data, int64_t step, int64_t width) const {
     return data + step * net_.batch * width;
@@ -283,8 +311,9 @@ class BackwardCell {
     return net_.mode == Mode::gru ? input_gate_grads_.data() : gate_grads_.data();
   }
 
-  void run_step(int64_t i, int64_t step) {
-    for_pieces(net_.batch, net_.hidden, num_gates(net_.mode), [&](int64_t row, int64_t first, int64_t count) {
+  void run_step(int64_t i, int64_t step, Rows rows) {
+    for_pieces(rows.count, net_.hidden, num_gates(net_.mode), [&](int64_t at, int64_t first, int64_t count) {
+      const int64_t row = rows.first + at;
       if (is_active(net_, step, row)) {
         run_piece(i, step, row, first, count);
       } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -22,6 +23,36 @@ class OmpThreads {
  private:
   int before_;
 };
+
+// Rows that a share has at least: with fewer, reading the packed weight takes longer than multiplying.
+constexpr int64_t kLeastRows = 16;
+
+// How many rows of a batch one thread takes through all steps. Sequences do not meet, so that threads
+// with rows of their own need not wait for each other in any step. Where the batch does not divide, or
+// is too small, it is one share, and all threads work on each of its products.
+inline int64_t rows_of_share(int64_t batch) {
+  const int64_t threads = num_omp_threads();
+  const bool divides = batch % threads == 0 && batch / threads >= kLeastRows;
+  return divides ? batch / threads : batch;
+}
+
+// Calls `body(share)` for every share, side by side. What a body throws goes on.
+template <typename Body>
+void for_shares(int64_t shares, const Body& body) {
+  if (shares == 1) return body(0);
+  std::exception_ptr thrown;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < shares; ++i) {
+    const OmpThreads one(1);
+    try {
+      body(i);
+    } catch (...) {
+#pragma omp critical(ngraph_share)
+      thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
 
 // Work below which a region is not worth its threads: elements, times what each costs.
 constexpr int64_t kLeastParallelSize = 8192;

@@ -95,6 +95,16 @@ def test_a_batch_equals_its_sequences_one_at_a_time(mode, direction):
             np.testing.assert_allclose(batch_state[:, i], state[:, 0], atol=1e-6)
 
 
+# One sequence has a product of its own: of columns in blocks of 64, whose last is not full here.
+@pytest.mark.parametrize("hidden", [1, 15, 16, 64, 100])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_single_sequence(mode, hidden):
+    shape = Shape(5, hidden, 1, 4, direction="bidirect")
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    assert_close(run(native, given), run(packed, given))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_evaluation_equals_training(mode):
     shape = Shape(6, 20, 3, 5, layers=3, direction="bidirect")
@@ -234,13 +244,19 @@ def test_to_static():
     np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-5)
 
 
+# Three threads have 16 of 48 rows each; 8 and 50 rows do not divide into shares that are worth it.
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_any_number_of_threads(threads):
-    shape = Shape(64, 256, 8, 3)
-    native, packed = pair("LSTM", shape)
-    given = data("LSTM", shape)
+@pytest.mark.parametrize("batch", [1, 8, 48, 50])
+@pytest.mark.parametrize(("mode", "ragged"), [("RNN_TANH", False), ("GRU", True), ("LSTM", True)])
+def test_any_number_of_threads(mode, ragged, batch, threads):
+    shape = Shape(64, 512, batch, 3, direction="bidirect")
+    native, packed = pair(mode, shape)
+    given = data(mode, shape, ragged)
     paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
     try:
         assert_close(run(native, given), run(packed, given))
+        native.eval(), packed.eval()
+        x = paddle.to_tensor(given.x)
+        np.testing.assert_allclose(packed(x)[0], native(x)[0], atol=1e-5)
     finally:
         paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
