@@ -6,6 +6,7 @@
   overhead     an engine operator, small programs, memory
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
+  precision    inference in bfloat16 beside float32
 
 The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
 it is installed (pip install -r requirements/bench.txt).
@@ -16,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import first_run, ocr_widths, overhead, scaling, side_by_side
+from benchmarks import first_run, ocr_widths, overhead, precision, scaling, side_by_side
 from benchmarks.options import parser
 from benchmarks.worker import PeerError
 
@@ -27,6 +28,7 @@ TOPICS: dict[str, Callable] = {
     "overhead": overhead.measure,
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,
+    "precision": precision.measure,
 }
 
 

@@ -276,7 +276,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="numbers of threads (default: 1, and as many as there are cores)",
     )
     parser.add_argument(
-        "--rounds", type=command_line.positive, default=3, help="turns (default: %(default)s)"
+        "--rounds", type=command_line.positive, default=5, help="turns (default: %(default)s)"
     )
     parser.add_argument(
         "--output",

@@ -6,6 +6,7 @@ import json
 import os
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from benchmarks import __main__ as command
@@ -42,6 +43,15 @@ def test_inference(tmp_path):
     assert all(column["error"] < 1 for column in row["columns"].values())
     assert row["columns"]["function"]["error"] > 0  # it computed the outputs itself
     assert row["columns"]["engine"]["notes"]["engine_runs"] > 0
+
+
+def test_precision(tmp_path):
+    data = run(tmp_path, "precision", "--models", "cls")
+    (found,) = data["precision"]
+    assert found["f32_ms"] > 0 and found["bf16_ms"] > 0
+    has_units = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert (0 < found["off_by"] < 0.1) if has_units else found["off_by"] == 0
+    assert "| PP-OCRv4 " in (tmp_path / "precision.md").read_text()
 
 
 def test_rows_of_other_models_are_kept(tmp_path):

@@ -1,0 +1,99 @@
+"""Inference in bfloat16 beside float32: how much faster, and how far off."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import peers, report, works
+from benchmarks.options import Progress, chosen
+from benchmarks.peers import Assets
+from benchmarks.worker import Worker
+from benchmarks.works import Array, Work
+
+PRECISIONS = ("f32", "bf16")
+BATCH = 8
+SECONDS = 0.5
+ABOUT = """\
+The engine with `FLAGS_ngraph_precision=bf16` beside its default, batch {batch}, two processes that
+take turns: medians over {rounds} turns. *Off by*: the largest difference of a result, as a share of
+the largest value of that result. Where the processor has no units for bfloat16 (AVX512_BF16, AMX;
+the list below would name them), float32 is used in both."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One model in both precisions: median milliseconds, and how far bfloat16 is off."""
+
+    name: str
+    description: str
+    f32_ms: float
+    bf16_ms: float
+    off_by: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast bfloat16 is."""
+        return self.f32_ms / self.bf16_ms
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``precision.md``, ``.json`` and ``.png``."""
+    rounds = 1 if options.quick else options.rounds
+    batch = 1 if options.quick else BATCH
+    wanted = [works.inference(name, batch) for name in chosen(options, works.INFERENCE_MODELS)]
+    found = []
+    with Progress("precision", len(wanted)) as progress:
+        for work in wanted:
+            progress.say(work.name)
+            found.append(_compare(work, rounds, 0.1 if options.quick else SECONDS))
+            progress.done(f"{work.name}: {found[-1].ratio:.2f}x, off by {found[-1].off_by:.1e}")
+    rows = [
+        [
+            item.description,
+            *(f"{value:.2f}" for value in (item.f32_ms, item.bf16_ms, item.ratio)),
+            f"{item.off_by:.1e}",
+        ]
+        for item in found
+    ]
+    header = ["", "float32 (ms)", "bfloat16 (ms)", "times as fast", "off by"]
+    sections = [ABOUT.format(batch=batch, rounds=rounds), report.table(header, rows)]
+    data = {"batch": batch, "precision": [asdict(item) for item in found]}
+    report.write(options.output, "precision", "bfloat16 beside float32", sections, data)
+    report.bars(
+        options.output / "precision.png",
+        f"Inference in bfloat16, batch {batch}",
+        "times as fast as in float32",
+        [item.name for item in found],
+        {"bfloat16": [item.ratio for item in found]},
+    )
+
+
+def _compare(work: Work, rounds: int, seconds: float) -> Found:
+    with ExitStack() as stack:
+        assets = Assets(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        workers = {
+            precision: stack.enter_context(Worker({"FLAGS_ngraph_precision": precision}))
+            for precision in PRECISIONS
+        }
+        values: dict[str, list[Array]] = {}
+        for precision, worker in workers.items():
+            worker.hold(peers.start, work, assets, peers.ENGINE)
+            values[precision] = worker.ask("results").values
+        turns: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
+        for _ in range(rounds):
+            for precision, worker in workers.items():
+                turns[precision].append(1e3 * statistics.median(worker.ask("turn", seconds)))
+    times = (statistics.median(turns[precision]) for precision in PRECISIONS)
+    off_by = max(map(_difference, values["bf16"], values["f32"]))
+    return Found(work.name, work.description, *times, off_by)
+
+
+def _difference(found: Array, expected: Array) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
