@@ -50,30 +50,33 @@ def measure(options: Namespace) -> None:
     rounds = 1 if options.quick else options.rounds
     batch = 1 if options.quick else BATCH
     wanted = [works.inference(name, batch) for name in chosen(options, works.INFERENCE_MODELS)]
-    found = []
+    earlier = report.earlier(options.output, "precision")
+    kept = earlier["precision"] if earlier.get("batch") == batch else []
+    found = {item["name"]: Found(**item) for item in kept}
     with Progress("precision", len(wanted)) as progress:
         for work in wanted:
             progress.say(work.name)
-            found.append(_compare(work, rounds, 0.1 if options.quick else SECONDS))
-            progress.done(f"{work.name}: {found[-1].ratio:.2f}x, off by {found[-1].mean_off:.1e}")
+            item = _compare(work, rounds, 0.1 if options.quick else SECONDS)
+            progress.done(f"{work.name}: {item.ratio:.2f}x, off by {item.mean_off:.1e}")
+            found[item.name] = item
     rows = [
         [
             item.description,
             *(f"{value:.2f}" for value in (item.f32_ms, item.bf16_ms, item.ratio)),
             f"{item.mean_off:.1e}, {item.most_off:.1e}",
         ]
-        for item in found
+        for item in found.values()
     ]
     header = ["", "float32 (ms)", "bfloat16 (ms)", "times as fast", "off by"]
     sections = [ABOUT.format(batch=batch, rounds=rounds), report.table(header, rows)]
-    data = {"batch": batch, "precision": [asdict(item) for item in found]}
+    data = {"batch": batch, "precision": [asdict(item) for item in found.values()]}
     report.write(options.output, "precision", "bfloat16 beside float32", sections, data)
     report.bars(
         options.output / "precision.png",
         f"Inference in bfloat16, batch {batch}",
         "times as fast as in float32",
-        [item.name for item in found],
-        {"bfloat16": [item.ratio for item in found]},
+        [item.name for item in found.values()],
+        {"bfloat16": [item.ratio for item in found.values()]},
     )
 
 

@@ -70,6 +70,15 @@ def write(
     (folder / f"{topic}.json").write_text(content + "\n")
 
 
+def earlier(folder: Path, topic: str) -> dict[str, Any]:
+    """The data of an earlier run, if nothing that numbers depend on has changed; else nothing."""
+    try:
+        data: dict[str, Any] = json.loads((folder / f"{topic}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return data if data["environment"] == environment() else {}
+
+
 def bars(
     path: Path, title: str, label: str, groups: Sequence[str], series: Mapping[str, Sequence[Any]]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,24 +54,13 @@ def training(options: Namespace) -> None:
 def _measure(topic: str, title: str, wanted: Sequence[Work], options: Namespace) -> None:
     pace = Pace(1, 0.2) if options.quick else Pace(options.rounds)
     names = [name for name in peers.PEERS if name in options.peers]
-    rows = _earlier(options.output / f"{topic}.json")
+    found = [Row.from_json(row) for row in report.earlier(options.output, topic).get("rows", [])]
+    rows = {row.name: row for row in found}
     with Progress(topic, len(wanted)) as progress:
         for row in compare(wanted, names, pace, progress.say):
             progress.done(summary(row))
             rows[row.name] = row
             _write(topic, title, list(rows.values()), options.output)
-
-
-def _earlier(path: Path) -> dict[str, Row]:
-    """What an earlier run measured of other works, if nothing that numbers depend on changed."""
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    if data["environment"] != report.environment():
-        return {}
-    rows = [Row.from_json(row) for row in data["rows"]]
-    return {row.name: row for row in rows}
 
 
 def summary(row: Row) -> str:

@@ -26,7 +26,8 @@ def pack_count() -> int:
     """How many weights have been packed so far.
 
     One for each layer and direction whose weights an inference pass finds changed; two for each in
-    a training step, one forward and one backward.
+    a training step, one forward and one backward. A single sequence is packed in another form than
+    a batch: a layer that sees both packs its weights once for each.
     """
     return _core.mkl_packed.pack_count()
 

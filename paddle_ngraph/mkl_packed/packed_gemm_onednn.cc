@@ -32,7 +32,9 @@ memory::desc rows(int64_t count, int64_t size, int64_t ld) {
 }
 
 memory::desc plain(const Matrix& b, int64_t n, int64_t k) {
-  const memory::dims strides = b.transposed ? memory::dims{1, b.ld} : memory::dims{b.ld, 1};
+  // A column with one element a row is a row too, and as a column oneDNN gets it wrong.
+  const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
+  const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
   return memory::desc({k, n}, memory::data_type::f32, strides);
 }
 

@@ -85,12 +85,6 @@ struct Rows {
   int64_t count;
 };
 
-template <typename Body>
-void for_shares_of(const Network& net, const Body& body) {
-  const int64_t count = rows_of_share(net.batch);
-  for_shares(net.batch / count, [&](int64_t share) { body(Rows{share * count, count}); });
-}
-
 bool is_active(const Network& net, int64_t step, int64_t row) {
   return net.lengths.empty() || step < net.lengths[row];
 }
@@ -124,10 +118,11 @@ class ForwardCell {
     provider().gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
                     cell_.input, gates_, net_.gates(), false);
     join_biases();
-    const int64_t share = rows_of_share(net_.batch);
-    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, share)
-                                     : pack_once(*cell_.w_hh, Side::transposed, share);
-    for_shares_of(net_, [&](Rows rows) { run_steps(*weight, rows); });
+    const int64_t count = rows_of_share(net_.batch);
+    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, count)
+                                     : pack_once(*cell_.w_hh, Side::transposed, count);
+    for_shares(net_.batch / count,
+               [&](int64_t share) { run_steps(*weight, {share * count, count}); });
   }
 
  private:
@@ -281,8 +276,10 @@ class BackwardCell {
 
   // `x_grad` gets this cell's part added where `adds`.
   void run(float* x_grad, bool adds) {
-    const auto weight = pack_once(*cell_.w_hh, Side::plain, rows_of_share(net_.batch));
-    for_shares_of(net_, [&](Rows rows) { run_steps(*weight, rows); });
+    const int64_t count = rows_of_share(net_.batch);
+    const auto weight = pack_once(*cell_.w_hh, Side::plain, count);
+    for_shares(net_.batch / count,
+               [&](int64_t share) { run_steps(*weight, {share * count, count}); });
     set_weight_grads();
     provider().gemm({of_input(), stride_}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 
 import numpy as np
 import paddle
@@ -93,6 +96,15 @@ def test_a_batch_equals_its_sequences_one_at_a_time(mode, direction):
         states = zip(last, last_alone) if mode == "LSTM" else [(last, last_alone)]
         for batch_state, state in states:
             np.testing.assert_allclose(batch_state[:, i], state[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("features", "hidden"), [(1, 64), (4, 1), (1, 1)])
+def test_a_single_feature(mode, features, hidden):
+    shape = Shape(features, hidden, 16, 10)
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    assert_close(run(native, given), run(packed, given))
 
 
 # One sequence has a product of its own: of columns in blocks of 64, whose last is not full here.
@@ -242,6 +254,23 @@ def test_to_static():
         grads.append(value.grad.numpy())
     assert packs.count == 4
     np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-5)
+
+
+# oneDNN divides work by the number of threads that OpenMP promises.
+@pytest.mark.parametrize("setting", ["OMP_THREAD_LIMIT", "OMP_DYNAMIC"])
+def test_openmp_that_gives_fewer_threads_than_asked(setting):
+    script = """
+import paddle, numpy as np
+from paddle_ngraph import mkl_packed
+paddle.set_flags({"FLAGS_ngraph_num_threads": 4, "FLAGS_mkl_packed_provider": "onednn"})
+native, packed = paddle.nn.GRU(128, 256), mkl_packed.GRU(128, 256)
+packed.set_state_dict(native.state_dict())
+for batch in (1, 50, 64):
+    x = paddle.randn([batch, 10, 128])
+    np.testing.assert_allclose(packed(x)[0].numpy(), native(x)[0].numpy(), atol=1e-5)
+"""
+    environment = {**os.environ, setting: "1" if setting == "OMP_THREAD_LIMIT" else "true"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
 
 
 # Three threads have 16 of 48 rows each; 8 and 50 rows do not divide into shares that are worth it.
