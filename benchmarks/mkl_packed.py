@@ -58,7 +58,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Contestant:
-    """What computes the network: a forward pass, and one with gradients."""
+    """What computes the network: a forward pass, which gives a tensor, and one with gradients."""
 
     name: str
     infer: Callable[[], Any]
@@ -83,9 +83,9 @@ def measure(name: str, threads: int, rounds: int) -> Result:
     x = np.random.default_rng(0).standard_normal((STEPS, case.batch, case.input))
     x = x.astype(np.float32)
     contestants = [*_paddle(case, x), *_torch(case, x)]
-    expected = contestants[0].infer()
+    expected = contestants[0].infer().numpy()
     for contestant in contestants:
-        found = contestant.infer()
+        found = contestant.infer().numpy()
         if found.shape != expected.shape or not np.isfinite(found).all():
             raise SystemExit(f"{contestant.name}: no result to measure")
         if contestant.name != "PyTorch" and np.abs(found - expected).max() > 1e-5:
@@ -119,12 +119,11 @@ def _paddle(case: Case, x: np.ndarray) -> list[Contestant]:
     tensor = paddle.to_tensor(x)
 
     def contestant(name: str, net: Any, prepare: Callable[[], None]) -> Contestant:
-        def infer() -> np.ndarray:
+        def infer() -> Any:
             prepare()
             net.eval()
             with paddle.no_grad():
-                result: np.ndarray = net(tensor)[0].numpy()
-            return result
+                return net(tensor)[0]
 
         def train() -> None:
             prepare()
@@ -159,10 +158,9 @@ def _torch(case: Case, x: np.ndarray) -> list[Contestant]:
     net = kind(case.input, case.hidden, case.layers)
     tensor = torch.from_numpy(x)
 
-    def infer() -> np.ndarray:
+    def infer() -> Any:
         with torch.no_grad():
-            result: np.ndarray = net(tensor)[0].numpy()
-        return result
+            return net(tensor)[0]
 
     def train() -> None:
         net(tensor)[0].mean().backward()
