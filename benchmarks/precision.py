@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import peers, report, works
+from benchmarks.comparison import Pace
 from benchmarks.options import Progress, chosen
 from benchmarks.peers import Assets
 from benchmarks.worker import Worker
@@ -19,7 +20,6 @@ from benchmarks.works import Array, Work
 
 PRECISIONS = ("f32", "bf16")
 BATCH = 8
-SECONDS = 0.5
 ABOUT = """\
 The engine with `FLAGS_ngraph_precision=bf16` beside its default, batch {batch}, two processes that
 take turns: medians over {rounds} turns. *Off by*: the mean and the largest difference of a result,
@@ -47,7 +47,7 @@ class Found:
 
 def measure(options: Namespace) -> None:
     """Measures it; writes ``precision.md``, ``.json`` and ``.png``."""
-    rounds = 1 if options.quick else options.rounds
+    pace = Pace(1, 0.1) if options.quick else Pace(options.rounds)
     batch = 1 if options.quick else BATCH
     wanted = [works.inference(name, batch) for name in chosen(options, works.INFERENCE_MODELS)]
     earlier = report.earlier(options.output, "precision")
@@ -56,7 +56,7 @@ def measure(options: Namespace) -> None:
     with Progress("precision", len(wanted)) as progress:
         for work in wanted:
             progress.say(work.name)
-            item = _compare(work, rounds, 0.1 if options.quick else SECONDS)
+            item = _compare(work, pace)
             progress.done(f"{work.name}: {item.ratio:.2f}x, off by {item.mean_off:.1e}")
             found[item.name] = item
     rows = [
@@ -68,7 +68,7 @@ def measure(options: Namespace) -> None:
         for item in found.values()
     ]
     header = ["", "float32 (ms)", "bfloat16 (ms)", "times as fast", "off by"]
-    sections = [ABOUT.format(batch=batch, rounds=rounds), report.table(header, rows)]
+    sections = [ABOUT.format(batch=batch, rounds=pace.rounds), report.table(header, rows)]
     data = {"batch": batch, "precision": [asdict(item) for item in found.values()]}
     report.write(options.output, "precision", "bfloat16 beside float32", sections, data)
     report.bars(
@@ -80,7 +80,7 @@ def measure(options: Namespace) -> None:
     )
 
 
-def _compare(work: Work, rounds: int, seconds: float) -> Found:
+def _compare(work: Work, pace: Pace) -> Found:
     with ExitStack() as stack:
         assets = Assets(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         workers = {
@@ -92,9 +92,9 @@ def _compare(work: Work, rounds: int, seconds: float) -> Found:
             worker.hold(peers.start, work, assets, peers.ENGINE)
             values[precision] = worker.ask("results").values
         turns: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
-        for _ in range(rounds):
+        for _ in range(pace.rounds):
             for precision, worker in workers.items():
-                turns[precision].append(1e3 * statistics.median(worker.ask("turn", seconds)))
+                turns[precision].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
     times = (statistics.median(turns[precision]) for precision in PRECISIONS)
     differences = [_differences(*results) for results in zip(values["bf16"], values["f32"])]
     return Found(work.name, work.description, *times, *map(max, zip(*differences)))

@@ -27,6 +27,7 @@ from paddle_ngraph import (
     dynamic_shapes,
     flags,
     plugin_faults,
+    processor,
     products,
     refusals,
 )
@@ -472,7 +473,7 @@ def build_model(
 
 @cache
 def _warn_without_bfloat16() -> None:
-    if "BF16" not in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if not processor.has_bfloat16():
         warnings.warn(
             "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
             "AMX); float32 is used",

@@ -21,3 +21,11 @@ def field(name: str) -> str:
 def has_avx512() -> bool:
     """Whether it has vector registers of 16 floats."""
     return "avx512f" in field("flags").split()
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether the engine can compute in bfloat16 on it."""
+    import openvino as ov  # not there without the engine, and this module is
+
+    return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

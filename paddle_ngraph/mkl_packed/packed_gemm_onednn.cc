@@ -179,7 +179,7 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For one row, which oneDNN has no fast product for.
+// For one row, which oneDNN has no fast product for; batches have another matrix (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:
   OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)
@@ -188,8 +188,6 @@ class OnednnRowMatrix : public PackedMatrix {
   std::unique_ptr<Product> product(const ProductShape& shape) const override {
     return row_product(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
   }
-
-  bool fits(int64_t m) const override { return m == 1; }
 
  private:
   int64_t n_, k_;
