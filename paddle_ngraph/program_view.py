@@ -288,7 +288,7 @@ class BlockView:
         return any(maker is None or maker.is_source for maker in makers)
 
     def _overwrites(self, op: Any) -> Iterator[tuple[str, str]]:
-        for operand, result in _overwritten(op):
+        for operand, result in overwritten(op):
             yield self._known(operand), self._known(result)
 
     def is_result(self, node: OpNode) -> bool:
@@ -304,7 +304,7 @@ class BlockView:
         )
 
 
-def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
+def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     if not op.name().endswith("_"):
         return
@@ -366,8 +366,8 @@ def _touched(op: Any) -> Iterator[Any]:
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
-            overwritten = [operand for operand, _ in _overwritten(inner)]
-            for value in [*overwritten, *_touched(inner)]:
+            operands = [operand for operand, _ in overwritten(inner)]
+            for value in [*operands, *_touched(inner)]:
                 if value_id(value) in captured:
                     yield value
 
