@@ -30,7 +30,7 @@ from paddle_ngraph import (
     whole_program,
 )
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.program_view import DRAW, nodes_of
+from paddle_ngraph.program_view import COMMUNICATE, DRAW, nodes_of
 from paddle_ngraph.report import Report
 
 # A program whose feeds have grown by so much is looked at again.
@@ -349,6 +349,8 @@ class _EngineExecutor:
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
         is_ordered = drawing > 0 and drawing + native > 1
+        # Nor does it see what sub-blocks write, or what other processes expect.
+        is_ordered |= any(n.touches_outside or COMMUNICATE in n.ordered for n in nodes)
         self._order = _ONE_BY_ONE if is_ordered else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         is_whole = not any(each.report.ops_native for each in found.values())

@@ -31,6 +31,40 @@ _ARRAYS = frozenset(
 _STRUCTURE = frozenset(
     {"feed", "fetch", "fetch_v2", "while", "conditional_block", "select_input", "print", "py_func"}
 )
+# Their kernels read each element before they write over it.
+_MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
+    {
+        "abs",
+        "assign",
+        "cast",
+        "clip",
+        "cumsum",
+        "dropout",
+        "exp",
+        "flatten2",
+        "flatten_contiguous_range",
+        "floor",
+        "increment",
+        "leaky_relu",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "relu",
+        "reshape2",
+        "round",
+        "rsqrt",
+        "scale",
+        "set_value",
+        "sigmoid",
+        "softmax",
+        "sqrt",
+        "square",
+        "squeeze2",
+        "tanh",
+        "unsqueeze2",
+        "write_to_array",
+    }
+)
 # Attributes that say nothing about what is computed.
 _NOT_COMPUTED = frozenset(
     {
@@ -259,13 +293,33 @@ def _product(shape: list[int]) -> int:
 # -- what becomes of each operator ---------------------------------------------------------------
 
 
+def refuse_overlaps(description: Any) -> None:
+    """What a kernel makes of an output that is an input too is its own affair, mostly.
+
+    Raises:
+        NotTranslatable: An operator writes over an input, and is not known to have read it by then.
+    """
+    for block in blocks(description):
+        for op in operators(block):
+            for name in set(op.output_arg_names()) & set(op.input_arg_names()):
+                if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name):
+                    raise NotTranslatable(f"{op.type()} writes over '{name}', which it reads")
+
+
+def _may_overwrite(block: Any, op: Any, name: str) -> bool:
+    if op.type() == "sum":
+        return bool(op.input("X")[0] == name and op.input("X").count(name) == 1)
+    if op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
+        return _shape(block, op, "X") == _shape(block, op, "Y")
+    return op.type() in _MAY_OVERWRITE_INPUTS or name == "@EMPTY@"
+
+
 def check(description: Any) -> None:
     """Translates each operator alone.
 
     Raises:
         NotTranslatable: One would lose something.
     """
-    load_dialect()
     for block in blocks(description):
         for op in operators(block):
             if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
@@ -295,6 +349,7 @@ class _Translated:
                 variable.set_persistable(True)
         inner.append_op().copy_from(op)
         try:
+            load_dialect()
             self._program, self._values = paddle.pir.translate_to_pir_with_param_map(alone)
         except Exception as error:  # Paddle's own errors have many types
             raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error

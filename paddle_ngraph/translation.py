@@ -40,6 +40,7 @@ def translate(description: Any) -> Any:
             would lose something on the way.
     """
     _refuse_levels_of_detail(description)
+    old_operators.refuse_overlaps(description)
     copy = core.ProgramDesc(description)
     old_operators.cure(copy)
     single_assignment.rename(copy)
