@@ -68,9 +68,13 @@ def explain(program: Any) -> Report:
         NgraphError: The engine is missing, or ``program`` is not a static program.
     """
     library.load()
-    from paddle_ngraph import program_pass
+    from paddle_ngraph import program_pass, translation
+    from paddle_ngraph.single_assignment import NotTranslatable
 
-    return program_pass.plan(_as_pir(program))
+    try:
+        return program_pass.plan(_as_pir(program))
+    except NotTranslatable as reason:
+        return translation.native_report(program.desc, f"the program stays native: {reason}")
 
 
 def stats() -> dict[str, Any]:
@@ -123,10 +127,7 @@ def _as_pir(program: Any) -> Any:
     if isinstance(program, paddle.base.libpaddle.pir.Program):
         return program
     if hasattr(program, "desc"):
-        translated = translation.to_pir(program.desc)
-        if translated is None:
-            raise NgraphError("Paddle cannot run this old-style program as PIR: it stays native")
-        return translated
+        return translation.translate(program.desc)
     raise NgraphError(
         f"explain() takes a static program, not {type(program).__name__}: "
         "pass the paddle.static.Program that Executor.run gets"

@@ -30,7 +30,7 @@ from paddle_ngraph import (
     whole_program,
 )
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.program_view import DRAW, nodes_of
+from paddle_ngraph.program_view import BLANK, COMMUNICATE, DRAW, nodes_of
 from paddle_ngraph.report import Report
 
 # A program whose feeds have grown by so much is looked at again.
@@ -130,9 +130,26 @@ def _with_switch(original: Any) -> Any:
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self._place.is_cpu_place() and not isinstance(self._new_exe, SwitchedExecutor):
             self._new_exe = SwitchedExecutor(self._place, self._plan, self._scope, self._new_exe)
-        return original(self, *args, **kwargs)
+        results = original(self, *args, **kwargs)
+        return _own(results) if self._place.is_cpu_place() and self._new_exe.is_old else results
 
     return run
+
+
+def _own(results: list[Any]) -> list[Any]:
+    """Old-style programs hand out tensors that no later run writes; PIR programs do not."""
+    if not flags.get("use_ngraph"):
+        return results
+    return [_copy(each) if isinstance(each, core.DenseTensor) else each for each in results]
+
+
+def _copy(tensor: Any) -> Any:
+    if not tensor._is_initialized() or 0 in tensor.shape():
+        return tensor  # there is nothing to write over
+    copy = tensor._copy(core.CPUPlace())
+    if lod := tensor.lod():
+        copy.set_lod(lod)
+    return copy
 
 
 class SwitchedExecutor:
@@ -143,6 +160,9 @@ class SwitchedExecutor:
         plan: Paddle's execution plan.
         scope: The variables, shared by both ways.
         native: Paddle's executor of the plan, where there is one already.
+
+    Attributes:
+        is_old: Whether the plan is one of old-style programs.
     """
 
     def __init__(self, place: Any, plan: Any, scope: Any, native: Any = None) -> None:
@@ -150,6 +170,7 @@ class SwitchedExecutor:
         self._plan = plan
         self._scope = scope
         self._native = native
+        self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
         self._engine: _EngineExecutor | None = None
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
@@ -166,6 +187,8 @@ class SwitchedExecutor:
         finally:
             if self._may_write_variables():
                 weights.written()
+            if self.is_old:
+                self._forget_feeds(feed_names)
             repeated_run.ran(self)
 
     @property
@@ -259,6 +282,8 @@ class SwitchedExecutor:
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
         fed = self._feed_shapes(feed_names)
+        if self.is_old and any(self._tensor(name).lod() for name in fed):
+            return None
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
@@ -268,6 +293,8 @@ class SwitchedExecutor:
             self._small_runs += 1
             if self._small_runs == _OFTEN:
                 self._take_whole()
+        if self.is_old and self._engine is not None and self._engine.lacks_a_variable():
+            return None  # Paddle tells it
         return self._engine
 
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
@@ -304,6 +331,16 @@ class SwitchedExecutor:
         """What is fed for the dimensions that the program leaves open: the largest of them."""
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
         return max(sizes, default=cost.TYPICAL_SIZE)
+
+    def _tensor(self, name: str) -> Any:
+        return self._scope.find_var(name).get_tensor()
+
+    def _forget_feeds(self, names: Sequence[str]) -> None:
+        """An old-style program leaves no feed in the scope for a run that lacks it."""
+        with weights.only_temporaries():
+            for name in names:
+                if (variable := self._scope.find_var(name)) is not None:
+                    variable.get_tensor()._clear()
 
     def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
         variables = ((name, self._scope.find_var(name)) for name in names)
@@ -349,6 +386,8 @@ class _EngineExecutor:
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
         is_ordered = drawing > 0 and drawing + native > 1
+        # Nor does it see what sub-blocks write, or what other processes expect.
+        is_ordered |= any(n.touches_outside or COMMUNICATE in n.ordered for n in nodes)
         self._order = _ONE_BY_ONE if is_ordered else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         is_whole = not any(each.report.ops_native for each in found.values())
@@ -356,6 +395,9 @@ class _EngineExecutor:
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = {job_type: each.program for job_type, each in found.items()}
         self._interpreted: Any = None
+        # An old-style program raises where a variable is missing.
+        old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
+        self._unfed = [name for program in old for name in _unfed(program)]
         self.whole = None
         if len(plan.job_list()) == len(found) == 1:
             (program,) = self._programs.values()
@@ -367,6 +409,11 @@ class _EngineExecutor:
         with _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreting_executor()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
+
+    def lacks_a_variable(self) -> bool:
+        """Whether there is nothing in a variable that an old-style program takes from the scope."""
+        variables = map(self._scope.find_var, self._unfed)
+        return any(found is None or not found.get_tensor()._is_initialized() for found in variables)
 
     def _interpreting_executor(self) -> Any:
         if self._interpreted is None:
@@ -381,6 +428,16 @@ class _EngineExecutor:
     def can_repeat(self, failed: Container[str]) -> bool:
         """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
         return all(node.is_engine and node.graph in failed for node in self._writers)
+
+
+def _unfed(program: Any) -> list[str]:
+    """What a program takes from the scope that is neither fed nor kept there."""
+    sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
+    return [
+        op.attrs()["name"]
+        for op in sources
+        if not op.attrs().get(BLANK) and not any(op.attrs().get("persistable", ()))
+    ]
 
 
 class _Rewritten(NamedTuple):

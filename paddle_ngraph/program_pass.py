@@ -301,6 +301,9 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
         # Paddle would name a variable that nothing writes.
         capable.reasons[node] = "it overwrites what the program names afterwards"
         return
+    if any(map(capable.view.names_a_rival, node.writes)):
+        capable.reasons[node] = "it writes a variable that the program also has by another value"
+        return
     described = describe(capable.view, node, capable.numbers, entry.unwritten)
     if isinstance(described, str):
         capable.reasons[node] = described

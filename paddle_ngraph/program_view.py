@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -82,8 +83,27 @@ _ACTING = frozenset({"pd_op.print", "pd_op.assert"})
 _NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
 # They write variables that they know by themselves.
 _WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
+# Operators that send or receive; most others have the attribute ``ring_id``.
+_COMMUNICATING = frozenset(
+    {
+        "pd_op.barrier",
+        "pd_op.comm_init_all",
+        "pd_op.distributed_lookup_table",
+        "pd_op.distributed_push_sparse",
+        "pd_op.p_recv",
+        "pd_op.p_recv_array",
+        "pd_op.p_send",
+        "pd_op.p_send_array",
+        "pd_op.pull_sparse_v2",
+        "pd_op.push_dense",
+        "pd_op.push_sparse_v2",
+        "pd_op.recv_v2",
+        "pd_op.send_v2",
+        "pd_op.send_and_recv",
+    }
+)
 # What operators do that must stay in order.
-DRAW, ACT = "draw", "act"
+DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
 
 @dataclass(eq=False)
@@ -97,9 +117,12 @@ class OpNode:
         reads: Ids of the variables it reads, those that its sub-blocks capture included.
         writes: Ids of the variables it makes.
         overwrites: (operand id, result id) of every output written over an input.
-        touches: Ids of outer variables that its sub-blocks overwrite.
+        touches: Ids of variables that it overwrites without a result for them: those that its
+            sub-blocks write, and those that it writes by another value.
+        touches_outside: Whether its sub-blocks write over variables around them.
         ordered: What it does that must stay in order with other operators that do the same: take
-            random numbers (``DRAW``), or act on the world (``ACT``).
+            random numbers (``DRAW``), act on the world (``ACT``), or talk to other processes
+            (``COMMUNICATE``), which expect all to say the same.
         writes_variables: Whether it overwrites something that outlives a run, as far as its block
             tells.
     """
@@ -113,6 +136,7 @@ class OpNode:
     touches: list[str] = field(default_factory=list)
     ordered: frozenset[str] = frozenset()
     writes_variables: bool = False
+    touches_outside: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -183,6 +207,8 @@ class BlockView:
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
         self._types: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._variables: dict[str, str] = {}  # name in the scope -> the first value of it
+        self._rivals = _rivals(block)
         self._has_sinks = any(op.name() in SINKS for op in block.ops)
         self.nodes = [self._node(op, index) for index, op in enumerate(block.ops)]
         setters = [node for node in self.nodes if node.type == "builtin.set_parameter"]
@@ -197,6 +223,10 @@ class BlockView:
     def is_outer(self, vid: str) -> bool:
         """Whether the variable's memory belongs to a block around this one."""
         return self.root(vid) not in self.producer
+
+    def names_a_rival(self, vid: str) -> bool:
+        """Whether it becomes a variable of the scope that the block also has by another value."""
+        return self.values[vid].id in self._rivals
 
     def is_named(self, vid: str) -> bool:
         """Whether ``builtin.set_parameter`` names the variable's memory for the scope."""
@@ -269,12 +299,17 @@ class BlockView:
         if op.num_regions() > 0:
             node.reads += [self._known(value) for value in _captured(op)]
             node.touches = [self._known(value) for value in _touched(op)]
+            for name, is_written in _named_inside(op):
+                if name in self._variables:
+                    (node.touches if is_written else node.reads).append(self._variables[name])
+        node.touches_outside = bool(node.touches)
         if node.type == "pd_op.while":
             # Paddle leaves nothing in what a loop starts from.
             node.touches += [self._known(value) for value in _operands(op)[1:]]
         node.ordered = _ordered(op)
         for vid in node.writes:
             self.producer[vid] = node
+            self._share(node, vid)
         for vid in node.reads:
             self.readers.setdefault(vid, []).append(node)
         node.overwrites = list(self._overwrites(op))
@@ -283,12 +318,26 @@ class BlockView:
         node.writes_variables = any(self._outlives_a_run(o) for o, _ in node.overwrites)
         return node
 
+    def _share(self, node: OpNode, vid: str) -> None:
+        """Two values of one variable are one memory, which the variable's name tells."""
+        if node.is_source and node.type in SCOPE_NAMES:
+            name = node.op.attrs()[SCOPE_NAMES[node.type]]
+        elif (name := self._rivals.get(self.values[vid].id)) is None:
+            return
+        first = self._variables.setdefault(name, vid)
+        if first == vid:
+            return
+        if node.is_source:
+            self._root[vid] = first
+        else:
+            node.touches.append(first)
+
     def _outlives_a_run(self, vid: str) -> bool:
         makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
         return any(maker is None or maker.is_source for maker in makers)
 
     def _overwrites(self, op: Any) -> Iterator[tuple[str, str]]:
-        for operand, result in _overwritten(op):
+        for operand, result in overwritten(op):
             yield self._known(operand), self._known(result)
 
     def is_result(self, node: OpNode) -> bool:
@@ -304,7 +353,40 @@ class BlockView:
         )
 
 
-def _overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
+def _rivals(block: Any) -> dict[Any, str]:
+    """Values that become variables of the scope by names that others in the block have, too."""
+    named = [
+        (op.attrs()[SCOPE_NAMES[op.name()]], op.operand_source(0).id)
+        for op in block.ops
+        if op.name() in _NAMING and op.name() in SCOPE_NAMES
+    ]
+    names = Counter(name for name, _ in named)
+    names.update(
+        op.attrs()[SCOPE_NAMES[op.name()]]
+        for op in block.ops
+        if op.name() in SOURCES and op.name() in SCOPE_NAMES
+    )
+    return {value: name for name, value in named if names[name] > 1}
+
+
+def _named_inside(op: Any) -> Iterator[tuple[str, bool]]:
+    """Variables of the scope that the sub-blocks name themselves, and whether they write them."""
+    for block in op.blocks():
+        sources = {}
+        for inner in block.ops:
+            name = SCOPE_NAMES.get(inner.name())
+            if inner.name() in SOURCES and name is not None:
+                sources[value_id(inner.results()[0])] = inner.attrs()[name]
+            elif name is not None:
+                yield inner.attrs()[name], True
+            for operand, _ in overwritten(inner):
+                if value_id(operand) in sources:
+                    yield sources[value_id(operand)], True
+            yield from _named_inside(inner)
+        yield from ((name, False) for name in sources.values())
+
+
+def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     if not op.name().endswith("_"):
         return
@@ -335,6 +417,8 @@ def _keeps_statistics(attributes: Any) -> bool:
 def _ordered(op: Any) -> frozenset[str]:
     """See :class:`OpNode`."""
     name = op.name()
+    if op.has_attr("ring_id") or name.removesuffix("_") in _COMMUNICATING:
+        return frozenset({COMMUNICATE})
     if op.num_regions() > 0:
         inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
         return frozenset({ACT}).union(*inner)
@@ -366,8 +450,8 @@ def _touched(op: Any) -> Iterator[Any]:
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
         for inner in block.ops:
-            overwritten = [operand for operand, _ in _overwritten(inner)]
-            for value in [*overwritten, *_touched(inner)]:
+            operands = [operand for operand, _ in overwritten(inner)]
+            for value in [*operands, *_touched(inner)]:
                 if value_id(value) in captured:
                     yield value
 

@@ -2,61 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import paddle
 from paddle.base import core
 
+from paddle_ngraph import old_operators, single_assignment
 from paddle_ngraph.program_view import BLANK, LISTS, SCOPE_NAMES, blocks_outside_in
+from paddle_ngraph.report import BlockReport, NativeOp, Report
+from paddle_ngraph.single_assignment import NotTranslatable, blocks, operators
 
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
 
+# Operators that read or write a LoD.
+_LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
+_WITH_LOD = frozenset({core.VarDesc.VarType.DENSE_TENSOR})
+
+
 def to_pir(description: Any) -> Any:
+    """The PIR program of a ``core.ProgramDesc``; ``None`` where :func:`translate` raises."""
+    try:
+        return translate(description)
+    except NotTranslatable:
+        return None
+
+
+def translate(description: Any) -> Any:
     """The PIR program of a ``core.ProgramDesc``.
 
-    Returns:
-        ``None`` where Paddle cannot translate the program, cannot run what it makes of it, or would
-        lose a variable that outlives a run.
+    The translation is Paddle's, of a copy in single-assignment form of which each operator was
+    found to keep its meaning.
+
+    Raises:
+        NotTranslatable: Paddle cannot translate the program, cannot run what it makes of it, or
+            would lose something on the way.
     """
+    _refuse_levels_of_detail(description)
+    old_operators.refuse_overlaps(description)
+    copy = core.ProgramDesc(description)
+    old_operators.cure(copy)
+    single_assignment.rename(copy)
+    old_operators.check(copy)
     try:
-        program = paddle.pir.translate_to_pir(_with_named_axes(description))
-    except Exception:  # Paddle's own errors have many types
-        return None
-    # PIR has no place for an XShape, say.
-    if not _kept_by(description.block(0)) <= _named_by(program) or not _can_run(program):
-        return None
+        program = paddle.pir.translate_to_pir(copy)
+    except Exception as error:  # Paddle's own errors have many types
+        raise NotTranslatable("Paddle cannot translate it") from error
+    if not _kept_by(description.block(0)) <= _named_by(program):  # PIR has no place for an XShape
+        raise NotTranslatable("the translation loses a variable that outlives a run")
+    if not _can_run(program):
+        raise NotTranslatable("Paddle cannot run what the translation makes of it")
     _mark_what_got_lost(description.block(0), program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
 
+def native_report(description: Any, reason: str) -> Report:
+    """What the program pass says of a program that cannot be translated."""
+    return Report(
+        [
+            BlockReport(
+                intervals=[],
+                native=[
+                    NativeOp(index, op.type(), reason)
+                    for index, op in enumerate(operators(block))
+                    if op.type() not in ("feed", "fetch")
+                ],
+            )
+            for block in blocks(description)
+        ]
+    )
+
+
 def calls_python(description: Any) -> bool:
     """Whether an old-style program has an operator that calls a Python function."""
-    blocks = (description.block(i) for i in range(description.num_blocks()))
-    return any(op.type() == "py_func" for block in blocks for op in _operators(block))
+    return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
-def _with_named_axes(description: Any) -> Any:
-    """A copy where reductions over everything name every axis: ``reduce_all`` gets lost."""
-    copy = core.ProgramDesc(description)
-    for block in (copy.block(i) for i in range(copy.num_blocks())):
-        for op in _operators(block):
-            if op.type().startswith("reduce_") and op.has_attr("reduce_all"):
-                _name_axes(block, op)
-    return copy
-
-
-def _name_axes(block: Any, op: Any) -> None:
-    variable = block.find_var_recursive(op.input("X")[0].encode())
-    if op.attr("reduce_all") and variable is not None and variable.shape():
-        op._set_attr("dim", list(range(len(variable.shape()))))
-
-
-def _operators(block: Any) -> Iterator[Any]:
-    return (block.op(i) for i in range(block.op_size()))
+def _refuse_levels_of_detail(description: Any) -> None:
+    """PIR programs do not carry the LoD of tensors from operator to operator."""
+    for block in blocks(description):
+        for op in operators(block):
+            if op.type().startswith(_LOD_FAMILIES):
+                raise NotTranslatable(f"{op.type()} reads or writes a LoD")
+        for variable in block.all_vars():
+            if variable.type() in _WITH_LOD and variable.lod_level() > 0:
+                raise NotTranslatable(f"the variable '{variable.name()}' has a LoD")
 
 
 def _can_run(program: Any) -> bool:
@@ -90,7 +122,7 @@ def _mark_what_got_lost(description: Any, block: Any) -> None:
 
 
 def _written_by(block: Any) -> set[str]:
-    return {name for op in _operators(block) for name in op.output_arg_names()}
+    return {name for op in operators(block) for name in op.output_arg_names()}
 
 
 def _kept_by(block: Any) -> set[str]:
