@@ -20,7 +20,7 @@ import numpy as np
 from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import _core, processor
+from paddle_ngraph import processor
 from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.node_types import ELEMENTWISE
 
@@ -51,11 +51,6 @@ def padded_block_of(*channels: int) -> int:
 def _whole(channels: int, block: int) -> int:
     """So many channels with padding."""
     return -(-channels // block) * block
-
-
-def threads() -> int:
-    """How many threads an operator of the core may use."""
-    return _core.num_threads()
 
 
 class Blocked:

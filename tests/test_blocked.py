@@ -95,23 +95,24 @@ def test_dilation_falls_back_where_there_is_no_fast_kernel(built, channels):
     assert built["Convolution"] == 1
 
 
-@pytest.fixture
-def two_threads():
-    """The batch is split over the threads: one sample suffices for one thread."""
-    before = flags.get("ngraph_num_threads")
-    flags.set("ngraph_num_threads", 2)
-    yield
-    flags.set("ngraph_num_threads", before)
-
-
-@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
-    ("data", "filter_"),
-    [((2, 5, 9, 9), (8, 5, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3)), ((1, 8, 9, 9), (8, 8, 3, 3))],
+    ("data", "filter_"), [((2, 5, 9, 9), (8, 5, 3, 3)), ((2, 8, 9, 9), (9, 8, 3, 3))]
 )
-def test_other_channels_and_a_single_sample_keep_the_engines_convolution(built, data, filter_):
+def test_other_channels_keep_the_engines_convolution(built, data, filter_):
     check_conv(data, filter_)
     assert not OWN & {*built}
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_any_number_of_threads_and_samples(built, asked, batch):
+    before = flags.get("ngraph_num_threads")
+    flags.set("ngraph_num_threads", asked)
+    try:
+        check_conv((batch, 24, 9, 9), (40, 24, 3, 3), padding=1)
+    finally:
+        flags.set("ngraph_num_threads", before)
+    assert all(built[kind] == 1 for kind in KERNELS), built
 
 
 def test_inference_keeps_the_engines_convolution(built):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,9 +12,11 @@ import openvino as ov
 import pytest
 from openvino import Node, opset15
 
+from paddle_ngraph import _core
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph
+from tests.own_operators import EXAMPLES, THREADS
 
 SMALL = {
     "kernel": [2, 2],
@@ -286,12 +291,6 @@ def test_gemm_spreads_what_is_not_finite_as_far_as_it_goes(bridge):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_gemm_refuses_empty_sums(bridge):
-    inputs = parameters(np.ones((2, 0), "float32"), np.ones((0, 5), "float32"))
-    with pytest.raises(NgraphError, match="Gemm: sums of no numbers"):
-        bridge.extension("Gemm", inputs, transpose_a=False, transpose_b=False)
-
-
 def test_gemm_refuses_matrices_that_do_not_fit(bridge):
     inputs = parameters(np.ones((2, 3), "float32"), np.ones((4, 5), "float32"))
     with pytest.raises(NgraphError, match=r"Gemm: matrices \[2,3\] and \[4,5\] do not fit"):
@@ -306,3 +305,43 @@ def test_optimizers_refuse_tensors_of_another_shape(bridge):
         bridge.extension("Momentum", parameters(param, param, state, rate), **options)
     with pytest.raises(NgraphError, match=r"Momentum: input 3 is f32\[2,3\], not one f32"):
         bridge.extension("Momentum", parameters(param, param, param, param), **options)
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+
+def test_there_is_an_example_of_every_operator():
+    assert {example.name for example in EXAMPLES} == set(_core.own_operators())
+
+
+@pytest.fixture(scope="module")
+def without_a_size() -> dict[int, dict[str, str]]:
+    """What became of each example where a size is 0; in a process of its own, for it may crash."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.own_operators"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    lines = [json.loads(line) for line in found.stdout.splitlines() if line.startswith("[")]
+    if len(lines) < len(EXAMPLES):
+        print(f"ended with {found.returncode} at {EXAMPLES[len(lines)].name}: {found.stderr}")
+    return dict(lines)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
+def test_every_operator_takes_nothing(without_a_size, number):
+    example = EXAMPLES[number]
+    assert number in without_a_size, "the process died"
+    for case, outcome in without_a_size[number].items():
+        size = case.split()[0]
+        if size in example.refused:
+            assert outcome.startswith("refused: ") and example.name in outcome, (case, outcome)
+        else:
+            assert outcome == "as expected", case
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
+@pytest.mark.parametrize("threads", THREADS[1:])
+def test_any_number_of_threads_computes_the_same(number, threads):
+    example = EXAMPLES[number]
+    expected, found = (example.evaluate(count, example.sizes) for count in (1, threads))
+    for one, many in zip(expected, found):
+        largest = float(np.abs(one).max())
+        np.testing.assert_allclose(many, one, rtol=1e-5, atol=1e-6 * largest)

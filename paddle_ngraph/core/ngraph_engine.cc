@@ -78,6 +78,7 @@ NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
       spare_tensors_(std::move(spare_tensors)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
+  function_->require_elements();
   // What the run before left there may be the memory of this one.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {

@@ -14,6 +14,7 @@
 #include "freed_memory.h"
 #include "function_cache.h"
 #include "ngraph_engine.h"
+#include "ov/own_operators.h"
 #include "ngraph_engine_op.h"
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
@@ -229,6 +230,23 @@ std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, cons
   return insert_operator(anchor, name, values, like, map);
 }
 
+void call_with_threads(int threads, const py::function& function) {
+  if (threads < 1) throw NgraphError(concat("there are no ", threads, " threads"));
+  std::pair<const py::function&, std::exception_ptr> call{function, nullptr};
+  with_threads(
+      threads,
+      [](void* data) {
+        auto& [called, error] = *static_cast<decltype(call)*>(data);
+        try {
+          called();
+        } catch (...) {
+          error = std::current_exception();
+        }
+      },
+      &call);
+  if (call.second) std::rethrow_exception(call.second);
+}
+
 py::dict engine_stats() {
   auto& stats = EngineStats::instance();
   py::dict result;
@@ -286,6 +304,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("keep_freed_memory", &keep_freed_memory);
   module.def("num_threads", &num_threads);
+  module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
+  module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
+             "Calls a function in which these operators find so many threads.");
   py::class_<UsedFlag>(module, "SwitchedFlag",
                        "A flag of Paddle's executor inside `with`: on, or as the user set it.")
       .def(py::init([](const std::string& name, bool on) {

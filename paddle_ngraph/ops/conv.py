@@ -14,7 +14,7 @@ from typing import Any
 
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.blocked import Blocked, block_of, padded_block_of, threads
+from paddle_ngraph.blocked import Blocked, block_of, padded_block_of
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
@@ -345,7 +345,7 @@ class _Blocks:
     ) -> _Blocks | None:
         """For data and filter of these shapes, if the program trains and the layout suits it."""
         trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
-        if not trains or len(data) != 4 or data[0] < threads() or geometry.sees_only_padding():
+        if not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
         (channels, features), groups = (data[1], filter_[0]), geometry.groups
         if channels == features == groups:

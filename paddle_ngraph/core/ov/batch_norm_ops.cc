@@ -26,7 +26,7 @@ struct View {
 
   int64_t channels() const { return blocks * block; }
   int64_t count() const { return batch * places; }  // elements of a channel
-  int64_t chunk_places() const { return std::max<int64_t>(1, kChunk / block); }
+  int64_t chunk_places() const { return kChunk / std::clamp<int64_t>(block, 1, kChunk); }
   int64_t chunks_per_sample() const { return (places + chunk_places() - 1) / chunk_places(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
@@ -301,7 +301,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
     });
     return;
   }
-  const int64_t shares = std::min(v.chunks(), threads);
+  const int64_t shares = std::clamp<int64_t>(v.chunks(), 1, threads);
   const auto in_shares = [&](const auto& body) {
     parallel_ranges(shares, v.count() * v.block / shares, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -408,11 +408,13 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    const auto kept = static_cast<float>(momentum_), moved = static_cast<float>(1.0F - kept);
+    const bool is_empty = v.count() == 0;  // moves no statistics, as in native Paddle
+    const float kept = is_empty ? 1.0F : static_cast<float>(momentum_), moved = 1.0F - kept;
+    const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));
     for (int64_t i = 0; i < v.block; ++i) {
       const int64_t c = b * v.block + i;
       const auto mean = static_cast<float>(all.mean[i]);
-      const auto variance = static_cast<float>(all.square[i] / static_cast<double>(v.count()));
+      const auto variance = static_cast<float>(all.square[i] / count);
       const float inverse = 1.0F / std::sqrt(variance + static_cast<float>(epsilon_));
       (*outputs)[1].data<float>()[c] = inputs[3].data<const float>()[c] * kept + mean * moved;
       (*outputs)[2].data<float>()[c] = inputs[4].data<const float>()[c] * kept + variance * moved;

@@ -54,11 +54,15 @@ int64_t elements(const ov::Shape& shape, size_t from = 0) {
 // A filter's dims as oneDNN has them: with the groups in front, if there are any.
 Dims filter_dims(const ConvProblem& problem) {
   Dims dims = dims_of(problem.filter);
-  const int64_t groups = problem.attributes.groups;
-  if (groups == 1) return dims;
-  dims[0] /= groups;
-  dims.insert(dims.begin(), groups);
+  if (!problem.has_groups) return dims;
+  dims[0] /= problem.attributes.groups;
+  dims.insert(dims.begin(), problem.attributes.groups);
   return dims;
+}
+
+// Nothing to multiply: every sum is one of no numbers.
+bool is_empty(const ConvProblem& problem) {
+  return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
 }
 
 // One primitive: the computation for `batch` samples.
@@ -121,6 +125,10 @@ std::string key_of(const ConvProblem& problem) {
   return key.str();
 }
 
+bool is_fast(const Kernel& kernel) {
+  return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
+}
+
 // Whether oneDNN has more than reference code for the problem; asked again and again while the
 // plugin transforms a function.
 bool is_fast(const ConvProblem& problem) {
@@ -132,8 +140,7 @@ bool is_fast(const ConvProblem& problem) {
   if (found != known.end()) return found->second;
   bool fast = false;
   try {
-    const auto name = make_kernel(problem, 1, nullptr).name;
-    fast = name.find("jit") == 0 || name.find("brg") == 0;
+    fast = is_fast(make_kernel(problem, 1, nullptr));
   } catch (const dnnl::error&) {
     fast = false;
   }
@@ -141,24 +148,81 @@ bool is_fast(const ConvProblem& problem) {
   return fast;
 }
 
+// A range of the channels of the result, and the primitives that compute it.
+struct Slice {
+  ConvProblem problem;    // with these channels only
+  int64_t first_channel;  // of the data, and
+  int64_t first_feature;  // of the output
+  Dims filter_offset;
+  Desc filter;                        // the kernels' format
+  std::map<int64_t, Kernel> kernels;  // by batch size
+};
+
+// How a problem divides along the channels of its result: groups, or blocks of channels.
+class Channels {
+ public:
+  explicit Channels(const ConvProblem& problem) : problem_(problem) {
+    const bool depthwise = problem.has_groups && problem.filter[1] == 1;
+    const bool to_data = problem.kind == ConvKind::data_gradient;
+    const auto along = problem.has_groups ? static_cast<size_t>(problem.attributes.groups)
+                                          : to_data ? problem.data[1] : problem.filter[0];
+    unit_ = !problem.has_groups || depthwise ? to_data ? problem.data_block : problem.out_block : 1;
+    units_ = static_cast<int64_t>(along) / unit_;
+  }
+
+  int64_t units() const { return units_; }
+
+  // The problem with part `i` of `count` of the channels.
+  Slice part(int64_t i, int64_t count) const {
+    const int64_t begin = units_ * i / count * unit_, size = units_ * (i + 1) / count * unit_ - begin;
+    Slice slice{problem_, 0, 0, Dims(filter_dims(problem_).size(), 0), {}, {}};
+    ConvProblem& p = slice.problem;
+    if (p.has_groups) {
+      const auto groups = p.attributes.groups;
+      p.attributes.groups = size;
+      for (auto [shape, first] :
+           {std::pair{&p.data, &slice.first_channel}, std::pair{&p.out, &slice.first_feature}}) {
+        const auto of_group = static_cast<int64_t>((*shape)[1]) / groups;
+        *first = begin * of_group;
+        (*shape)[1] = static_cast<size_t>(size * of_group);
+      }
+      p.filter[0] = p.out[1];
+    } else if (p.kind == ConvKind::data_gradient) {
+      slice.first_channel = begin;
+      p.data[1] = p.filter[1] = static_cast<size_t>(size);
+    } else {
+      slice.first_feature = begin;
+      p.out[1] = p.filter[0] = static_cast<size_t>(size);
+    }
+    slice.filter_offset[p.has_groups || p.kind != ConvKind::data_gradient ? 0 : 1] = begin;
+    return slice;
+  }
+
+ private:
+  const ConvProblem& problem_;
+  int64_t unit_ = 1;
+  int64_t units_ = 1;
+};
+
 }  // namespace
 
-// The primitives of one operator for the threads there are.
+// The primitives of one operator for the threads there are: the batch in parts, and where it has
+// fewer samples than there are threads, the channels of the result in slices.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
       : problem_(problem), batch_(static_cast<int64_t>(problem.data[0])) {
     const int64_t parts = std::min(batch_, threads);
     for (int64_t i = 0; i <= parts; ++i) bounds_.push_back(batch_ * i / parts);
-    const Desc* format = nullptr;
-    for (int64_t i = 0; i < parts; ++i) {
-      const int64_t size = bounds_[i + 1] - bounds_[i];
-      if (kernels_.count(size) == 0) kernels_.emplace(size, make_kernel(problem, size, format));
-      format = &kernels_.begin()->second.filter;
-      scratch_ = std::max(scratch_, aligned(kernels_.at(size).scratch.get_size()));
+    const Channels channels(problem_);
+    const int64_t wanted = std::min(channels.units(), (threads + parts - 1) / parts);
+    if (wanted == 1 || !make_slices(channels, wanted)) make_slices(channels, 1);
+    for (const auto& slice : slices_) {
+      filter_places_.push_back(filter_size_);
+      filter_floats_ = (filter_size_ + slice.filter.get_size()) / sizeof(float);
+      filter_size_ += aligned(slice.filter.get_size());
+      make_reorders(slice, (threads + wanted - 1) / wanted);
     }
-    filter_ = *format;
-    make_reorders(threads);
   }
 
   void run(const float* first, const float* second, float* result) const {
@@ -173,11 +237,35 @@ class ConvPlan {
   struct Reorder {
     dnnl::reorder primitive;
     Desc from, to;
+    size_t place;  // of the slice among the filters in the kernels' format
   };
 
   int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
+  int64_t slices() const { return static_cast<int64_t>(slices_.size()); }
+  int64_t tasks() const { return parts() * slices(); }
   bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
   bool is_padded() const { return problem_.given != problem_.filter; }
+
+  // False: oneDNN has reference code only for one of several slices.
+  bool make_slices(const Channels& channels, int64_t count) {
+    slices_.clear();
+    scratch_ = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      slices_.push_back(channels.part(i, count));
+      Slice& slice = slices_.back();
+      for (int64_t part = 0; part < parts(); ++part) {
+        const int64_t size = bounds_[part + 1] - bounds_[part];
+        if (slice.kernels.count(size) != 0) continue;
+        const Desc* format = slice.kernels.empty() ? nullptr : &slice.filter;
+        const Kernel kernel = make_kernel(slice.problem, size, format);
+        if (count > 1 && !is_fast(kernel)) return false;
+        slice.filter = kernel.filter;
+        scratch_ = std::max(scratch_, aligned(kernel.scratch.get_size()));
+        slice.kernels.emplace(size, kernel);
+      }
+    }
+    return true;
+  }
 
   // The plain filter with padding of zeros.
   void pad_filter(const float* from, float* to) const {
@@ -207,35 +295,38 @@ class ConvPlan {
     return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float)) : 0;
   }
 
-  // Between the plain filter and the kernels' format, in parts along the output channels.
-  void make_reorders(int64_t threads) {
+  // Between the plain filter and the kernels' format of a slice, in parts along the output channels.
+  void make_reorders(const Slice& slice, int64_t threads) {
     OneThread one_thread;
-    const Dims dims = filter_dims(problem_);
-    const Desc plain(dims, kFloat, dims.size() == 4 ? Tag::oihw : Tag::goihw);
-    if (plain == filter_) return;
+    const Dims whole = filter_dims(problem_), dims = filter_dims(slice.problem);
+    const Desc plain(whole, kFloat, whole.size() == 4 ? Tag::oihw : Tag::goihw);
+    if (plain == slice.filter) return;
     const int64_t blocks = dims[0] % kFilterBlock == 0 ? dims[0] / kFilterBlock : 1;
     const int64_t count = std::min(blocks, threads);
     for (int64_t i = 0; i < count; ++i) {
-      Dims part = dims, offset(dims.size(), 0);
+      Dims part = dims, offset(dims.size(), 0), offset_in_whole = slice.filter_offset;
       if (count > 1) {
         offset[0] = blocks * i / count * kFilterBlock;
         part[0] = blocks * (i + 1) / count * kFilterBlock - offset[0];
+        offset_in_whole[0] += offset[0];
       }
-      const Desc here = plain.submemory_desc(part, offset);
-      const Desc there = filter_.submemory_desc(part, offset);
+      const Desc here = plain.submemory_desc(part, offset_in_whole);
+      const Desc there = slice.filter.submemory_desc(part, offset);
       const Desc& from = is_gradient() ? there : here;
       const Desc& to = is_gradient() ? here : there;
       dnnl::primitive_attr options;
       options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
       const dnnl::reorder::primitive_desc d(engine(), from, engine(), to, options);
-      reorders_.push_back({dnnl::reorder(d), from, to});
+      reorders_.push_back({dnnl::reorder(d), from, to, filter_places_.back()});
     }
   }
 
   void reorder(const float* from, float* to) const {
     in_parallel(static_cast<int64_t>(reorders_.size()), [&](int64_t i) {
       const auto& part = reorders_[i];
-      dnnl::memory source = view(part.from, from), target = view(part.to, to);
+      const size_t place = part.place / sizeof(float);
+      dnnl::memory source = view(part.from, is_gradient() ? from + place : from);
+      dnnl::memory target = view(part.to, is_gradient() ? to : to + place);
       part.primitive.execute(stream(), source, target);
     });
   }
@@ -248,11 +339,24 @@ class ConvPlan {
     });
   }
 
-  void execute(int64_t part, const float* data, const float* filter, const float* out,
-               char* scratch) const {
-    const auto& kernel = kernels_.at(bounds_[part + 1] - bounds_[part]);
+  // Calls body(part, slice, scratch memory) for all of them, which the threads share.
+  template <typename Body>
+  void each_task(char* scratch, const Body& body) const {
+    in_parallel(tasks(), [&](int64_t task) {
+      body(task / slices(), task % slices(), scratch + static_cast<size_t>(task) * scratch_);
+    });
+  }
+
+  // `filter`: of all slices.
+  void execute(int64_t part, int64_t number, const float* data, const float* filter,
+               const float* out, char* scratch) const {
+    const Slice& slice = slices_[number];
+    const auto& kernel = slice.kernels.at(bounds_[part + 1] - bounds_[part]);
     data += bounds_[part] * elements(problem_.data, 1);
+    data += slice.first_channel * elements(problem_.data, 2);
     out += bounds_[part] * elements(problem_.out, 1);
+    out += slice.first_feature * elements(problem_.out, 2);
+    filter += filter_places_[number] / sizeof(float);
     static constexpr int kNames[][3] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
@@ -282,8 +386,8 @@ class ConvPlan {
   }
 
   void run_data(const float* given, const float* filter, float* result) const {
-    const size_t filter_size = reorders_.empty() ? 0 : aligned(filter_.get_size());
-    const size_t scratch_size = scratch_ * static_cast<size_t>(parts());
+    const size_t filter_size = reorders_.empty() ? 0 : filter_size_;
+    const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
     const Workspace memory(filter_size + scratch_size + padded_size());
     char* scratch = memory.data() + filter_size;
     if (is_padded()) {
@@ -297,37 +401,35 @@ class ConvPlan {
       filter = reordered;
     }
     const bool forward = problem_.kind == ConvKind::forward;
-    in_parallel(parts(), [&](int64_t part) {
-      execute(part, forward ? given : result, filter, forward ? result : given,
-              scratch + static_cast<size_t>(part) * scratch_);
-      clear_padding(part, result);
+    each_task(scratch, [&](int64_t part, int64_t slice, char* room) {
+      execute(part, slice, forward ? given : result, filter, forward ? result : given, room);
+      if (slice + 1 == slices()) clear_padding(part, result);
     });
   }
 
   // Every part of the batch gives a gradient; their sum is the result.
   void run_filter_gradient(const float* data, const float* grad, float* result) const {
-    const size_t size = aligned(filter_.get_size());
-    const size_t parts_size = (size + scratch_) * static_cast<size_t>(parts());
-    const Workspace memory(parts_size + padded_size());
-    char* scratch = memory.data() + size * static_cast<size_t>(parts());
-    auto* padded = is_padded() ? reinterpret_cast<float*>(memory.data() + parts_size) : nullptr;
+    const size_t partials_size = filter_size_ * static_cast<size_t>(parts());
+    const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
+    const Workspace memory(partials_size + scratch_size + padded_size());
+    char* scratch = memory.data() + partials_size;
+    auto* padded = is_padded() ? reinterpret_cast<float*>(scratch + scratch_size) : nullptr;
     float* given = result;
     if (padded) result = padded;
     const auto partial = [&](int64_t part) {
       if (part == 0 && reorders_.empty()) return result;
-      return reinterpret_cast<float*>(memory.data() + size * static_cast<size_t>(part));
+      return reinterpret_cast<float*>(memory.data() + filter_size_ * static_cast<size_t>(part));
     };
-    in_parallel(parts(), [&](int64_t part) {
-      execute(part, data, partial(part), grad, scratch + static_cast<size_t>(part) * scratch_);
+    each_task(scratch, [&](int64_t part, int64_t slice, char* room) {
+      execute(part, slice, data, partial(part), grad, room);
     });
     float* total = partial(0);
-    parallel_ranges(static_cast<int64_t>(filter_.get_size() / sizeof(float)), parts(),
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t part = 1; part < parts(); ++part) {
-                        const float* terms = partial(part);
-                        for (int64_t i = begin; i < end; ++i) total[i] += terms[i];
-                      }
-                    });
+    parallel_ranges(static_cast<int64_t>(filter_floats_), parts(), [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < parts(); ++part) {
+        const float* terms = partial(part);
+        for (int64_t i = begin; i < end; ++i) total[i] += terms[i];
+      }
+    });
     if (!reorders_.empty()) reorder(total, result);
     if (padded) crop_filter(padded, given);
   }
@@ -335,10 +437,13 @@ class ConvPlan {
   ConvProblem problem_;
   int64_t batch_;
   std::vector<int64_t> bounds_;  // of the parts of the batch
-  std::map<int64_t, Kernel> kernels_;  // by batch size
-  Desc filter_;
+  std::vector<Slice> slices_;
+  // Of the filters in the kernels' format: where the slices lie, bytes of all, floats up to the end.
+  std::vector<size_t> filter_places_;
+  size_t filter_size_ = 0;
+  size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;
-  size_t scratch_ = 0;
+  size_t scratch_ = 0;  // bytes of one task
 };
 
 bool ConvOp::visit_attributes(ov::AttributeVisitor& visitor) {
@@ -402,6 +507,7 @@ ConvProblem ConvOp::problem() const {
   const size_t features = whole(p.given[0], p.out_block);
   if (is_depthwise(p.given, groups)) groups = features;
   p.attributes.groups = static_cast<int64_t>(groups);
+  p.has_groups = groups > 1;
   p.filter = {features, channels / groups, p.given[2], p.given[3]};
   p.data = {first[0], channels, first[2], first[3]};
   if (to_data) {
@@ -429,6 +535,11 @@ void ConvOp::infer() {
   require(sizes_.size() == kSizes[static_cast<int>(kind())], "attribute sizes holds ",
           sizes_.size(), " numbers");
   require(attributes_.groups > 0, "attribute groups is out of range");
+  for (size_t i = 0; i < 2; ++i) {
+    require(a.strides[i] > 0 && a.dilations[i] > 0, "an attribute of axis ", i, " is out of range");
+  }
+  require(std::all_of(sizes_.begin(), sizes_.end(), [](int64_t size) { return size >= 0; }),
+          "attribute sizes is out of range");
   const auto p = problem();
   require(p.out_block > 1, "the result of a convolution is not in blocks");
   require(a.groups == 1 || p.given == p.filter ||
@@ -439,11 +550,17 @@ void ConvOp::infer() {
   require(get_input_shape(0) == (to_data ? out : data) &&
               (forward || to_data || get_input_shape(1) == out),
           "filter ", p.given, " does not fit");
-  require(is_fast(p), "oneDNN has no fast kernel");
+  require(is_empty(p) || is_fast(p), "oneDNN has no fast kernel");
   set_output_type(0, ov::element::f32, forward ? out : to_data ? data : p.given);
 }
 
 void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  auto* result = outputs->front().data<float>();
+  const bool nothing = inputs[0].get_size() == 0 || inputs[1].get_size() == 0;
+  if (nothing || outputs->front().get_size() == 0) {
+    std::fill_n(result, outputs->front().get_size(), 0.0F);
+    return;
+  }
   std::shared_ptr<const ConvPlan> plan;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -452,8 +569,7 @@ void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
     }
     plan = plan_;
   }
-  plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(),
-            outputs->front().data<float>());
+  plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(), result);
 }
 
 std::shared_ptr<ov::Node> Convolution::clone_with_new_inputs(

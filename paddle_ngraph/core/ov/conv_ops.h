@@ -1,6 +1,7 @@
 // 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels in
-// blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads; each thread
-// runs a kernel of its own. How many channels there are, without padding, the filter's shape says.
+// blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads, and where
+// it is smaller than their number, the channels are too; each thread runs a kernel of its own. How
+// many channels there are, without padding, the filter's shape says.
 #pragma once
 
 #include <memory>
@@ -26,6 +27,7 @@ enum class ConvKind { forward, data_gradient, filter_gradient };
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
+  bool has_groups = false;  // one of a part of the channels also has where it holds one group
   ov::Shape data;          // [N, C, H, W]
   ov::Shape filter;        // [O, C / groups, KH, KW]
   ov::Shape out;           // [N, O, OH, OW]

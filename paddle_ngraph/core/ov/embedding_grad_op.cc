@@ -28,7 +28,7 @@ void EmbeddingGrad::infer() {
   require_float(1, 2);
   const auto& grad = get_input_shape(1);
   require(get_input_shape(0)[0] == grad[0], "ids and grad differ in length");
-  require(rows_ > 0, "attribute rows is ", rows_);
+  require(rows_ >= 0, "attribute rows is ", rows_);
   set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(rows_), grad[1]});
 }
 

@@ -92,7 +92,6 @@ void Gemm::infer() {
   const auto& b = get_input_shape(1);
   const size_t k = a[transpose_a_ ? 0 : 1];
   require(k == b[transpose_b_ ? 1 : 0], "matrices ", a, " and ", b, " do not fit");
-  require(k > 0, "sums of no numbers");
   set_output_type(0, ov::element::f32, ov::Shape{a[transpose_a_ ? 1 : 0], b[transpose_b_ ? 0 : 1]});
 }
 
@@ -106,6 +105,11 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const auto m = static_cast<int64_t>(outputs->front().get_shape()[0]);
   const auto n = static_cast<int64_t>(outputs->front().get_shape()[1]);
   const int64_t k = a.transposed ? a.rows : a.columns;
+  float* c = outputs->front().data<float>();
+  if (m == 0 || n == 0 || k == 0) {
+    std::fill_n(c, m * n, 0.0F);  // sums of no numbers
+    return;
+  }
   // What is walked down its columns: in a sum over K every row of it is met.
   const bool pads_a = a.transposed && a.ld != unaliased(a.ld);
   const bool pads_b = !b.transposed && b.ld != unaliased(b.ld);
@@ -114,7 +118,6 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   float* room = reinterpret_cast<float*>(memory.data());
   if (pads_a) a = padded(a, room);
   if (pads_b) b = padded(b, room + a_size);
-  float* c = outputs->front().data<float>();
   const Grid grid(m, n, tbb::this_task_arena::max_concurrency());
   parallel_ranges(grid.rows * grid.columns, kStepsPerTask, [&](int64_t first, int64_t last) {
     OneThread one_thread;

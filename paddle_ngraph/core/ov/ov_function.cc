@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "../error.h"
+#include "empty_tensors.h"
 #include "extension_ops.h"
 #include "work.h"
 
@@ -88,8 +89,9 @@ ov::CompiledModel import(const Blob& blob, const Settings& settings) {
 
 class OvFunction::Implementation {
  public:
-  Implementation(ov::Model* model, Settings settings) : settings_(settings) {
-    start(compile(model, &settings_));
+  Implementation(ov::Model* model, Settings settings)
+      : settings_(settings), why_empty_(paddle_ngraph::why_empty(*model)) {
+    if (why_empty_.empty()) start(compile(model, &settings_));
   }
 
   Implementation(Blob blob, const Settings& settings) : settings_(settings), blob_(std::move(blob)) {
@@ -111,6 +113,7 @@ class OvFunction::Implementation {
   }
 
   void save(const char* path) {
+    require_elements();
     std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
     model_.export_model(file);
     if (!file.flush()) throw NgraphError(concat("cannot write ", path));
@@ -119,6 +122,10 @@ class OvFunction::Implementation {
   bool has_open_shapes() const { return has_open_shapes_; }
 
   const std::vector<ResultType>& results() const { return results_; }
+
+  void require_elements() const {
+    if (!why_empty_.empty()) throw InvalidInput(why_empty_);
+  }
 
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
     Lease lease(this, static_cast<size_t>(settings_.parts));
@@ -131,6 +138,9 @@ class OvFunction::Implementation {
   }
 
   void run(const std::vector<Input>& inputs, const Allocate& allocate) {
+    for (const auto& input : inputs) {
+      if (ov::shape_size(input.shape) == 0) throw InvalidInput("an input is empty");
+    }
     Lease lease(this, 1);
     lease[0].bind(inputs);
     lease[0].execute();
@@ -250,6 +260,7 @@ class OvFunction::Implementation {
   }
 
   Settings settings_;
+  std::string why_empty_;
   Blob blob_;  // the model reads its constants there
   ov::CompiledModel model_;
   bool has_open_shapes_ = false;
@@ -266,6 +277,8 @@ OvFunction::OvFunction(Blob blob, const Settings& settings)
     : implementation_(std::make_unique<Implementation>(std::move(blob), settings)) {}
 
 OvFunction::~OvFunction() = default;
+
+void OvFunction::require_elements() const { implementation_->require_elements(); }
 
 const std::vector<ResultType>& OvFunction::results() const { return implementation_->results(); }
 

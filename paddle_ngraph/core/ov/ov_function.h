@@ -39,7 +39,7 @@ struct Blob {
 
 // An ov::Model compiled for the CPU: all threads work on one request, or a single one where there is
 // little to do; where the model is a part of a batch, they share out the parts. Safe to run from
-// several threads.
+// several threads. One with an empty tensor anywhere is not compiled, and cannot be run.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
@@ -50,6 +50,9 @@ class OvFunction {
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
+
+  // Throws InvalidInput where the model has an empty tensor.
+  void require_elements() const;
 
   const std::vector<ResultType>& results() const;
 

@@ -32,6 +32,7 @@ void parallel_ranges(int64_t count, int64_t steps, const Body& body) {
 // part. `steps` is the work of the whole loop.
 template <typename Body>
 void parallel_shares(int64_t count, int64_t steps, const Body& body) {
+  if (count <= 0) return;
   constexpr int64_t kSharesPerThread = 4;  // evens out shares of different work
   const int64_t wanted = std::min<int64_t>(steps / kStepsPerTask,
                                            kSharesPerThread * tbb::this_task_arena::max_concurrency());

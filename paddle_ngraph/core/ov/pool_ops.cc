@@ -338,7 +338,7 @@ void PoolOp::check_attributes() const {
   }
   for (size_t axis = 0; axis < 2; ++axis) {
     require(attributes_.kernel[axis] > 0 && attributes_.strides[axis] > 0 &&
-                attributes_.pads[axis] >= 0 && attributes_.output[axis] > 0,
+                attributes_.pads[axis] >= 0 && attributes_.output[axis] >= 0,
             "an attribute of axis ", axis, " is out of range");
   }
 }
@@ -542,7 +542,8 @@ void MaxPoolWithIndexGrad::infer() {
   require(get_input_element_type(0) == ov::element::i32, "the mask must be i32");
   require_float(1, 4);
   require(get_input_shape(0) == get_input_shape(1), "mask and out_grad differ in shape");
-  require(input_.size() == 2 && input_[0] > 0 && input_[1] > 0, "attribute input is out of range");
+  require(input_.size() == 2 && input_[0] >= 0 && input_[1] >= 0,
+          "attribute input is out of range");
   const auto& grad = get_input_shape(1);
   set_output_type(0, ov::element::f32,
                   ov::Shape{grad[0], grad[1], static_cast<size_t>(input_[0]),
@@ -626,7 +627,8 @@ void AvgPoolGrad::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_planes(0);
   check_attributes();
-  require(input_.size() == 2 && input_[0] > 0 && input_[1] > 0, "attribute input is out of range");
+  require(input_.size() == 2 && input_[0] >= 0 && input_[1] >= 0,
+          "attribute input is out of range");
   const auto& grad = get_input_shape(0);
   require(grad == pooled_shape(grad), "out_grad must have shape ", pooled_shape(grad));
   ov::Shape input = grad;

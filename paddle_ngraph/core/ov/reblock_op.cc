@@ -72,6 +72,7 @@ void Reblock::infer() {
   require(block_ > 0, "blocks of ", block_, " channels");
   const int64_t channels = channels_of(shape);
   const auto from_block = static_cast<int64_t>(shape.size() == 5 ? shape[4] : 1);
+  require(from_block > 0, "input 0 has blocks of no channels");
   require(blocks_of(channels, from_block) == static_cast<int64_t>(shape[1]), "input ", shape,
           " does not hold ", channels, " channels");
   ov::Shape result = shape;

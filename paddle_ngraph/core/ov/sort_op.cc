@@ -58,7 +58,7 @@ void Sort::infer() {
   require(!shape.empty(), "a scalar has no axis to sort");
   require_float(0, shape.size());
   const auto length = static_cast<int64_t>(shape.back());
-  require(k_ > 0 && k_ <= length, "k is ", k_, ", the axis has ", length, " elements");
+  require(k_ >= 0 && k_ <= length, "k is ", k_, ", the axis has ", length, " elements");
   require(search_ || k_ == length, "only a search finds fewer elements than there are");
   shape.back() = static_cast<size_t>(k_);
   set_output_type(0, ov::element::f32, shape);
@@ -79,6 +79,7 @@ void Sort::sort(Elements* elements, const Before& before) const {
 }
 
 void Sort::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  if (outputs->front().get_size() == 0) return;
   const auto length = static_cast<int64_t>(inputs[0].get_shape().back());
   const auto rows = static_cast<int64_t>(inputs[0].get_size()) / length;
   const auto* x = inputs[0].data<const float>();

@@ -1,0 +1,60 @@
+#include "empty_tensors.h"
+
+#include <algorithm>
+#include <openvino/op/util/multi_subgraph_base.hpp>
+
+#include "../error.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+bool is_empty(const ov::PartialShape& shape) {
+  return shape.rank().is_static() &&
+         std::any_of(shape.begin(), shape.end(),
+                     [](const ov::Dimension& size) { return size.is_static() && size == 0; });
+}
+
+bool is_constant(const ov::Node& node) { return node.get_type_info().name == std::string("Constant"); }
+
+// What a converter writes for no axes or a shape of rank 0.
+bool is_list(const ov::Output<ov::Node>& value) {
+  return is_constant(*value.get_node()) && value.get_partial_shape().rank() == 1 &&
+         value.get_element_type().is_integral_number();
+}
+
+bool reads_nothing(const ov::Node& node) {
+  const auto values = node.input_values();
+  // A result that is known before the run is only handed on.
+  const bool hands_on = std::string(node.get_type_info().name) == "Result" &&
+                        is_constant(*values.front().get_node());
+  return !hands_on && std::any_of(values.begin(), values.end(), [](const auto& value) {
+    return is_empty(value.get_partial_shape()) && !is_list(value);
+  });
+}
+
+bool makes_nothing(const ov::Node& node) {
+  const auto outputs = node.outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const auto& output) { return is_empty(output.get_partial_shape()); });
+}
+
+}  // namespace
+
+std::string why_empty(const ov::Model& model) {
+  for (const auto& node : model.get_ops()) {
+    const std::string type = node->get_type_info().name;
+    if (type == "Constant") continue;
+    if (reads_nothing(*node) || (type != "Parameter" && makes_nothing(*node))) {
+      return concat("nGraph does not compute with empty tensors, as ", type, " has to");
+    }
+    const auto* with_bodies = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get());
+    for (size_t i = 0; with_bodies && i < with_bodies->get_internal_subgraphs_size(); ++i) {
+      const auto reason = why_empty(*with_bodies->get_function(static_cast<int>(i)));
+      if (!reason.empty()) return reason;
+    }
+  }
+  return {};
+}
+
+}  // namespace paddle_ngraph

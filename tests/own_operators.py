@@ -1,0 +1,227 @@
+"""Examples of every nGraph operator of the core, and what becomes of them where a size is 0.
+
+``python -m tests.own_operators`` evaluates them with each size 0 in turn, on several numbers of
+threads, and prints a line of JSON for each operator: after a crash the rest is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset15
+
+from paddle_ngraph import _core
+from paddle_ngraph.bridge import NgraphBridge
+
+THREADS = (1, 2, 3, 8, 64)
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Example:
+    """An operator on inputs whose sizes have names.
+
+    Attributes:
+        name: Of the operator.
+        inputs: The dimensions of each input: sizes by name, multiples of them (``8B``) or numbers.
+            After a colon what it holds instead of normally distributed numbers: whole numbers
+            below a size, or ``positive`` numbers.
+        sizes: The sizes by name; some are of attributes only.
+        attributes: Of the operator, from the sizes.
+        refused: The sizes that must not be 0.
+        nothing: Where a size is 0, the number that each output is filled with, or the input whose
+            numbers it has; None stands for any. All are 0 for a size that is not here.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    sizes: Sizes
+    attributes: Callable[[Sizes], dict[str, Any]] = lambda sizes: {}
+    refused: tuple[str, ...] = ()
+    nothing: Mapping[str, Sequence[float | str | None]] = field(default_factory=dict)
+
+    def arrays(self, sizes: Sizes) -> list[np.ndarray]:
+        """The inputs for such sizes."""
+        return [_array(text, sizes) for text in self.inputs]
+
+    def evaluate(self, threads: int, sizes: Sizes) -> list[np.ndarray]:
+        """The outputs for such sizes, computed on so many threads."""
+        arrays = self.arrays(sizes)
+        inputs = [opset15.parameter(array.shape, array.dtype.type) for array in arrays]
+        node = NgraphBridge.extension(self.name, inputs, **self.attributes(sizes))
+        outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        for output in outputs:
+            output.data[...] = 77  # and not what the memory happens to hold
+        given = [ov.Tensor(array) for array in arrays]
+        _core.with_threads(threads, lambda: node.evaluate(outputs, given))
+        return [np.array(output.data) for output in outputs]
+
+    def without(self, size: str, threads: int) -> str:
+        """What becomes of the operator where a size is 0: the error, ``as expected``, or not."""
+        sizes = {**self.sizes, size: 0}
+        try:
+            outputs = self.evaluate(threads, sizes)
+        except RuntimeError as error:
+            return f"refused: {error}"
+        inputs = self.arrays(sizes)
+        for number, output in enumerate(outputs):
+            filling = self.nothing[size][number] if size in self.nothing else 0.0
+            if filling is None:
+                continue
+            expected = inputs[int(filling.split()[1])] if isinstance(filling, str) else filling
+            if not np.array_equal(output, np.broadcast_to(expected, output.shape), equal_nan=True):
+                return f"output {number} is {output!r}"
+        return "as expected"
+
+
+def _array(text: str, sizes: Sizes) -> np.ndarray:
+    dims, _, kind = text.partition(":")
+    shape = [_size(name, sizes) for name in dims.split()]
+    generator = np.random.default_rng(len(text))
+    if kind == "positive":
+        return generator.uniform(0.1, 0.9, shape).astype("float32")
+    if kind:
+        high = max(_size(kind, sizes), 1)
+        return generator.integers(0, high, shape).astype("int32")
+    return generator.normal(size=shape).astype("float32")
+
+
+def _size(name: str, sizes: Sizes) -> int:
+    if name.isdigit():
+        return int(name)
+    factor = name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    return int(factor or 1) * sizes[name[len(factor) :]]
+
+
+def _always(**attributes: Any) -> Callable[[Sizes], dict[str, Any]]:
+    return lambda sizes: attributes
+
+
+def _always(**attributes: Any) -> Callable[[Sizes], dict[str, Any]]:
+    return lambda sizes: attributes
+
+
+def _pool(*names: str) -> Callable[[Sizes], dict[str, Any]]:
+    """The attribute `input` where an operator has it is the size of these names."""
+    frame = {"kernel": [3, 3], "strides": [2, 2], "pads": [1, 1]}
+    frame = {**frame, "adaptive": False, "exclusive": True}
+
+    def attributes(sizes: Sizes) -> dict[str, Any]:
+        given = {"input": [sizes[name] for name in names]} if names else {}
+        return {**frame, "output": [sizes["OH"], sizes["OW"]], **given}
+
+    return attributes
+
+
+def _conv(*asked: str, groups: int = 1) -> Callable[[Sizes], dict[str, Any]]:
+    frame = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1]}
+    return lambda sizes: {**frame, "groups": groups, "sizes": [_size(n, sizes) for n in asked]}
+
+
+def _sort(search: bool) -> Callable[[Sizes], dict[str, Any]]:
+    order = {"descending": search, "stable": not search, "search": search, "sorted": True}
+    return lambda sizes: {**order, "k": sizes["K" if search else "B"]}
+
+
+_NAN, _LOWEST = float("nan"), float(np.finfo(np.float32).min)
+_MATRIX = {"A": 301, "B": 903}
+_PLANES = {"N": 3, "C": 8, "H": 37, "W": 41}
+_POOLED = {**_PLANES, "OH": 19, "OW": 21}
+_PLANE, _OUT_PLANE = "N C H W", "N C OH OW"
+_BLOCKS, _OUT_BLOCKS = f"{_PLANE} 8", f"{_OUT_PLANE} 8"
+_NARROW = {"N": 5, "C": 3, "H": 9000}
+_IMAGES = {"N": 2, "B": 3, "OB": 5, "H": 9, "W": 11, "KH": 3, "KW": 3}
+_DATA, _OUT, _FILTER = "N B H W 8", "N OB H W 8", "8OB 8B KH KW"
+_GROUPS = {"N": 2, "H": 9, "W": 11, "KH": 3, "KW": 3}
+_DEPTHS = {**_GROUPS, "B": 4}
+_ADAM = ("A B",) * 3 + ("A B:positive",) + ("1:positive",) * 3
+_STEP = {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8, "decays": True, "ratio": 1.0, "decay": 0.1}
+_NORM = {"epsilon": 0.25, "momentum": 0.9, "rectified": False, "ceiling": 0.0}
+_RECTIFIED = {"rectified": True, "ceiling": 6.0}
+# Of nothing: statistics that do not move, a mean of 0 and a deviation of sqrt(epsilon).
+_STILL = [None, "input 3", "input 4", 0.0, 2.0]
+
+EXAMPLES = (
+    Example("Adam", _ADAM, _MATRIX, _always(**_STEP)),
+    Example("Adam", (*_ADAM, "A B:positive"), _MATRIX, _always(**_STEP)),
+    Example("Momentum", ("A B", "A B", "A B", "1"), _MATRIX,
+            _always(mu=0.9, nesterov=True, decays=True, decay=0.1)),
+    Example("BatchNorm", ("N C H 1", *"CCCC"), _NARROW, _always(**_NORM),
+            nothing={"N": _STILL, "H": _STILL}),
+    Example("BatchNorm", ("N 1 H C", *"CCCC"), _NARROW, _always(**{**_NORM, **_RECTIFIED}),
+            nothing={"N": _STILL, "H": _STILL}),
+    Example("BatchNorm", ("N 3 H 9 8", *["24"] * 4), {"N": 5, "H": 300}, _always(**_NORM),
+            nothing={"N": _STILL, "H": _STILL}),
+    Example("BatchNormGrad", ("N C H 1", "N C H 1", *"CCC"), _NARROW, _always(rectified=False)),
+    Example("BatchNormGrad", ("N 1 H C", "N 1 H C", *"CCC"), _NARROW, _always(rectified=False)),
+    Example("BatchNormGrad", ("N 3 H 9 8", "N 3 H 9 8", *["24"] * 3, "N 3 H 9 8"),
+            {"N": 5, "H": 300}, _always(**_RECTIFIED)),
+    Example("CheckRange", ("A B:9",), _MATRIX, _always(low=[0], high=[9], message="Whole.")),
+    Example("Convolution", (_DATA, _FILTER), _IMAGES, _conv("8"), refused=("H", "W")),
+    Example("Convolution", ("N C H W", "8OB C KH KW"), {**_GROUPS, "C": 3, "OB": 5}, _conv("8"),
+            refused=("H", "W")),
+    Example("Convolution", (_DATA, "8B 1 KH KW"), _DEPTHS, _conv("8", groups=32),
+            refused=("H", "W", "B")),
+    Example("Convolution", ("N 4 H W 8", "48 16 KH KW"), _GROUPS, _conv("8", groups=2),
+            refused=("H", "W")),
+    Example("ConvolutionDataGrad", (_OUT, _FILTER), _IMAGES, _conv("H", "W")),
+    Example("ConvolutionDataGrad", (_DATA, "8B 1 KH KW"), _DEPTHS, _conv("H", "W", groups=32)),
+    Example("ConvolutionDataGrad", ("N 6 H W 8", "48 16 KH KW"), _GROUPS,
+            _conv("H", "W", groups=2)),
+    Example("ConvolutionFilterGrad", (_DATA, _OUT), _IMAGES, _conv("8OB", "8B", "KH", "KW")),
+    Example("ConvolutionFilterGrad", (_DATA, _DATA), _DEPTHS,
+            _conv("8B", "1", "KH", "KW", groups=32), refused=("B",)),
+    Example("ConvolutionFilterGrad", ("N 4 H W 8", "N 6 H W 8"), _GROUPS,
+            _conv("48", "16", "KH", "KW", groups=2)),
+    Example("EmbeddingGrad", ("A:R", "A B"), {"A": 700, "B": 301, "R": 900},
+            lambda sizes: {"rows": sizes["R"], "padding_idx": -1}, refused=("R",)),
+    Example("Gemm", ("M K", "K N"), {"M": 300, "K": 70, "N": 512},
+            _always(transpose_a=False, transpose_b=False)),
+    Example("Gemm", ("K M", "N K"), {"M": 512, "K": 70, "N": 300},
+            _always(transpose_a=True, transpose_b=True)),
+    Example("LayerNorm", ("A B", "B", "B"), _MATRIX, _always(epsilon=1e-5),
+            nothing={"B": [None, _NAN, _NAN]}),
+    Example("LayerNormGrad", ("A B", "A B", "B", "A", "A:positive"), _MATRIX,
+            _always(epsilon=1e-5)),
+    Example("MaxPool", (_PLANE,), _POOLED, _pool(), nothing={"H": [_LOWEST], "W": [_LOWEST]}),
+    Example("MaxPool", (_BLOCKS,), _POOLED, _pool(), nothing={"H": [_LOWEST], "W": [_LOWEST]}),
+    Example("MaxPoolGrad", (_PLANE, _OUT_PLANE, _OUT_PLANE), _POOLED, _pool()),
+    Example("MaxPoolGrad", (_BLOCKS, _OUT_BLOCKS, _OUT_BLOCKS), _POOLED, _pool()),
+    Example("MaxPoolWithIndex", (_PLANE,), _POOLED, _pool(),
+            nothing={"H": [_LOWEST, -1], "W": [_LOWEST, -1]}),
+    Example("MaxPoolWithIndexGrad", (f"{_OUT_PLANE}:37", _OUT_PLANE), _POOLED,
+            lambda sizes: {"input": [sizes["H"], sizes["W"]]}, refused=("H", "W")),
+    Example("AvgPool", (_PLANE,), _POOLED, _pool(), nothing={"H": [None], "W": [None]}),
+    Example("AvgPool", (_BLOCKS,), _POOLED, _pool(), nothing={"H": [None], "W": [None]}),
+    Example("AvgPoolGrad", (_OUT_PLANE,), _POOLED, _pool("H", "W")),
+    Example("AvgPoolGrad", (_OUT_BLOCKS,), _POOLED, _pool("H", "W")),
+    Example("Reblock", (_PLANE,), _PLANES, _always(block=8)),
+    Example("Reblock", (f"{_PLANE} D",), {**_PLANES, "D": 8}, _always(block=1), refused=("D",)),
+    Example("Reblock", (f"{_PLANE} 16",), _PLANES, _always(block=8)),
+    Example("Softmax", ("A B",), _MATRIX),
+    Example("SoftmaxGrad", ("A B:positive", "A B"), _MATRIX),
+    Example("Sort", ("A B",), _MATRIX, _sort(search=False)),
+    Example("Sort", ("A B",), {**_MATRIX, "K": 5}, _sort(search=True), refused=("B",)),
+    Example("FloorDivide", ("A B", "A B"), _MATRIX),
+    Example("Remainder", ("A B", "A B"), _MATRIX),
+)  # fmt: skip
+
+
+def main() -> None:
+    """See the module."""
+    for number, example in enumerate(EXAMPLES):
+        outcomes = {
+            f"{size} {threads}": example.without(size, threads)
+            for size in example.sizes
+            for threads in THREADS
+        }
+        print(json.dumps([number, outcomes]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
