@@ -173,8 +173,12 @@ class Graph:
         }
 
 
-def verify(text: str) -> None:
-    """Raises NgraphError when ``text`` is not an intact graph string of this release."""
+def verify(data: bytes) -> None:
+    """Raises NgraphError when ``data`` is not an intact graph string of this release."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed("it is no text") from error
     Graph.from_string(text)
 
 
