@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
@@ -132,15 +133,26 @@ class Graph:
     def to_string(self) -> str:
         """The graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))
+        return f"{self._header(_digest(body))}\n{body}"
+
+    def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {_digest(body)} {sizes} {lists}\n{body}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
-        """Parses a graph string. Raises NgraphError when it is damaged or of another release."""
-        verify(text)
-        return _from_json(json.loads(text.partition("\n")[2]))
+        """Parses a graph string.
+
+        Raises:
+            NgraphError: It is damaged, malformed or of another release.
+        """
+        _check_digest(text)
+        header, _, body = text.partition("\n")
+        graph = _from_json(_parsed(body))
+        if header != graph._header(header.split(" ")[2]):
+            raise _malformed("its first line does not say what the rest holds")
+        return graph
 
     def _to_json(self) -> dict[str, Any]:
         tensors: dict[int, TensorSpec] = {}
@@ -161,8 +173,16 @@ class Graph:
         }
 
 
-def verify(text: str) -> None:
-    """Raises NgraphError when ``text`` is not an intact graph string of this release."""
+def verify(data: bytes) -> None:
+    """Raises NgraphError when ``data`` is not an intact graph string of this release."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _malformed("it is no text") from error
+    Graph.from_string(text)
+
+
+def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
     if len(words) != 8 or words[0] != MAGIC or words[1] != str(FORMAT):
@@ -177,12 +197,29 @@ def verify(text: str) -> None:
         )
 
 
+def _parsed(body: str) -> dict[str, Any]:
+    try:
+        data = json.loads(body)
+        graph_schema.check(data)
+    except (ValueError, RecursionError) as error:  # no JSON, too deep, or no graph
+        raise _malformed(str(error)) from error
+    return data  # type: ignore[no-any-return]
+
+
+def _malformed(reason: str) -> NgraphError:
+    return NgraphError(
+        f"the attribute 'graph' is malformed: {reason}; "
+        "make the program again from the original one"
+    )
+
+
 def _positions(numbers: list[int]) -> str:
     return ",".join(map(str, numbers)) or "-"
 
 
 def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()
+    # Half a character, which only a damaged string holds, has bytes of its own too.
+    return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 
 def _op_to_json(op: Op) -> dict[str, Any]:

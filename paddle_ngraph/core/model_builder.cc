@@ -104,7 +104,7 @@ py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
 
 void verify_graph(const std::string& graph) {
   with_python([&] {
-    py::module_::import("paddle_ngraph.graph").attr("verify")(graph);
+    py::module_::import("paddle_ngraph.graph").attr("verify")(py::bytes(graph));
     return true;
   });
 }

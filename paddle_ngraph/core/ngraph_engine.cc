@@ -1,7 +1,10 @@
 #include "ngraph_engine.h"
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <shared_mutex>
 #include <sstream>
 #include <unordered_map>
@@ -9,6 +12,7 @@
 #include "error.h"
 #include "flags.h"
 #include "model_builder.h"
+#include "ngraph_engine_op.h"
 #include "stored_function.h"
 #include "tensors.h"
 #include "threads.h"
@@ -18,7 +22,10 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr int kFormat = 2;
+constexpr size_t kFormat = 2;
+
+// No program reads as many variables.
+constexpr size_t kMaxVariables = size_t{1} << 24;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
@@ -34,16 +41,60 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
   }
 }
 
-std::vector<size_t> read_positions(const std::string& text, size_t end) {
-  std::vector<size_t> positions;
-  if (text == "-") return positions;
-  std::istringstream list(text);
-  for (std::string item; std::getline(list, item, ',');) {
-    positions.push_back(std::stoul(item));
-    if (positions.back() >= end) throw NgraphError("the attribute 'graph' names an input too many");
+// The first line of a graph string, word by word. Whatever is no plain number in range, or does not
+// agree with the rest of the line, is refused before it counts anything.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
+
+  std::string word() {
+    if (position_ > text_.size()) refuse();
+    const size_t end = std::min(text_.find(' ', position_), text_.size());
+    const std::string word = text_.substr(position_, end - position_);
+    position_ = end + 1;
+    return word;
   }
-  return positions;
-}
+
+  size_t number(size_t most) { return to_number(word(), most); }
+
+  // Numbers below `end`, each one once; "-" where there is none.
+  std::vector<size_t> positions(size_t end) {
+    std::vector<size_t> positions;
+    const std::string list = word();
+    if (list == "-") return positions;
+    std::set<size_t> met;
+    for (size_t start = 0; start <= list.size();) {
+      const size_t stop = std::min(list.find(',', start), list.size());
+      const size_t position = to_number(list.substr(start, stop - start), end);
+      if (position == end || !met.insert(position).second) refuse();
+      positions.push_back(position);
+      start = stop + 1;
+    }
+    return positions;
+  }
+
+  void end() const {
+    if (position_ <= text_.size()) refuse();
+  }
+
+  [[noreturn]] static void refuse() {
+    throw NgraphError(
+        "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
+        "program again from the original one");
+  }
+
+ private:
+  static size_t to_number(const std::string& text, size_t most) {
+    size_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || stop != end || number > most) refuse();
+    return number;
+  }
+
+  std::string text_;
+  size_t position_ = 0;
+};
 
 OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
   OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed),
@@ -237,18 +288,15 @@ std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
 NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   static std::atomic<uint64_t> count{0};
   id_ = ++count;
-  std::istringstream header(graph_.substr(0, graph_.find('\n')));
-  std::string magic, digest, values, weights;
-  int format = 0;
-  header >> magic >> format >> digest >> num_inputs_ >> num_states_ >> num_outputs_ >> values >>
-      weights;
-  if (!header || magic != kMagic || format != kFormat || num_states_ > num_inputs_) {
-    throw NgraphError(
-        "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
-        "program again from the original one");
-  }
-  value_inputs_ = read_positions(values, num_inputs_);
-  weights_.emplace(read_positions(weights, num_inputs_ - num_states_));
+  HeaderReader header(graph_);
+  if (header.word() != kMagic || header.number(kFormat) != kFormat) HeaderReader::refuse();
+  header.word();  // the digest
+  num_inputs_ = header.number(kMaxVariables);
+  num_states_ = header.number(num_inputs_);
+  num_outputs_ = header.number(kMaxOutputs);
+  value_inputs_ = header.positions(num_inputs_);
+  weights_.emplace(header.positions(num_inputs_ - num_states_));
+  header.end();
   // Weights are kept where no program of the run writes them.
   infers_ = !weights_->inputs().empty() && graph_.find("_grad\"") == std::string::npos;
 }
@@ -264,6 +312,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     }
   }
   require_inputs(io.inputs.size());
+  require_outputs(*context);
   for (size_t i = 0; i < num_outputs_; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
@@ -279,6 +328,17 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
 void NgraphEngine::require_inputs(size_t given) const {
   if (given == num_inputs_) return;
   throw NgraphError(concat("the operator got ", given, " tensors, its graph names ", num_inputs_));
+}
+
+void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
+  const auto& ranges = context.OutputRange();  // one for each fresh output, and one for the states
+  const auto& states = ranges.back();
+  const bool fits = num_outputs_ < ranges.size() &&
+                    (num_states_ == 0 || states.second - states.first == num_states_);
+  if (fits) return;
+  throw NgraphError(concat("the operator has room for ", ranges.size() - 1, " outputs and ",
+                           states.second - states.first, " states, its graph names ", num_outputs_,
+                           " and ", num_states_));
 }
 
 Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {

@@ -125,6 +125,7 @@ class NgraphEngine {
   void run(const NgraphIO& io) const;
 
  private:
+  void require_outputs(const paddle::CustomOpKernelContext& context) const;
   Signature signature(const NgraphIO& io, const Settings& settings) const;
   Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,

@@ -1,7 +1,8 @@
-"""``python -m tests.fuzz --programs 10000 --seed 1``: random programs, engine against native.
+"""``python -m tests.fuzz``: random programs, lives and damaged graph strings.
 
-Programs are checked in shares, each in a process of its own with a seed of its own. A failure ends
-its share: the seed and the smallest program that fails are printed, and the other shares go on.
+They are checked in shares, each with a seed of its own. What passed is kept in a file (``--state``):
+the next run goes on where this one stopped, whichever way it did, and draws first what failed. A
+failure prints the seed and the smallest script that fails; the other shares go on.
 """
 
 from __future__ import annotations
@@ -9,116 +10,197 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 
 from tqdm import tqdm
 
 from tests.fuzz.check import Tally
+from tests.fuzz.shares import DEFAULT_FILE, ROOT, SIZES, Share, State, revision
 
-_SHARE = 250
-
-
-@dataclass(frozen=True)
-class _Failure:
-    seed: int
-    programs: int
-    message: str
-    program: str
-
-    def __str__(self) -> str:
-        return (
-            f"\n{'=' * 80}\nseed {self.seed} "
-            f"(again: python -m tests.fuzz --programs {self.programs} --seed {self.seed})\n"
-            f"{self.message}\n{'-' * 80}\n{self.program}"
-        )
+_HUNG_SECONDS = 900  # nothing takes a share as long
 
 
-class _Run:
-    def __init__(self, total: int, seed: int, save: Path | None) -> None:
-        sizes = [_SHARE] * (total // _SHARE) + ([total % _SHARE] if total % _SHARE else [])
-        self._shares = [(seed + number, size) for number, size in enumerate(sizes)]
-        self._save = save
-        self._lock = Lock()
-        self.tally = Tally()
-        self.failures: list[_Failure] = []
-        self.bar = tqdm(total=total, unit=" programs", mininterval=1.0, smoothing=0.05)
+class _Worker:
+    """A process that checks shares, one after another; made anew after a crash."""
 
-    def go(self, jobs: int) -> None:
-        """Runs every share, ``jobs`` at a time."""
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(lambda share: self._share(*share), self._shares))
-        self.bar.close()
+    def __init__(self, folder: Path) -> None:
+        self._last = folder / "example.py"
+        self._log = folder / "log"
+        self._process: subprocess.Popen[str] | None = None
 
-    def _share(self, seed: int, size: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            last = Path(folder) / "program.py"
-            log = Path(folder) / "log"
-            command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker"]
-            command += ["--programs", str(size), "--seed", str(seed), "--last", str(last)]
-            environment = {**os.environ, "GLOG_minloglevel": "3"}
-            with (
-                log.open("w") as stderr,
-                subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
-                ) as process,
-            ):
-                seen, done = self._listen(process, seed, size)
-            if not done:
-                message = f"the process ended with {process.returncode}\n{log.read_text()[-1500:]}"
-                self._fail(_Failure(seed, size, message, last.read_text() if last.exists() else ""))
-            with self._lock:
-                self.bar.update(size - seen)
+    def check(self, kind: str, seed: int, until: float) -> tuple[Share, Tally] | None:
+        """Checks a share; ``None`` when time is up first."""
+        process = self._process or self._start()
+        assert process.stdin is not None
+        self._last.unlink(missing_ok=True)
+        limit = min(until - time.monotonic(), _HUNG_SECONDS)
+        timer = Timer(max(limit, 0.0), process.kill)
+        timer.start()
+        try:
+            print(kind, seed, file=process.stdin, flush=True)
+            share, tally, done = self._listen(process, Share(kind, seed, 0, ""))
+        except BrokenPipeError:  # it ended before it was asked
+            share, tally, done = Share(kind, seed, 0, ""), Tally(), False
+        finally:
+            timer.cancel()
+        if done:
+            return share, tally
+        self.stop()
+        if share.failure:  # told before time was up, or before it crashed while it was shrunk
+            return share, tally
+        if time.monotonic() >= until:
+            return None
+        script = self._last.read_text() if self._last.exists() else ""
+        log = self._log.read_text(errors="replace")[-1500:]
+        share.failure = f"the process ended with {process.returncode}\n{log}\n{'-' * 80}\n{script}"
+        return share, tally
 
-    def _listen(self, process: subprocess.Popen[str], seed: int, size: int) -> tuple[int, bool]:
-        seen, done = 0, False
+    def _start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker"]
+        # A core for each: what one takes would be another's.
+        environment = {"GLOG_minloglevel": "3", "FLAGS_ngraph_num_threads": "1", **os.environ}
+        with self._log.open("w") as stderr:
+            self._process = subprocess.Popen(
+                [*command, "--last", str(self._last)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=ROOT,
+                env=environment,
+            )
+        return self._process
+
+    def _listen(self, process: subprocess.Popen[str], share: Share) -> tuple[Share, Tally, bool]:
         assert process.stdout is not None
         for line in process.stdout:
             if not line.startswith("{"):
                 continue
             event = json.loads(line)
-            if "programs" in event:
-                seen += event["programs"]
-                with self._lock:
-                    self.bar.update(event["programs"])
-            elif "failure" in event:
-                self._fail(_Failure(seed, size, event["failure"], event["program"]))
-            elif "tally" in event:
-                done = True
-                values = event["tally"]
-                with self._lock:
-                    self.tally.add(Tally(**{**values, "native": Counter(values["native"])}))
-        return seen, done
+            if "failure" in event:
+                share.failure = f"{event['failure']}\n{'-' * 80}\n{event['script']}"
+            else:
+                share.passed = event["done"]
+                return share, Tally.from_dict(event["tally"]), True
+        return share, Tally(), False
 
-    def _fail(self, failure: _Failure) -> None:
+    def stop(self) -> None:
+        """Ends the process."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
+        self._process = None
+
+
+class _Run:
+    def __init__(
+        self, state: State, shares: list[tuple[str, int]], minutes: float, save: Path | None
+    ) -> None:
+        self._state = state
+        self._save = save
+        self._revision = revision()
+        self._until = time.monotonic() + 60 * minutes
+        self._waiting: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+        for share in shares:
+            self._waiting.put(share)
+        self._lock = Lock()
+        self.tally = Tally()
+        self.failures = 0
+        total = sum(SIZES[kind] for kind, _ in shares)
+        self.bar = tqdm(total=total, unit=" examples", mininterval=1.0, smoothing=0.05)
+
+    def go(self, jobs: int) -> None:
+        """Checks the shares, ``jobs`` at a time."""
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self._work, range(jobs)))
+        self.bar.close()
+
+    def _work(self, _: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            worker = _Worker(Path(folder))
+            try:
+                for kind, seed in self._shares():
+                    found = worker.check(kind, seed, self._until)
+                    if found is None:
+                        return
+                    self._take(*found)
+            finally:
+                worker.stop()
+
+    def _shares(self) -> Iterator[tuple[str, int]]:
+        while time.monotonic() < self._until:
+            try:
+                yield self._waiting.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take(self, share: Share, tally: Tally) -> None:
+        share.revision = self._revision
         with self._lock:
-            self.failures.append(failure)
-            self.bar.write(str(failure), file=sys.stdout)
-            if self._save is not None:
-                self._save.mkdir(parents=True, exist_ok=True)
-                text = f"# {failure.message}\n".replace("\n", "\n# ")[:-2] + failure.program
-                (self._save / f"seed_{failure.seed}.py").write_text(text)
+            self._state.add(share)
+            self.tally.add(tally)
+            self.bar.update(SIZES[share.kind])
+            if share.failure:
+                self.failures += 1
+                self._tell(share)
+
+    def _tell(self, share: Share) -> None:
+        again = f"python -m tests.fuzz --again '{share.key}'"
+        text = f"{share.key} (again: {again})\n{share.failure}"
+        self.bar.write(f"\n{'=' * 80}\n{text}", file=sys.stdout)
+        if self._save is not None:
+            self._save.mkdir(parents=True, exist_ok=True)
+            head, _, script = text.partition(f"{'-' * 80}\n")
+            head = "".join(f"# {line}\n" for line in head.splitlines())
+            (self._save / f"{share.key.replace(' ', '_')}.py").write_text(head + script)
 
 
 def main() -> int:
-    """Checks many random programs; 0 when every one agrees."""
+    """Checks what is not in the state yet; 0 when nothing in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--programs", type=int, default=10000, help="how many (10000)")
+    for kind, size in SIZES.items():
+        parser.add_argument(f"--{kind}", type=int, default=0, help=f"how many, {size} a share (0)")
     parser.add_argument("--seed", type=int, default=1, help="of the first share; counts up (1)")
+    parser.add_argument("--again", metavar="SHARE", help="draws one share again, 'lives 17' say")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--save", type=Path, help="folder for the programs that fail")
+    parser.add_argument("--minutes", type=float, default=float(10**6), help="then it stops")
+    parser.add_argument("--state", type=Path, default=DEFAULT_FILE, help="what passed so far")
+    parser.add_argument("--save", type=Path, help="folder for the scripts that fail")
+    parser.add_argument("--status", action="store_true", help="says what passed so far")
     arguments = parser.parse_args()
-    run = _Run(arguments.programs, arguments.seed, arguments.save)
-    run.go(arguments.jobs)
+    state = State.read(arguments.state)
+    if arguments.status:
+        print(state)
+        return 1 if state.failed() else 0
+    if arguments.again:
+        kind, number = arguments.again.split()
+        shares = [(kind, int(number))]
+    else:
+        shares = [
+            share
+            for kind in SIZES
+            for share in state.wanted(kind, getattr(arguments, kind), arguments.seed)
+        ]
+    run = _Run(state, shares, arguments.minutes, arguments.save)
+    run.go(min(arguments.jobs, max(1, len(shares))))
     print(run.tally)
-    print(f"{run.tally.programs} passed, {len(run.failures)} failed")
-    return 1 if run.failures else 0
+    print(state)
+    return 1 if state.failed() else 0
 
 
 if __name__ == "__main__":

@@ -45,6 +45,9 @@ class Tally:
     native_failures: int = 0
     with_gradients: int = 0
     with_optimizer: int = 0
+    lives: int = 0
+    steps: int = 0
+    strings: int = 0
 
     def add(self, other: Tally) -> None:
         """Adds another tally to this one."""
@@ -54,6 +57,15 @@ class Tally:
             else:
                 setattr(self, name, getattr(self, name) + value)
 
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold, and :meth:`from_dict` reads."""
+        return {**vars(self), "native": dict(self.native)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Tally:
+        """The tally of :meth:`as_dict`."""
+        return Tally(**{**values, "native": Counter(values["native"])})
+
     def __str__(self) -> str:
         native = sum(self.native.values())
         share = self.converted / max(1, self.converted + native)
@@ -62,9 +74,10 @@ class Tally:
         )
         return (
             f"{self.programs} programs ({self.with_gradients} with gradients, "
-            f"{self.with_optimizer} with an optimizer), {self.engine_runs} engine runs; "
+            f"{self.with_optimizer} with an optimizer), {self.lives} lives of {self.steps} steps, "
+            f"{self.strings} graph strings; {self.engine_runs} engine runs; "
             f"{self.converted} of {self.converted + native} operators converted ({share:.1%}); "
-            f"{self.judged_by_noise} programs judged by noise, {self.native_failures} others that "
+            f"{self.judged_by_noise} judged by noise, {self.native_failures} others that "
             f"Paddle itself cannot run\nmost often native: {most}"
         )
 

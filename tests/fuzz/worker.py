@@ -1,4 +1,7 @@
-"""One share of a long run, in a process of its own: a crash of it tells which program it was."""
+"""Checks shares in a process of its own: a crash of it tells which example it was.
+
+Each line of the standard input names a share, ``lives 17``; each line of the output is an event.
+"""
 
 from __future__ import annotations
 
@@ -14,48 +17,79 @@ os.environ.setdefault("GLOG_minloglevel", "3")
 
 import paddle
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 import paddle_ngraph
+from tests.fuzz import graphs
 from tests.fuzz.check import NativeFailure, Tally, check
+from tests.fuzz.lives import Life, call_of, fails, script, shrunk
+from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
+from tests.fuzz.shares import SIZES
 from tests.fuzz.strategy import programs
 
-_CACHE_EVERY = 50
-_SHRINK_SECONDS = 60.0
+_SHRINK_SECONDS = 45.0
 
 
 def main() -> None:
-    """Checks ``--programs`` programs; writes one line of JSON for each event."""
+    """Checks the shares that standard input names; writes one line of JSON for each event."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--programs", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--last", type=Path, required=True, help="file for the current program")
+    parser.add_argument("--last", type=Path, required=True, help="file for the current example")
     arguments = parser.parse_args()
     paddle.enable_static()
-    share = _Share(arguments.last)
-    failure = share.run(arguments.programs, arguments.seed)
-    if failure is not None:
-        _say(failure=failure, program=share.smallest)
-    tally = dict(vars(share.tally), native=dict(share.tally.native))
-    _say(tally=tally)
+    for line in sys.stdin:
+        kind, number = line.split()
+        share = _SHARES[kind](arguments.last)
+        failure = share.run(SIZES[kind], int(number))
+        if failure is not None:
+            _say(failure=failure, script=share.smallest)
+        _say(done=share.passed, tally=share.tally.as_dict())
+        paddle_ngraph.clear_cache()
+        gc.collect()  # executors hold threads
     os._exit(0)  # at once: there is nothing to tidy up
 
 
 class _Share:
+    """A share of any kind.
+
+    Attributes:
+        tally: What the examples came to.
+        passed: How many were fine.
+        smallest: The script of the smallest that fails.
+    """
+
     def __init__(self, last: Path) -> None:
         self.tally = Tally()
         self.smallest = ""
+        self.passed = 0
         self._last = last
-        self._reported = 0
         self._failed_at: float | None = None
-        self._failures: dict[str, tuple[Exception, str]] = {}  # by the script as drawn
 
     def run(self, count: int, first: int) -> str | None:
-        """Checks ``count`` programs drawn with the seed ``first``; returns the failure, if any."""
+        """Checks ``count`` examples drawn with the seed ``first``; returns the failure, if any."""
+        try:
+            self._draw(count, first)
+        except Exception as error:
+            return _told(error)
+        return None
 
-        @seed(first)
-        @settings(
+    def _note(self, error: Exception) -> None:
+        """Takes down a failure; the first one is told at once, for shrinking takes its time."""
+        if self._failed_at is None:
+            self._failed_at = time.monotonic()
+            _say(failure=_told(error), script=self.smallest)
+
+    def _draw(self, count: int, first: int) -> None:
+        raise NotImplementedError
+
+    def _is_late(self, seconds: float) -> bool:
+        """Whether the smallest failure so far is small enough."""
+        return self._failed_at is not None and time.monotonic() > self._failed_at + seconds
+
+    def _settings(self, count: int, steps: int = 1) -> settings:
+        return settings(
             max_examples=count,
+            stateful_step_count=steps,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
@@ -63,40 +97,113 @@ class _Share:
             report_multiple_bugs=False,
             print_blob=False,
         )
+
+
+class _Programs(_Share):
+    """Programs of one run each."""
+
+    def __init__(self, last: Path) -> None:
+        super().__init__(last)
+        self._failures: dict[str, tuple[Exception, str]] = {}  # by the script as drawn
+
+    def _draw(self, count: int, first: int) -> None:
+        @seed(first)
+        @self._settings(count)
         @given(programs())
         def fuzz(program: Program) -> None:
             self._check(program)
 
-        try:
-            fuzz()
-        except Exception as error:
-            text = str(error).strip() or "no message"
-            return f"{type(error).__name__}: {text[-1500:]}"
-        return None
+        fuzz()
 
     def _check(self, program: Program) -> None:
-        script = program.script()
-        if script in self._failures:  # what failed once fails always, whatever the time
-            error, self.smallest = self._failures[script]
+        text = program.script()
+        if text in self._failures:  # what failed once fails always, whatever the time
+            error, self.smallest = self._failures[text]
             raise error
-        if self._failed_at and time.monotonic() > self._failed_at + _SHRINK_SECONDS:
-            return  # the smallest so far is small enough
-        self._last.write_text(script)
+        if self._is_late(_SHRINK_SECONDS):
+            return
+        self._last.write_text(text)
         try:
             check(program, None if self._failed_at else self.tally)
         except NativeFailure:
             reject()
         except Exception as error:
-            self._failed_at = self._failed_at or time.monotonic()
             self.smallest = program.script()  # open dimensions that Paddle refused are closed now
-            self._failures[script] = error, self.smallest
+            self._note(error)
+            self._failures[text] = error, self.smallest
             raise
-        if self.tally.programs - self._reported >= 10:
-            _say(programs=self.tally.programs - self._reported)
-            self._reported = self.tally.programs
-        if self.tally.programs % _CACHE_EVERY == 0:
-            paddle_ngraph.clear_cache()
-            gc.collect()  # executors hold threads
+        self.passed += self._failed_at is None
+
+
+class _Lives(_Share):
+    """Lives, all of them with as many rules."""
+
+    def _draw(self, count: int, first: int) -> None:
+        lines: list[str] = []
+        known: dict[tuple[str, ...], Exception] = {}  # what failed once fails always
+        failing: list[Life] = []
+
+        def watch(line: str) -> None:
+            if line.startswith("begin"):
+                lines.clear()
+            lines.append(line)
+            if tuple(lines) in known:
+                raise known[tuple(lines)]
+            self._last.write_text(script(lines[0] == "begin True", lines[1:]))
+
+        def ended(life: Life, runs: int) -> None:
+            self.passed += 1
+            self.tally.lives += 1
+            self.tally.steps += len(life.steps)
+            self.tally.engine_runs += runs
+            self.tally.judged_by_noise += bool(life.judged)
+
+        def failed(life: Life, error: Exception) -> None:
+            if not failing:
+                failing.append(life)
+                self.smallest = script(life.in_turns, lines[1 : 1 + len(life.steps)])
+                self._note(error)
+            known[tuple(lines)] = error
+
+        class Machine(LifeMachine):
+            pass
+
+        Machine.watch, Machine.ended = staticmethod(watch), staticmethod(ended)
+        Machine.failed = staticmethod(failed)
+        seed(first)(Machine)
+        steps = 4 + first % 22  # a rule takes one step or a few
+        try:
+            # Steps are what is left out: faster than hypothesis, which knows nothing of them.
+            options = settings(self._settings(count, steps), phases=[Phase.generate])
+            run_state_machine_as_test(Machine, settings=options)
+        except Exception as error:
+            if not failing:
+                raise
+            raise self._shrunk(failing[0], error) from error
+
+    def _shrunk(self, life: Life, error: Exception) -> Exception:
+        until = time.monotonic() + _SHRINK_SECONDS
+        steps = shrunk(life.in_turns, life.steps, until)
+        self.smallest = script(life.in_turns, (call_of(*step) for step in steps))
+        return fails(life.in_turns, steps) or error
+
+
+class _Graphs(_Share):
+    """Damaged graph strings."""
+
+    def _draw(self, count: int, first: int) -> None:
+        self._last.write_text(f"# graph strings of the seed {first}\n")
+        graphs.check_many(count, first)
+        self.passed = count
+        self.tally.strings += count
+
+
+_SHARES: dict[str, type[_Share]] = {"programs": _Programs, "lives": _Lives, "graphs": _Graphs}
+
+
+def _told(error: Exception) -> str:
+    text = str(error).strip() or "no message"
+    return f"{type(error).__name__}: {text[-1500:]}"
 
 
 def _say(**event: object) -> None:

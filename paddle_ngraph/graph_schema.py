@@ -1,0 +1,193 @@
+"""What the JSON of a graph string may hold: a table of fields, and what they must agree on.
+
+A graph string lies in saved programs, so it comes from anywhere. Whatever passes here is a graph:
+every field is there and of its type, every tensor is known, of a dtype and size that there are, and
+computed once before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# Paddle's dimensions end there (phi::DDim).
+MAX_RANK = 9
+# More elements than there are addresses.
+_MAX_ELEMENTS = 2**48
+_MAX_NAME = 256
+_MAX_INDEX = 2**31
+
+DTYPES = frozenset(
+    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
+    "float8_e4m3fn float8_e5m2 pstring undefined".split()
+)
+
+
+class Malformed(ValueError):
+    """What is wrong with the JSON of a graph."""
+
+
+Check = Callable[[Any, str], None]
+
+
+def _refuse(place: str, value: Any, expected: str) -> Malformed:
+    text = repr(value)
+    return Malformed(f"{place} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
+
+
+def _whole(value: Any, place: str) -> None:
+    # A bool is an int to Python.
+    if type(value) is not int or not 0 <= value < _MAX_INDEX:
+        raise _refuse(place, value, "a whole number from 0 on")
+
+
+def _name(value: Any, place: str) -> None:
+    plain = isinstance(value, str) and value.isascii() and value.isprintable()
+    if not plain or not 0 < len(value) <= _MAX_NAME:
+        raise _refuse(place, value, "a name")
+
+
+def _dtype(value: Any, place: str) -> None:
+    if not isinstance(value, str) or value not in DTYPES:
+        raise _refuse(place, value, "a dtype")
+
+
+def _shape(value: Any, place: str) -> None:
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        raise _refuse(place, value, f"a list of at most {MAX_RANK} dimensions")
+    elements = 1
+    for dim in value:
+        if type(dim) is not int or dim < -1:
+            raise _refuse(place, value, "a list of sizes, -1 where they are open")
+        elements *= max(dim, 1)
+        if elements > _MAX_ELEMENTS:
+            raise _refuse(place, value, "a shape that fits into memory")
+
+
+def _anything(value: Any, place: str) -> None:
+    """Attributes are checked by the converters that read them."""
+
+
+def _optional(check: Check) -> Check:
+    def check_optional(value: Any, place: str) -> None:
+        if value is not None:
+            check(value, place)
+
+    return check_optional
+
+
+def _list_of(check: Check) -> Check:
+    def check_list(value: Any, place: str) -> None:
+        if not isinstance(value, list):
+            raise _refuse(place, value, "a list")
+        for item in value:
+            check(item, place)
+
+    return check_list
+
+
+def _by_name(check: Check) -> Check:
+    def check_dict(value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise _refuse(place, value, "an object")
+        for key, item in value.items():
+            _name(key, place)
+            check(item, f"{place}.{key}")
+
+    return check_dict
+
+
+def _record(fields: dict[str, Check]) -> Check:
+    def check_record(value: Any, place: str) -> None:
+        if not isinstance(value, dict):
+            raise _refuse(place, value, "an object")
+        if value.keys() != fields.keys():
+            odd = sorted(value.keys() ^ fields.keys())
+            raise Malformed(f"{place} lacks or should not have {', '.join(map(repr, odd))[:200]}")
+        for name, check in fields.items():
+            check(value[name], f"{place}.{name}")
+
+    return check_record
+
+
+def _row(*checks: Check) -> Check:
+    def check_row(value: Any, place: str) -> None:
+        if not isinstance(value, list) or len(value) != len(checks):
+            raise _refuse(place, value, f"a list of {len(checks)}")
+        for check, item in zip(checks, value):
+            check(item, place)
+
+    return check_row
+
+
+_OPERATOR: dict[str, Check] = {
+    "type": _name,
+    "index": _whole,
+    "inputs": _by_name(_list_of(_whole)),
+    "outputs": _by_name(_list_of(_optional(_whole))),
+    "attrs": _by_name(_anything),
+}
+
+_GRAPH: dict[str, Check] = {
+    "tensors": _list_of(_row(_whole, _dtype, _shape)),
+    "inputs": _list_of(_whole),
+    "states": _list_of(_whole),
+    "outputs": _list_of(_whole),
+    "state_outputs": _list_of(_whole),
+    "value_inputs": _list_of(_whole),
+    "weights": _list_of(_whole),
+    "ops": _list_of(_record(_OPERATOR)),
+}
+
+_check_graph = _record(_GRAPH)
+
+
+def check(data: Any) -> None:
+    """Raises Malformed where ``data`` is no graph."""
+    _check_graph(data, "graph")
+    known = _check_tensors(data)
+    _check_border(data, known)
+    _check_flow(data, known)
+
+
+def _check_tensors(data: dict[str, Any]) -> set[int]:
+    known = {row[0] for row in data["tensors"]}
+    if len(known) != len(data["tensors"]):
+        raise Malformed("two tensors have one number")
+    return known
+
+
+def _check_border(data: dict[str, Any], known: set[int]) -> None:
+    read = data["inputs"] + data["states"]
+    if len(set(read)) != len(read):
+        raise Malformed("a tensor goes in twice")
+    if len(data["states"]) != len(data["state_outputs"]):
+        raise Malformed("states and their new values differ in number")
+    for field, end in (("value_inputs", len(read)), ("weights", len(data["inputs"]))):
+        positions = data[field]
+        if len(set(positions)) != len(positions) or any(place >= end for place in positions):
+            raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
+    for field in ("inputs", "states", "outputs", "state_outputs"):
+        _require(data[field], known, f"graph.{field}")
+
+
+def _check_flow(data: dict[str, Any], known: set[int]) -> None:
+    """Every tensor is computed once, before it is read."""
+    there = {*data["inputs"], *data["states"]}
+    for op in data["ops"]:
+        for name, ids in op["inputs"].items():
+            _require(ids, there, f"input '{name}' of {op['type']}")
+        for name, ids in op["outputs"].items():
+            made = [number for number in ids if number is not None]
+            _require(made, known, f"output '{name}' of {op['type']}")
+            if len(set(made)) != len(made) or not there.isdisjoint(made):
+                raise Malformed(f"output '{name}' of {op['type']} is computed twice")
+            there.update(made)
+    for field in ("outputs", "state_outputs"):
+        _require(data[field], there, f"graph.{field}")
+
+
+def _require(ids: list[int], there: set[int], place: str) -> None:
+    if not there.issuperset(ids):
+        missing = next(number for number in ids if number not in there)
+        raise Malformed(f"{place}: tensor {missing} is not there")
