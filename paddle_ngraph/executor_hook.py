@@ -25,6 +25,7 @@ from paddle_ngraph import (
     program_pass,
     refusals,
     repeated_run,
+    scopes,
     translation,
     weights,
     whole_program,
@@ -56,6 +57,7 @@ def install() -> None:
     if issubclass(original, _HookedStandaloneExecutor):
         return
     weights.install()
+    scopes.install()
     program_key.install()
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
     original.run = _with_switch(original.run)  # type: ignore[method-assign]
@@ -149,7 +151,8 @@ class SwitchedExecutor:
         self._place = place
         self._plan = plan
         self._scope = scope
-        self._native = native
+        self._is_new = native is None  # nothing ran yet
+        self._native = scopes.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
@@ -208,6 +211,7 @@ class SwitchedExecutor:
         engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
+        self._is_new = False
         before = _RunState(self._scope, feed_names)
         try:
             return engine.run(feed_names, enable_job_schedule_profiler)
@@ -231,7 +235,7 @@ class SwitchedExecutor:
         """Paddle's profiling run: always native."""
         try:
             with self._native_flag:
-                return self._native_executor().run_profile(feed_names)
+                return self._native.get().run_profile(feed_names)
         finally:
             weights.written()
 
@@ -249,12 +253,17 @@ class SwitchedExecutor:
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with self._native_flag:
-            return self._native_executor().run(feed_names, enable_job_schedule_profiler)
+            return self._native.get().run(feed_names, enable_job_schedule_profiler)
 
-    def _native_executor(self) -> Any:
-        if self._native is None:
-            self._native = core.StandaloneExecutor(self._place, self._plan, self._scope)
-        return self._native
+    def _make_native(self, binding: scopes.Binding) -> Any:
+        """Paddle's executor of the plan; a later one leaves the variables where they are."""
+        plan = self._plan if self._is_new else _keeping_variables(self._plan)
+        self._is_new = False
+        binding.will_erase(map(plan.ir_program, plan.job_types()))
+        return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(_programs(self._plan).values())
 
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
@@ -355,24 +364,37 @@ class _EngineExecutor:
         self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = {job_type: each.program for job_type, each in found.items()}
-        self._interpreted: Any = None
-        self.whole = None
-        if len(plan.job_list()) == len(found) == 1:
-            (program,) = self._programs.values()
-            self.whole = whole_program.find(program, scope, draws=drawing > 0)
+        self._draws = drawing > 0
+        self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
+        self._whole = scopes.Bound(scope, self._names, self._find_whole)
+
+    @property
+    def whole(self) -> whole_program.WholeProgram | None:
+        """The programs as one engine operator, if that is all they are."""
+        return self._whole.get()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        if self.whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
-            return self.whole.run()
+        if not enable_job_schedule_profiler and not _core.is_watched():
+            whole = self.whole
+            if whole is not None:
+                return whole.run()
         with _PIR_IN_EXECUTOR, self._order, self._thread:
-            executor = self._interpreting_executor()
+            executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
-    def _interpreting_executor(self) -> Any:
-        if self._interpreted is None:
-            plan = core.Plan(self._plan.job_list(), self._programs)
-            self._interpreted = core.StandaloneExecutor(self._place, plan, self._scope)
-        return self._interpreted
+    def _make_interpreted(self, binding: scopes.Binding) -> Any:
+        plan = core.Plan(self._plan.job_list(), self._programs)
+        binding.will_erase(self._programs.values())
+        return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _find_whole(self, _: scopes.Binding) -> whole_program.WholeProgram | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return whole_program.find(program, self._scope, self._draws)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(self._programs.values())
 
     def take_refusals(self) -> dict[str, NgraphError]:
         """What could not be built in the last run, by graph."""
@@ -416,6 +438,19 @@ def _pir_programs(plan: Any) -> dict[str, Any]:
     return {} if any(program is None for program in programs.values()) else programs
 
 
+def _programs(plan: Any) -> dict[str, Any]:
+    """The plan's programs by job type, PIR or old-style."""
+    is_pir = plan.job_types()
+    return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
+
+
+def _keeping_variables(plan: Any) -> Any:
+    """The plan with programs that write variables of the scope where they are."""
+    if not plan.job_types():
+        return plan  # old-style ones do anyway
+    return core.Plan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+
+
 def _runs_python(plan: Any) -> bool:
     """Whether an old-style program of the plan calls Python."""
     programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
@@ -427,7 +462,14 @@ def _job_types(plan: Any) -> set[str]:
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:
-    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be."""
-    if job_type in plan.job_types():
-        return plan.ir_program(job_type).clone()
-    return translation.to_pir(plan.program(job_type))
+    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be.
+
+    It leaves the variables of the scope where they are.
+    """
+    is_pir = job_type in plan.job_types()
+    program = (
+        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
+    )
+    if program is not None:
+        scopes.keep_variables(program)
+    return program
