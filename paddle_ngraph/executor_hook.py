@@ -8,6 +8,7 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -50,6 +51,8 @@ _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
+_preparing = threading.Lock()
+
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
@@ -67,6 +70,8 @@ def install() -> None:
     repeated_run.install(executor)
     cache: Any = paddle_executor._ExecutorCache
     cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
+    for name in ("_add_pir_fetch_ops", "_add_single_pir_fetch_op"):
+        setattr(paddle_executor, name, _one_at_a_time(getattr(paddle_executor, name)))
 
 
 def _feeding(original: Any) -> Any:
@@ -90,6 +95,20 @@ def _as_set(original: Any) -> Any:
             return original(*args, **kwargs)
 
     return make
+
+
+def _one_at_a_time(original: Any) -> Any:
+    """Paddle adds operators where the whole process adds them: threads that prepare wait here.
+
+    No program runs inside, so that nobody in there waits for a thread out here.
+    """
+
+    @wraps(original)
+    def add(*args: Any, **kwargs: Any) -> None:
+        with _preparing:
+            original(*args, **kwargs)
+
+    return add
 
 
 def _feed_both_forms(original: Any) -> Any:
@@ -154,6 +173,7 @@ class SwitchedExecutor:
         self._is_new = native is None  # nothing ran yet
         self._native = scopes.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
+        self._planning = threading.Lock()
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
         self._open_size = 0  # that the engine's programs were made for; 0: for any
@@ -272,7 +292,9 @@ class SwitchedExecutor:
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
         if not self._is_planned or self._has_outgrown(fed):
-            self._plan_for(fed)
+            with self._planning:
+                if not self._is_planned or self._has_outgrown(fed):
+                    self._plan_for(fed)
         elif self._open_size > 0:
             self._small_runs += 1
             if self._small_runs == _OFTEN:
@@ -285,9 +307,10 @@ class SwitchedExecutor:
         self._open_axes = _open_axes(programs.values())
         size = self._largest_open_size(fed)
         found = _rewritten(programs, not self._may_write_variables(programs), size)
-        self._engine = None
+        engine = None
         if any(each.report.changes for each in found.values()):
-            self._engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+            engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        self._engine = engine
         is_small = any(each.report.has_small_interval for each in found.values())
         self._open_size = size if is_small else 0
         self._is_planned = True
