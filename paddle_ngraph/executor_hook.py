@@ -52,6 +52,7 @@ _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 _preparing = threading.Lock()
+_thread = threading.local()
 
 
 def install() -> None:
@@ -75,15 +76,22 @@ def install() -> None:
 
 
 def _feeding(original: Any) -> Any:
-    """Feeds are no weights; who feeds a program is about to run it."""
+    """Feeds are no weights; who feeds a program is about to run it, and the way is settled here."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         repeated_run.prepared(program)
+        _thread.is_on = flags.get("use_ngraph")
         with weights.only_temporaries():
             original(self, program, *args)
 
     return feed_data
+
+
+def _take_flag() -> bool:
+    """What the flag said when this thread fed the run that begins; another may have turned it."""
+    is_on, _thread.is_on = getattr(_thread, "is_on", None), None
+    return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
 def _as_set(original: Any) -> Any:
@@ -121,7 +129,7 @@ def _feed_both_forms(original: Any) -> Any:
     def feed_data(
         self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Any
     ) -> None:
-        if flags.get("use_ngraph") and self.place.is_cpu_place():
+        if _thread.is_on and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
             with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)
@@ -228,7 +236,7 @@ class SwitchedExecutor:
         return results
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
+        engine = self._engine_executor(feed_names) if _take_flag() else None
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
         self._is_new = False

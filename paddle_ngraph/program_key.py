@@ -1,9 +1,9 @@
 """A quick key for Executor's cache of programs.
 
-At each run Paddle looks its executor up by a hash of the text of the whole program. To print one takes
-milliseconds for a network of a few hundred operators, longer than to run many. Here a program is
-printed once and then known by its fingerprint (core/program_fingerprint.h), for as long as nobody
-changes it. The hash stays Paddle's, so that an Executor knows with the engine on what it ran without.
+At each run Paddle looks its executor up by a hash of the text of the whole program. To print one
+takes milliseconds for a network of a few hundred operators, longer than to run many. Here a program
+is printed once and then known by its fingerprint (core/program_fingerprint.h), as long as nobody
+changes it. The hash stays Paddle's: with the engine on, an Executor knows what it ran without.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Latest(Generic[T]):
             self._found.clear()
 
 
-# Digests of texts by fingerprint, and hashes of Paddle's keys by the short keys that stand for them.
+# Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
 _digests: _Latest[str] = _Latest(256)
 _hashes: _Latest[int] = _Latest(1024)
 

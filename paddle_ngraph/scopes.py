@@ -1,9 +1,10 @@
 """Who makes a variable anew says so, for executors keep the addresses of variables.
 
-Paddle's executors look the variables of a scope up when they are made, and so does what runs in their
-place. Variables go where a user erases them or ends their scope, and where an executor is made of a
-program that names a result as a variable that is there already (``builtin.shadow_output``): Paddle
-erases that one. Here all of these tell, and what knew the variables is made anew before its next run.
+Paddle's executors look the variables of a scope up when they are made, and so does what runs in
+their place. Variables go where a user erases them or ends their scope, and where Paddle makes an
+executor of a program that names a result (``builtin.shadow_output``) like a variable that is there
+already. All of these tell here, and what knew the variables is made anew before its next run.
+Executors that are made beside the first of a program leave the variables where they are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cache, wraps
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-from paddle.base import core
+from paddle.base import core, libpaddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import LISTS, SCOPE_NAMES, SOURCES, blocks_outside_in
@@ -98,7 +99,7 @@ class Bound(Generic[T]):
 @cache
 def install() -> None:
     """Makes the functions of Paddle that erase variables and end scopes tell."""
-    scope: Any = core._Scope
+    scope: Any = libpaddle._Scope  # type: ignore[attr-defined]
     setattr(scope, _ERASES, _telling(getattr(scope, _ERASES)))
     for name in _ENDS:
         setattr(scope, name, _telling(getattr(scope, name)))
@@ -137,14 +138,20 @@ def _names_in(program: Any) -> Iterator[str]:
         blocks = (program.block(i) for i in range(program.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
     operators = (op for block in blocks_outside_in(program) for op in block.ops)
-    return (op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES)
+    return (_scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
 
 
 def _erased(program: Any) -> set[str]:
-    """The variables that Paddle erases, where they are there, to make an executor of the program."""
+    """The variables that Paddle erases, if they are there, to make an executor of the program."""
     named = {op.attrs()["output_name"] for op in _outputs(program)}
-    sources = (op for op in program.global_block().ops if op.name() in SOURCES)
-    return named - {op.attrs()[SCOPE_NAMES[op.name()]] for op in sources if op.name() in SCOPE_NAMES}
+    operators = program.global_block().ops
+    return named - {
+        _scope_name(op) for op in operators if op.name() in SOURCES & SCOPE_NAMES.keys()
+    }
+
+
+def _scope_name(op: Any) -> str:
+    return str(op.attrs()[SCOPE_NAMES[op.name()]])
 
 
 def keep_variables(program: Any) -> None:
@@ -167,7 +174,7 @@ def _outputs(program: Any) -> Iterator[Any]:
 
 
 def _is_own_result(value: Any) -> bool:
-    """Whether a value is a tensor with a variable of its own, which it shares with no other value."""
+    """Whether a value is a tensor whose variable is no other value's."""
     maker = value.get_defining_op()
     if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
         return False

@@ -1,7 +1,7 @@
 """Lives of programs on scopes, against what each run has to give. Run by tests/test_scopes.py.
 
-A step of a life runs a program or makes variables anew; what a run gives depends on nothing but the
-number of training steps since the variables were made. A fault of the class looked for here ends the
+A step of a life runs a program or makes variables anew; what a run gives depends on nothing but
+the number of training steps since the variables were made. A fault of the kind looked for ends the
 process, so that this is a script of its own: ``python -m tests.scope_lives KIND PART OF``.
 """
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from paddle.base import core
 from paddle._pir_ops import set_persistable_value
+from paddle.base import core
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
