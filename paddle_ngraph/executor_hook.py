@@ -8,6 +8,7 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -25,6 +26,7 @@ from paddle_ngraph import (
     program_pass,
     refusals,
     repeated_run,
+    scopes,
     translation,
     weights,
     whole_program,
@@ -49,6 +51,9 @@ _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
+_preparing = threading.Lock()
+_thread = threading.local()
+
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
@@ -56,6 +61,7 @@ def install() -> None:
     if issubclass(original, _HookedStandaloneExecutor):
         return
     weights.install()
+    scopes.install()
     program_key.install()
     paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
     original.run = _with_switch(original.run)  # type: ignore[method-assign]
@@ -65,18 +71,27 @@ def install() -> None:
     repeated_run.install(executor)
     cache: Any = paddle_executor._ExecutorCache
     cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
+    for name in ("_add_pir_fetch_ops", "_add_single_pir_fetch_op"):
+        setattr(paddle_executor, name, _one_at_a_time(getattr(paddle_executor, name)))
 
 
 def _feeding(original: Any) -> Any:
-    """Feeds are no weights; who feeds a program is about to run it."""
+    """Feeds are no weights; who feeds a program is about to run it, and the way is settled here."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         repeated_run.prepared(program)
+        _thread.is_on = flags.get("use_ngraph")
         with weights.only_temporaries():
             original(self, program, *args)
 
     return feed_data
+
+
+def _take_flag() -> bool:
+    """What the flag said when this thread fed the run that begins; another may have turned it."""
+    is_on, _thread.is_on = getattr(_thread, "is_on", None), None
+    return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
 def _as_set(original: Any) -> Any:
@@ -90,6 +105,20 @@ def _as_set(original: Any) -> Any:
     return make
 
 
+def _one_at_a_time(original: Any) -> Any:
+    """Paddle adds operators where the whole process adds them: threads that prepare wait here.
+
+    No program runs inside, so that nobody in there waits for a thread out here.
+    """
+
+    @wraps(original)
+    def add(*args: Any, **kwargs: Any) -> None:
+        with _preparing:
+            original(*args, **kwargs)
+
+    return add
+
+
 def _feed_both_forms(original: Any) -> Any:
     """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
 
@@ -100,7 +129,7 @@ def _feed_both_forms(original: Any) -> Any:
     def feed_data(
         self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Any
     ) -> None:
-        if flags.get("use_ngraph") and self.place.is_cpu_place():
+        if _thread.is_on and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
             with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)
@@ -169,9 +198,11 @@ class SwitchedExecutor:
         self._place = place
         self._plan = plan
         self._scope = scope
-        self._native = native
         self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
+        self._is_new = native is None  # nothing ran yet
+        self._native = scopes.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
+        self._planning = threading.Lock()
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
         self._open_size = 0  # that the engine's programs were made for; 0: for any
@@ -228,9 +259,10 @@ class SwitchedExecutor:
         return results
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
+        engine = self._engine_executor(feed_names) if _take_flag() else None
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
+        self._is_new = False
         before = _RunState(self._scope, feed_names)
         try:
             return engine.run(feed_names, enable_job_schedule_profiler)
@@ -254,7 +286,7 @@ class SwitchedExecutor:
         """Paddle's profiling run: always native."""
         try:
             with self._native_flag:
-                return self._native_executor().run_profile(feed_names)
+                return self._native.get().run_profile(feed_names)
         finally:
             weights.written()
 
@@ -272,12 +304,17 @@ class SwitchedExecutor:
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with self._native_flag:
-            return self._native_executor().run(feed_names, enable_job_schedule_profiler)
+            return self._native.get().run(feed_names, enable_job_schedule_profiler)
 
-    def _native_executor(self) -> Any:
-        if self._native is None:
-            self._native = core.StandaloneExecutor(self._place, self._plan, self._scope)
-        return self._native
+    def _make_native(self, binding: scopes.Binding) -> Any:
+        """Paddle's executor of the plan; a later one leaves the variables where they are."""
+        plan = self._plan if self._is_new else _keeping_variables(self._plan)
+        self._is_new = False
+        binding.will_erase(map(plan.ir_program, plan.job_types()))
+        return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(_programs(self._plan).values())
 
     def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
         """The executor that goes through nGraph; ``None`` when nothing can be converted."""
@@ -288,7 +325,9 @@ class SwitchedExecutor:
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
         if not self._is_planned or self._has_outgrown(fed):
-            self._plan_for(fed)
+            with self._planning:
+                if not self._is_planned or self._has_outgrown(fed):
+                    self._plan_for(fed)
         elif self._open_size > 0:
             self._small_runs += 1
             if self._small_runs == _OFTEN:
@@ -303,9 +342,10 @@ class SwitchedExecutor:
         self._open_axes = _open_axes(programs.values())
         size = self._largest_open_size(fed)
         found = _rewritten(programs, not self._may_write_variables(programs), size)
-        self._engine = None
+        engine = None
         if any(each.report.changes for each in found.values()):
-            self._engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+            engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        self._engine = engine
         is_small = any(each.report.has_small_interval for each in found.values())
         self._open_size = size if is_small else 0
         self._is_planned = True
@@ -394,20 +434,25 @@ class _EngineExecutor:
         self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = {job_type: each.program for job_type, each in found.items()}
-        self._interpreted: Any = None
         # An old-style program raises where a variable is missing.
         old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
         self._unfed = [name for program in old for name in _unfed(program)]
-        self.whole = None
-        if len(plan.job_list()) == len(found) == 1:
-            (program,) = self._programs.values()
-            self.whole = whole_program.find(program, scope, draws=drawing > 0)
+        self._draws = drawing > 0
+        self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
+        self._whole = scopes.Bound(scope, self._names, self._find_whole)
+
+    @property
+    def whole(self) -> whole_program.WholeProgram | None:
+        """The programs as one engine operator, if that is all they are."""
+        return self._whole.get()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        if self.whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
-            return self.whole.run()
+        if not enable_job_schedule_profiler and not _core.is_watched():
+            whole = self.whole
+            if whole is not None:
+                return whole.run()
         with _PIR_IN_EXECUTOR, self._order, self._thread:
-            executor = self._interpreting_executor()
+            executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
     def lacks_a_variable(self) -> bool:
@@ -415,11 +460,19 @@ class _EngineExecutor:
         variables = map(self._scope.find_var, self._unfed)
         return any(found is None or not found.get_tensor()._is_initialized() for found in variables)
 
-    def _interpreting_executor(self) -> Any:
-        if self._interpreted is None:
-            plan = core.Plan(self._plan.job_list(), self._programs)
-            self._interpreted = core.StandaloneExecutor(self._place, plan, self._scope)
-        return self._interpreted
+    def _make_interpreted(self, binding: scopes.Binding) -> Any:
+        plan = core.Plan(self._plan.job_list(), self._programs)
+        binding.will_erase(self._programs.values())
+        return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _find_whole(self, _: scopes.Binding) -> whole_program.WholeProgram | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return whole_program.find(program, self._scope, self._draws)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(self._programs.values())
 
     def take_refusals(self) -> dict[str, NgraphError]:
         """What could not be built in the last run, by graph."""
@@ -473,6 +526,19 @@ def _pir_programs(plan: Any) -> dict[str, Any]:
     return {} if any(program is None for program in programs.values()) else programs
 
 
+def _programs(plan: Any) -> dict[str, Any]:
+    """The plan's programs by job type, PIR or old-style."""
+    is_pir = plan.job_types()
+    return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
+
+
+def _keeping_variables(plan: Any) -> Any:
+    """The plan with programs that write variables of the scope where they are."""
+    if not plan.job_types():
+        return plan  # old-style ones do anyway
+    return core.Plan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+
+
 def _runs_python(plan: Any) -> bool:
     """Whether an old-style program of the plan calls Python."""
     programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
@@ -484,7 +550,14 @@ def _job_types(plan: Any) -> set[str]:
 
 
 def _pir_program(plan: Any, job_type: str) -> Any:
-    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be."""
-    if job_type in plan.job_types():
-        return plan.ir_program(job_type).clone()
-    return translation.to_pir(plan.program(job_type))
+    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be.
+
+    It leaves the variables of the scope where they are.
+    """
+    is_pir = job_type in plan.job_types()
+    program = (
+        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
+    )
+    if program is not None:
+        scopes.keep_variables(program)
+    return program

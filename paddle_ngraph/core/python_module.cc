@@ -20,6 +20,7 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "program_editor.h"
 #include "program_fingerprint.h"
+#include "scopes.h"
 #include "switched_flag.h"
 #include "tensors.h"
 #include "threads.h"
@@ -307,6 +308,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
              "Calls a function in which these operators find so many threads.");
+  module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   py::class_<UsedFlag>(module, "SwitchedFlag",
                        "A flag of Paddle's executor inside `with`: on, or as the user set it.")
       .def(py::init([](const std::string& name, bool on) {

@@ -1,0 +1,11 @@
+// Scopes of Paddle: its wheel brings no header of them.
+#pragma once
+
+#include <cstdint>
+
+namespace paddle_ngraph {
+
+// The address of the outermost scope around the one at `scope`.
+uintptr_t root_scope(uintptr_t scope);
+
+}  // namespace paddle_ngraph
