@@ -68,13 +68,12 @@ def install() -> None:
 
 
 def _feeding(original: Any) -> Any:
-    """Feeds are no weights; who feeds a program is about to run it."""
+    """Who feeds a program is about to run it."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         repeated_run.prepared(program)
-        with weights.only_temporaries():
-            original(self, program, *args)
+        original(self, program, *args)
 
     return feed_data
 
@@ -162,10 +161,9 @@ class SwitchedExecutor:
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
         try:
-            return self._run(feed_names, enable_job_schedule_profiler)
+            with weights.run_of(self._may_write_variables()):
+                return self._run(feed_names, enable_job_schedule_profiler)
         finally:
-            if self._may_write_variables():
-                weights.written()
             repeated_run.ran(self)
 
     @property
@@ -200,8 +198,6 @@ class SwitchedExecutor:
             if stream is not None:
                 core.default_cpu_generator().set_state(stream)
             return None
-        if results is not None and self._may_write_variables():
-            weights.written()
         return results
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
@@ -229,11 +225,8 @@ class SwitchedExecutor:
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
-        try:
-            with self._native_flag:
-                return self._native_executor().run_profile(feed_names)
-        finally:
-            weights.written()
+        with self._native_flag:
+            return self._native_executor().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Any] | None = None) -> bool:
         """Whether a run may write variables; ``programs``: those of the plan, if known."""
@@ -316,19 +309,17 @@ class _RunState:
     def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
         self._stream = core.default_cpu_generator().get_state()
         self._feeds = []
-        with weights.only_temporaries():
-            for name in feed_names:
-                variable = scope.find_var(name)
-                if variable is not None:
-                    kept = core.DenseTensor()
-                    kept._share_data_with(variable.get_tensor())
-                    self._feeds.append((variable, kept))
+        for name in feed_names:
+            variable = scope.find_var(name)
+            if variable is not None:
+                kept = core.DenseTensor()
+                kept._share_data_with(variable.get_tensor())
+                self._feeds.append((variable, kept))
 
     def restore(self) -> None:
         core.default_cpu_generator().set_state(self._stream)
-        with weights.only_temporaries():
-            for variable, kept in self._feeds:
-                variable.get_tensor()._share_data_with(kept)
+        for variable, kept in self._feeds:
+            variable.get_tensor()._share_data_with(kept)
 
 
 class _EngineExecutor:
