@@ -76,14 +76,13 @@ def install() -> None:
 
 
 def _feeding(original: Any) -> Any:
-    """Feeds are no weights; who feeds a program is about to run it, and the way is settled here."""
+    """Who feeds a program is about to run it, and the way is settled here."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         repeated_run.prepared(program)
         _thread.is_on = flags.get("use_ngraph")
-        with weights.only_temporaries():
-            original(self, program, *args)
+        original(self, program, *args)
 
     return feed_data
 
@@ -214,10 +213,9 @@ class SwitchedExecutor:
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
         try:
-            return self._run(feed_names, enable_job_schedule_profiler)
+            with weights.run_of(self._may_write_variables()):
+                return self._run(feed_names, enable_job_schedule_profiler)
         finally:
-            if self._may_write_variables():
-                weights.written()
             if self.is_old:
                 self._forget_feeds(feed_names)
             repeated_run.ran(self)
@@ -254,8 +252,6 @@ class SwitchedExecutor:
             if stream is not None:
                 core.default_cpu_generator().set_state(stream)
             return None
-        if results is not None and self._may_write_variables():
-            weights.written()
         return results
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
@@ -284,11 +280,8 @@ class SwitchedExecutor:
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
-        try:
-            with self._native_flag:
-                return self._native.get().run_profile(feed_names)
-        finally:
-            weights.written()
+        with self._native_flag:
+            return self._native.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Any] | None = None) -> bool:
         """Whether a run may write variables; ``programs``: those of the plan, if known."""
@@ -377,10 +370,9 @@ class SwitchedExecutor:
 
     def _forget_feeds(self, names: Sequence[str]) -> None:
         """An old-style program leaves no feed in the scope for a run that lacks it."""
-        with weights.only_temporaries():
-            for name in names:
-                if (variable := self._scope.find_var(name)) is not None:
-                    variable.get_tensor()._clear()
+        for name in names:
+            if (variable := self._scope.find_var(name)) is not None:
+                variable.get_tensor()._clear()
 
     def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
         variables = ((name, self._scope.find_var(name)) for name in names)
@@ -393,19 +385,17 @@ class _RunState:
     def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
         self._stream = core.default_cpu_generator().get_state()
         self._feeds = []
-        with weights.only_temporaries():
-            for name in feed_names:
-                variable = scope.find_var(name)
-                if variable is not None:
-                    kept = core.DenseTensor()
-                    kept._share_data_with(variable.get_tensor())
-                    self._feeds.append((variable, kept))
+        for name in feed_names:
+            variable = scope.find_var(name)
+            if variable is not None:
+                kept = core.DenseTensor()
+                kept._share_data_with(variable.get_tensor())
+                self._feeds.append((variable, kept))
 
     def restore(self) -> None:
         core.default_cpu_generator().set_state(self._stream)
-        with weights.only_temporaries():
-            for variable, kept in self._feeds:
-                variable.get_tensor()._share_data_with(kept)
+        for variable, kept in self._feeds:
+            variable.get_tensor()._share_data_with(kept)
 
 
 class _EngineExecutor:

@@ -1,17 +1,25 @@
-"""Who writes a variable says so, for functions keep weights as constants.
+"""Who can write a variable is known, for functions keep weights as constants.
 
-Functions of programs that write no variable have the parameters among their inputs as constants
-(core/weights.h). Whatever may write a parameter announces it here, and the engine reads the weights
-again before the next run: Paddle's own ways to write a tensor, and runs of programs that write
-variables.
+A variable of a scope is written by a program that runs, or through the object that Python has of its
+tensor. So two kinds of functions of Paddle's core are watched (core/exposure.h says what follows):
+
+- those that *hand out* the tensor of a variable. It counts as exposed while the object lives; views,
+  eager tensors and capsules made of it share its memory, which shows without their help;
+- those that *run* something on a scope. What may write variables says so.
+
+All else works on tensors that were handed out, or gives a variable other memory, which is noticed.
+``tests/test_weights.py`` sorts everything that Paddle's core offers, so that a release which offers
+more fails there.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from operator import attrgetter
 from typing import Any
 
 from paddle.base import core
@@ -19,48 +27,75 @@ from paddle.base import core
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import nodes_of
 
-# What writes a tensor of a scope, or gives it other memory.
-_TENSOR_WRITERS = (
-    "set",
-    "_alloc_double",
-    "_alloc_float",
-    "_alloc_int",
-    "_clear",
-    "_copy_from",
-    "_mutable_data",
-    "_set_double_element",
-    "_set_float_element",
-    "_share_data_nocheck_with",
-    "_share_data_with",
-)
-_LOADERS = ("load_combine_func", "load_dense_tensor", "load_dense_tensor_from_memory", "load_func")
+# Functions by class of Paddle's core, those of the module under "".
+# What returns the tensor of a variable:
+HANDING_OUT = {
+    "": ("get_variable_tensor",),
+    "DistTensor": ("get_tensor",),
+    "Variable": ("get_tensor",),
+}
+# What returns the bare address of memory:
+GIVING_ADDRESSES = {"DenseTensor": ("_mutable_data", "_ptr"), "eager.Tensor": ("data_ptr",)}
+# What runs on a scope, or writes variables of one otherwise:
+RUNNING = {
+    "": ("_create_loaded_parameter", "set_variable"),
+    "pir": ("create_loaded_parameter",),
+    "pir.PassManager": ("run",),
+    "AnalysisPredictor": ("init", "run", "zero_copy_run"),
+    "Executor": ("create_variables", "init_for_dataset", "run", "run_prepared_ctx"),
+    "Fleet": (
+        "init_model",
+        "load_from_paddle_model",
+        "pull_dense",
+        "push_dense",
+        "shrink_dense_table",
+    ),
+    "NativePaddlePredictor": ("init", "run", "zero_copy_run"),
+    "Operator": ("run",),
+    "Pass": ("apply",),
+    "StandaloneExecutor": ("run", "run_profile"),
+}
+# Trainers write in threads of their own, from the first function until one of the others:
+STARTING = {"Executor": ("run_from_dataset",)}
+ENDING = {"Executor": ("release_trainer",), "TrainerBase": ("finalize",)}
 
-_silent = threading.local()
+_thread = threading.local()
 
 
 @cache
 def install() -> None:
-    """Makes Paddle's functions that write tensors announce it."""
-    for owner, names in ((core.DenseTensor, _TENSOR_WRITERS), (core, _LOADERS)):
-        for name in names:
-            if hasattr(owner, name):
-                setattr(owner, name, _announcing(getattr(owner, name)))
+    """Watches Paddle's core from now on, and the tensors that it handed out before."""
+    for table, watched in (
+        (HANDING_OUT, _handing_out),
+        (GIVING_ADDRESSES, _giving_address),
+        (RUNNING, _running),
+        (STARTING, _starting),
+        (ENDING, _ending),
+    ):
+        for path, names in table.items():
+            owner = attrgetter(path)(core.libpaddle) if path else core.libpaddle
+            for name in names:
+                _replace(owner, name, watched(getattr(owner, name)))
+    for tensor in _core.living_tensors():
+        _hand_out(tensor)
 
 
-def written() -> None:
-    """Announces that a variable may have been written."""
-    _core.weights_written()
+def _replace(owner: Any, name: str, function: Any) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, function)
+    if getattr(core, name, None) is original:  # which has the names of libpaddle too
+        setattr(core, name, function)
 
 
 @contextmanager
-def only_temporaries() -> Iterator[None]:
-    """Nothing is announced inside: the tensors written there are no variables."""
-    before = getattr(_silent, "on", False)
-    _silent.on = True
+def run_of(may_write: bool) -> Iterator[None]:
+    """Says of the run inside, in this thread, whether it may write variables."""
+    before = getattr(_thread, "may_write", True)
+    _thread.may_write = may_write
     try:
         yield
     finally:
-        _silent.on = before
+        _thread.may_write = before
 
 
 def may_be_written_by(program: Any) -> bool:
@@ -68,13 +103,95 @@ def may_be_written_by(program: Any) -> bool:
     return any(node.may_write_variables for node in nodes_of(program))
 
 
-def _announcing(original: Any) -> Any:
-    @wraps(original)
-    def write(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if not getattr(_silent, "on", False):
-                _core.weights_written()
+# -- hand-outs -----------------------------------------------------------------------------------
 
-    return write
+
+class _Object(weakref.ref[Any]):
+    """Stands for the object that Python has of a tensor; there is one at a time."""
+
+    __slots__ = ("address", "key")
+    address: int
+    key: int
+
+
+_living: dict[int, _Object] = {}  # by id()
+
+
+def _hand_out(tensor: Any) -> None:
+    key = id(tensor)
+    if key in _living:  # of this object: it leaves when it dies
+        return
+    found = _Object(tensor, _take_back)
+    found.key, found.address = key, _core.hand_out(tensor)
+    _living[key] = found
+
+
+def _take_back(found: _Object) -> None:
+    _living.pop(found.key, None)
+    _core.take_back(found.address)
+
+
+def _handing_out(original: Any) -> Any:
+    @wraps(original)
+    def hand_out(*args: Any, **kwargs: Any) -> Any:
+        tensor = original(*args, **kwargs)
+        if isinstance(tensor, core.DenseTensor):
+            _hand_out(tensor)
+        return tensor
+
+    return hand_out
+
+
+def _giving_address(original: Any) -> Any:
+    @wraps(original)
+    def give_address(*args: Any, **kwargs: Any) -> Any:
+        address = original(*args, **kwargs)
+        _core.give_address(address)
+        return address
+
+    return give_address
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def _running(original: Any) -> Any:
+    @wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _core.ProgramRun(getattr(_thread, "may_write", True)):
+            return original(*args, **kwargs)
+
+    return run
+
+
+_training: dict[int, Any] = {}  # by id() of the trainer: its run, and what ends it when it dies
+
+
+def _starting(original: Any) -> Any:
+    @wraps(original)
+    def start(executor: Any, trainer: Any, *args: Any) -> Any:
+        key = id(trainer)
+        if key not in _training:
+            run = _core.ProgramRun(True)
+            run.__enter__()
+            _training[key] = run, weakref.ref(trainer, lambda _: _end(key))
+        return original(executor, trainer, *args)
+
+    return start
+
+
+def _ending(original: Any) -> Any:
+    @wraps(original)
+    def end(*args: Any) -> Any:
+        try:
+            return original(*args)
+        finally:
+            _end(id(args[-1]))  # the trainer
+
+    return end
+
+
+def _end(key: int) -> None:
+    if key in _training:
+        run, _ = _training.pop(key)
+        run.__exit__()

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "error.h"
+#include "exposure.h"
 #include "flags.h"
 #include "model_builder.h"
 #include "ngraph_engine_op.h"
@@ -108,6 +109,35 @@ OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
   return open;
 }
 
+const std::vector<size_t>& no_inputs() {
+  static const std::vector<size_t> none;
+  return none;
+}
+
+// The variables of a run, of which some are copies: other threads may write the variables, but what a
+// function is made of must be what its key says.
+class Frozen {
+ public:
+  Frozen(const NgraphIO& io, const std::vector<size_t>& values, const std::vector<size_t>& weights)
+      : io_(io) {
+    copies_.reserve(values.size() + weights.size());
+    for (const auto* inputs : {&values, &weights}) {
+      for (size_t input : *inputs) {
+        copies_.push_back(copy_of(*io.inputs[input]));
+        io_.inputs[input] = &copies_.back();
+      }
+    }
+  }
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+
+  const NgraphIO& io() const { return io_; }
+
+ private:
+  NgraphIO io_;
+  std::vector<phi::DenseTensor> copies_;
+};
+
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
   const size_t bytes = num_bytes(tensor);
   const size_t start = words->size();
@@ -153,9 +183,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
     const bool is_taken_again = num_bytes(fresh[i]) <= kSmallOutput && !has_open_shapes();
     if (is_taken_again) spare_outputs_.give(i, std::move(fresh[i]));
   }
-  for (size_t i = 0; i < io.num_states; ++i) {
-    publish_state(io, i, std::move(fresh[num_outputs + i]));
-  }
+  fresh.erase(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(num_outputs));
+  publish_states(io, std::move(fresh));
 }
 
 std::vector<phi::DenseTensor> NgraphFunction::execute(
@@ -210,24 +239,42 @@ std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) c
   return drawn;
 }
 
-void NgraphFunction::publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const {
-  auto* state = io.inputs[io.inputs.size() - io.num_states + index];
-  auto* output = io.state_outputs[index];
-  if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
-  phi::DenseTensor old = *state;
-  // Where something else uses the memory of the state, a view of it say, its contents change; as in
-  // Paddle's own kernels, unless they need more room than there is.
-  if (has_room(old, fresh) && (num_bytes(fresh) <= kSmallState || !is_held_by_one(old))) {
-    if (fresh.numel() > 0) std::memcpy(old.data(), fresh.data(), num_bytes(fresh));
-    phi::DenseTensorMeta meta = fresh.meta();
-    meta.offset = old.meta().offset;
-    state->set_meta(meta);
-    old = std::move(fresh);
-  } else {
-    state->ShareDataWith(fresh);
+void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
+  const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
+  for (auto* output : io.state_outputs) {
+    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
   }
-  if (output != nullptr) output->ShareDataWith(*state);
-  spare_tensors_->give(index, std::move(old));
+  // What memory the old value leaves behind: none, some that others may still read, or some to keep.
+  enum class Left { kNone, kInUse, kFree };
+  std::vector<Left> left(io.num_states, Left::kNone);
+  std::vector<phi::DenseTensor> old;
+  for (size_t i = 0; i < io.num_states; ++i) old.push_back(*states[i]);
+  {
+    const Standstill standstill;
+    for (size_t i = 0; i < io.num_states; ++i) {
+      const bool fits = has_room(old[i], fresh[i]);
+      if (fits && num_bytes(fresh[i]) <= kSmallState) continue;
+      const bool is_free = standstill.may_exchange(states[i], old[i]);
+      if (fits && !is_free) continue;
+      states[i]->ShareDataWith(fresh[i]);
+      left[i] = is_free ? Left::kFree : Left::kInUse;
+    }
+  }
+  for (size_t i = 0; i < io.num_states; ++i) {
+    if (left[i] == Left::kNone) {
+      // As Paddle's own kernels write: who uses the memory too sees the new contents.
+      if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
+      phi::DenseTensorMeta meta = fresh[i].meta();
+      meta.offset = old[i].meta().offset;
+      states[i]->set_meta(meta);
+      spare_tensors_->give(i, std::move(fresh[i]));
+    } else if (left[i] == Left::kFree) {
+      spare_tensors_->give(i, std::move(old[i]));
+    }
+    if (i < io.state_outputs.size() && io.state_outputs[i] != nullptr) {
+      io.state_outputs[i]->ShareDataWith(*states[i]);
+    }
+  }
 }
 
 phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
@@ -244,6 +291,7 @@ phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
 }
 
 void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
+  if (!is_of_paddle(tensor)) return;  // an array of the user's
   std::lock_guard<std::mutex> lock(mutex_);
   if (number >= tensors_.size()) tensors_.resize(number + 1);
   auto& kept = tensors_[number];
@@ -354,7 +402,6 @@ Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) 
   for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
   signature.words.push_back(settings.num_threads);
   signature.words.push_back(settings.bfloat16);
-  signature.weights = weights_->fingerprint(io.inputs);
   return signature;
 }
 
@@ -371,22 +418,32 @@ Settings NgraphEngine::settings() const {
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
   const Settings now = settings();
-  const Signature key = signature(io, now);
+  Signature key = signature(io, now);
+  key.weights = weights_->fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
   if (auto function = cache.find(key)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  BuiltFunction built = load_or_build(io, key, now);
+  const bool keeps_weights = key.weights.has_value();
+  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
+  const Signature wanted = std::exchange(key, signature(frozen.io(), now));
+  if (keeps_weights) key.weights = weights_->fingerprint_now(frozen.io().inputs);
+  if (!(key == wanted)) {  // written meanwhile
+    if (auto function = cache.find(key)) return function;
+  }
+  BuiltFunction built = load_or_build(frozen.io(), key, now);
   std::optional<OpenSignature> open;
   if (!built.least_sizes.empty()) open = open_signature(key, built);
-  const size_t weight_bytes = key.weights.has_value() ? weights_->num_bytes(io.inputs) : 0;
+  const size_t weight_bytes = keeps_weights ? weights_->num_bytes(frozen.io().inputs) : 0;
   return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  return wrap(build(io, weights_->fingerprint(io.inputs).has_value(), settings()));
+  const bool keeps_weights = weights_->fingerprint(io.inputs).has_value();
+  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
+  return wrap(build(frozen.io(), keeps_weights, settings()));
 }
 
 BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
@@ -421,9 +478,8 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
 
 BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights,
                                   const Settings& settings) const {
-  static const std::vector<size_t> none;
   BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
-                                       keeps_weights ? weights_->inputs() : none, settings);
+                                       keeps_weights ? weights_->inputs() : no_inputs(), settings);
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return built;

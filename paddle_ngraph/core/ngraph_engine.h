@@ -37,6 +37,7 @@ class SpareTensors {
  public:
   // A tensor that was given under this number, is of this type and used by nobody else, or a new one.
   phi::DenseTensor take(size_t number, const ResultType& type);
+  // Memory that Paddle did not allocate is not kept.
   void give(size_t number, phi::DenseTensor tensor);
 
  private:
@@ -72,7 +73,9 @@ class NgraphFunction {
   std::vector<phi::DenseTensor> execute_open(
       const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
-  void publish_state(const NgraphIO& io, size_t index, phi::DenseTensor fresh) const;
+  // Gives the states their new values: by exchange of buffers where nobody else may know the memory,
+  // into their memory elsewhere.
+  void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
 
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;

@@ -11,6 +11,7 @@
 
 #include "disk_cache.h"
 #include "error.h"
+#include "exposure.h"
 #include "freed_memory.h"
 #include "function_cache.h"
 #include "ngraph_engine.h"
@@ -37,6 +38,11 @@ namespace {
 struct UsedFlag {
   SwitchedFlag* flag;
   SwitchedFlag::Use use;
+};
+
+struct CountedRun {
+  bool may_write;
+  std::unique_ptr<ProgramRun> run;
 };
 
 // NumPy's name of each dtype it shares with Paddle.
@@ -248,6 +254,18 @@ void call_with_threads(int threads, const py::function& function) {
   if (call.second) std::rethrow_exception(call.second);
 }
 
+// The objects that Python has of tensors.
+py::list living_tensors() {
+  py::list found;
+  const auto* type = py::detail::get_type_info(typeid(phi::DenseTensor));
+  if (type == nullptr) return found;
+  for (const auto& [address, instance] : py::detail::get_internals().registered_instances) {
+    auto* object = reinterpret_cast<PyObject*>(instance);
+    if (Py_TYPE(object) == type->type) found.append(py::reinterpret_borrow<py::object>(object));
+  }
+  return found;
+}
+
 py::dict engine_stats() {
   auto& stats = EngineStats::instance();
   py::dict result;
@@ -335,6 +353,28 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("cache_info", &cache_info);
   module.def("weights_written", &weights_written);
+  module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
+  module.def(
+      "hand_out",
+      [](const phi::DenseTensor& tensor) {
+        hand_out(&tensor);
+        return reinterpret_cast<uintptr_t>(&tensor);
+      },
+      py::arg("tensor"), "Records that Python has an object of the tensor; where the tensor is.");
+  module.def(
+      "take_back",
+      [](uintptr_t tensor) { take_back(reinterpret_cast<const phi::DenseTensor*>(tensor)); },
+      py::arg("tensor"), "Records that Python has it no more.");
+  module.def("give_address", &give_address, py::arg("address"),
+             "Records that somebody may write the memory there at any time.");
+  py::class_<CountedRun>(module, "ProgramRun", "Inside of `with`, a run of a program.")
+      .def(py::init([](bool may_write) { return CountedRun{may_write, nullptr}; }),
+           py::arg("may_write"))
+      .def("__enter__",
+           [](CountedRun& counted) {
+             counted.run = std::make_unique<ProgramRun>(counted.may_write);
+           })
+      .def("__exit__", [](CountedRun& counted, const py::args&) { counted.run.reset(); });
   module.def(
       "is_graph_stored",
       [](const std::string& graph, const std::string& environment) {

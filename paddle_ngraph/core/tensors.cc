@@ -1,5 +1,7 @@
 #include "tensors.h"
 
+#include <cstring>
+
 #include "error.h"
 #include "paddle/phi/api/include/context_pool.h"
 
@@ -40,6 +42,11 @@ std::vector<int64_t> dimensions(const ResultType& type) {
   return std::vector<int64_t>(type.shape.begin(), type.shape.end());
 }
 
+phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
+  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
+  return {allocator, std::move(meta)};
+}
+
 }  // namespace
 
 const std::string& element_name(paddle::DataType dtype) {
@@ -62,9 +69,13 @@ void* memory(const phi::DenseTensor& tensor) {
 }
 
 phi::DenseTensor allocate(const ResultType& type) {
-  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
-  phi::DenseTensorMeta meta(data_type(type.element), phi::make_ddim(dimensions(type)));
-  return {allocator, std::move(meta)};
+  return allocate({data_type(type.element), phi::make_ddim(dimensions(type))});
+}
+
+phi::DenseTensor copy_of(const phi::DenseTensor& tensor) {
+  phi::DenseTensor copy = allocate({tensor.dtype(), tensor.dims(), tensor.layout()});
+  if (tensor.numel() > 0) std::memcpy(copy.data(), tensor.data(), num_bytes(tensor));
+  return copy;
 }
 
 bool fits(const phi::DenseTensor& tensor, const ResultType& type) {

@@ -24,6 +24,9 @@ void* memory(const phi::DenseTensor& tensor);
 // A freshly allocated CPU tensor of Paddle's own allocator.
 phi::DenseTensor allocate(const ResultType& type);
 
+// The same contents in memory of its own.
+phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
+
 // Whether `tensor` has memory for such a result: the same dtype and shape.
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 

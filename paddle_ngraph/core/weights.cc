@@ -1,7 +1,6 @@
 #include "weights.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "tensors.h"
@@ -9,11 +8,6 @@
 namespace paddle_ngraph {
 
 namespace {
-
-std::atomic<uint64_t> epoch{1};
-
-// Read anew in each run: a few microseconds.
-constexpr size_t kPieceBytes = 32 * 1024;
 
 // Models of one architecture in one process whose weights are watched; the oldest is forgotten.
 constexpr size_t kMaxModels = 16;
@@ -38,19 +32,22 @@ uint64_t word_at(const char* data) {
   return word;
 }
 
-// Calls body(data, num_bytes) for every piece of a tensor.
-template <typename Body>
-void for_each_piece(const phi::DenseTensor& tensor, const Body& body) {
-  const auto* data = static_cast<const char*>(memory(tensor));
-  const size_t total = num_bytes(tensor);
-  for (size_t start = 0; start < total; start += kPieceBytes) {
-    body(data + start, std::min(kPieceBytes, total - start));
-  }
+uint64_t hash_of(const phi::DenseTensor& tensor, size_t position) {
+  return content_hash(memory(tensor), num_bytes(tensor), position);
+}
+
+uint64_t combined(const std::vector<uint64_t>& hashes) {
+  return content_hash(hashes.data(), hashes.size() * sizeof(uint64_t), 0);
+}
+
+// Whether it is the memory that was there when the other holder was remembered, not memory that was
+// allocated at the same place later.
+bool is_same(const std::weak_ptr<phi::Allocation>& before,
+             const std::shared_ptr<phi::Allocation>& now) {
+  return !before.owner_before(now) && !now.owner_before(before);
 }
 
 }  // namespace
-
-void weights_written() { ++epoch; }
 
 uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
   constexpr size_t kLanes = 4;
@@ -72,29 +69,45 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
 
 std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
   if (inputs_.empty()) return std::nullopt;
-  const uint64_t now = epoch;  // before the weights are read
+  const Moment now = Moment::now();  // before anything is read
   std::lock_guard<std::mutex> lock(mutex_);
   Model* model = find(inputs);
-  if (model->runs_to_wait > 0) {
-    if (model->epoch != now) {
-      model->epoch = now;
-      model->runs_to_wait = kFirstWait << std::min(model->changes, kMaxDoublings);
-      return std::nullopt;
-    }
-    if (--model->runs_to_wait > 0) return std::nullopt;
-    read(model, inputs);
-    return model->fingerprint;
+  const bool was_announced = std::exchange(model->writes_seen, now.writes) != now.writes;
+  if (model->runs_to_wait == 0) {
+    const uint64_t before = model->fingerprint;
+    const bool is_new = !model->was_read;
+    update(model, inputs, now);
+    if (is_new || model->fingerprint == before) return model->fingerprint;
+    outdated_ = before;
+    ++model->changes;
+    wait_anew(model);
+    return std::nullopt;
   }
-  if (model->epoch == now && is_untouched(model, inputs)) return model->fingerprint;
-  const bool is_new = model->pieces.empty();
-  const uint64_t before = model->fingerprint;
-  model->epoch = now;
-  read(model, inputs);
-  if (is_new || model->fingerprint == before) return model->fingerprint;
-  outdated_ = before;
-  ++model->changes;
+  // What programs write is not read before the wait is over: one that trains and tests in turns would
+  // have all read in each turn.
+  bool has_changed = was_announced;
+  if (!has_changed && model->moment.writes == now.writes) {
+    const uint64_t before = model->fingerprint;
+    update(model, inputs, now);
+    has_changed = model->fingerprint != before;
+  }
+  if (has_changed) {
+    wait_anew(model);
+    return std::nullopt;
+  }
+  if (--model->runs_to_wait > 0) return std::nullopt;
+  update(model, inputs, now);
+  return model->fingerprint;
+}
+
+void WeightWatch::wait_anew(Model* model) {
   model->runs_to_wait = kFirstWait << std::min(model->changes, kMaxDoublings);
-  return std::nullopt;
+}
+
+uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const {
+  std::vector<uint64_t> hashes;
+  for (size_t i : inputs_) hashes.push_back(hash_of(*inputs[i], hashes.size()));
+  return combined(hashes);
 }
 
 size_t WeightWatch::num_bytes(const std::vector<phi::DenseTensor*>& inputs) const {
@@ -110,51 +123,50 @@ std::optional<uint64_t> WeightWatch::take_outdated() {
 
 WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inputs) {
   for (auto& model : models_) {
-    const bool same = std::equal(inputs_.begin(), inputs_.end(), model.variables.begin(),
-                                 [&](size_t i, const auto* known) { return inputs[i] == known; });
+    const bool same =
+        std::equal(inputs_.begin(), inputs_.end(), model.weights.begin(),
+                   [&](size_t i, const Weight& known) { return inputs[i] == known.variable; });
     if (same) return &model;
   }
   if (models_.size() == kMaxModels) models_.erase(models_.begin());
   Model model;
-  for (size_t i : inputs_) model.variables.push_back(inputs[i]);
+  for (size_t i : inputs_) {
+    model.weights.emplace_back();
+    model.weights.back().variable = inputs[i];
+  }
   models_.push_back(std::move(model));
   return &models_.back();
 }
 
-bool WeightWatch::is_untouched(Model* model, const std::vector<phi::DenseTensor*>& inputs) const {
-  for (size_t i = 0; i < inputs_.size(); ++i) {
-    if (memory(*inputs[inputs_[i]]) != model->data[i]) return false;
+void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
+                         const Moment& now) const {
+  const bool may_all_differ = !model->was_read || model->moment.writes != now.writes;
+  const bool was_handed_out = model->moment.hand_outs != now.hand_outs;
+  bool was_read = false;
+  for (size_t position = 0; position < inputs_.size(); ++position) {
+    const phi::DenseTensor& tensor = *inputs[inputs_[position]];
+    Weight& weight = model->weights[position];
+    const auto& holder = tensor.Holder();
+    const bool is_untouched =
+        !may_all_differ && !weight.is_open && holder.use_count() == 1 &&
+        is_same(weight.holder, holder) && weight.data == memory(tensor) &&
+        weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
+        !(was_handed_out && handed_out_since(weight.variable, model->moment));
+    if (is_untouched) continue;
+    weight.holder = holder;
+    weight.data = memory(tensor);
+    weight.num_bytes = paddle_ngraph::num_bytes(tensor);
+    // Before it is read: what is closed by then can only be written after another hand-out or run.
+    weight.is_open = handed_out_since(weight.variable, now) || is_open_to_others(tensor, 1);
+    weight.hash = hash_of(tensor, position);
+    was_read = true;
   }
-  if (model->pieces.empty()) return true;
-  const size_t wanted = model->next_piece;
-  model->next_piece = (wanted + 1) % model->pieces.size();
-  size_t first = 0;
-  for (size_t i : inputs_) {
-    const size_t total = paddle_ngraph::num_bytes(*inputs[i]);
-    const size_t count = (total + kPieceBytes - 1) / kPieceBytes;
-    if (wanted < first + count) {
-      const size_t start = (wanted - first) * kPieceBytes;
-      const auto* data = static_cast<const char*>(memory(*inputs[i])) + start;
-      return content_hash(data, std::min(kPieceBytes, total - start), wanted) ==
-             model->pieces[wanted];
-    }
-    first += count;
-  }
-  return false;  // they are smaller now
-}
-
-void WeightWatch::read(Model* model, const std::vector<phi::DenseTensor*>& inputs) const {
-  model->data.clear();
-  model->pieces.clear();
-  model->next_piece = 0;
-  for (size_t i : inputs_) {
-    model->data.push_back(memory(*inputs[i]));
-    for_each_piece(*inputs[i], [&](const char* data, size_t size) {
-      model->pieces.push_back(content_hash(data, size, model->pieces.size()));
-    });
-  }
-  model->fingerprint =
-      content_hash(model->pieces.data(), model->pieces.size() * sizeof(uint64_t), 0);
+  model->moment = now;
+  model->was_read = true;
+  if (!was_read) return;
+  std::vector<uint64_t> hashes;
+  for (const auto& weight : model->weights) hashes.push_back(weight.hash);
+  model->fingerprint = combined(hashes);
 }
 
 }  // namespace paddle_ngraph

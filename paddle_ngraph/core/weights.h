@@ -3,26 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "exposure.h"
 #include "paddle/phi/core/dense_tensor.h"
 
 namespace paddle_ngraph {
-
-// Tells that weights may have been written, anywhere in the process: from then on no function trusts
-// its constants before it has read the weights again.
-void weights_written();
 
 // 64 bits that stand for some bytes, the same in every process.
 uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 
 // Knows whether weights still hold what they held. Safe to use from several threads.
 //
-// Writes through Paddle announce themselves by weights_written(); what bypasses it (a view of the
-// memory that another library holds) is found as well, by reading one piece of the weights anew in
-// each run.
+// A weight is read again in every run in which it may differ from when it was read last: a program
+// that may write variables ran since or runs, its variable has other memory, Python had the tensor in
+// hand since, or somebody else could write the memory when it was read last, or can now (exposure.h).
+// Nothing else can write it.
 class WeightWatch {
  public:
   // `inputs`: where the weights are among the inputs of an interval.
@@ -32,6 +31,9 @@ class WeightWatch {
   // too often for a function of their own to pay.
   std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
+  // The same number, of these very bytes.
+  uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
+
   const std::vector<size_t>& inputs() const { return inputs_; }
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
@@ -40,21 +42,30 @@ class WeightWatch {
   std::optional<uint64_t> take_outdated();
 
  private:
+  struct Weight {
+    const phi::DenseTensor* variable;
+    std::weak_ptr<phi::Allocation> holder;  // tells its memory from other memory at the same place
+    const void* data = nullptr;
+    size_t num_bytes = 0;
+    uint64_t hash = 0;
+    bool is_open = true;  // to others, when it was read
+  };
+
   // One set of variables: the same graph may run on several models.
   struct Model {
-    std::vector<const phi::DenseTensor*> variables;
-    std::vector<const void*> data;
-    std::vector<uint64_t> pieces;  // the hash of each piece, weight after weight
+    std::vector<Weight> weights;
     uint64_t fingerprint = 0;
-    uint64_t epoch = 0;        // of weights_written() when they were read last
-    size_t next_piece = 0;     // to be read anew
+    bool was_read = false;
+    Moment moment;  // just before they were read, or found to be as they were
+    uint64_t writes_seen = 0;  // of the last run, read or not
     int changes = 0;
     int64_t runs_to_wait = 0;  // before they are trusted again; 0: trusted
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
-  bool is_untouched(Model* model, const std::vector<phi::DenseTensor*>& inputs) const;
-  void read(Model* model, const std::vector<phi::DenseTensor*>& inputs) const;
+  static void wait_anew(Model* model);
+  // Reads what may have been written since, and sets the fingerprint.
+  void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Moment& now) const;
 
   std::vector<size_t> inputs_;
   std::mutex mutex_;

@@ -3,9 +3,11 @@
 #include <utility>
 
 #include "error.h"
+#include "exposure.h"
 #include "ngraph_engine_op.h"
 #include "paddle/common/flags.h"
 #include "paddle/phi/api/profiler/event_tracing.h"
+#include "tensors.h"
 
 COMMON_DECLARE_bool(check_nan_inf);
 
@@ -38,7 +40,15 @@ WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
 }
 
 std::vector<phi::DenseTensor> WholeProgram::run() const {
-  auto fetched = run_with(tensors_);
+  // Another thread may feed the same variables meanwhile: the memory of this run's feeds stays.
+  std::vector<phi::DenseTensor> fed;
+  fed.reserve(feeds_.size());
+  auto tensors = tensors_;
+  for (const auto& feed : feeds_) {
+    fed.push_back(*tensors_[feed.tensor]);
+    tensors[feed.tensor] = &fed.back();
+  }
+  auto fetched = run_with(std::move(tensors));
   for (const auto& feed : feeds_) tensors_[feed.tensor]->clear();
   return fetched;
 }
@@ -49,6 +59,9 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   auto tensors = tensors_;
   for (size_t i = 0; i < fed.size(); ++i) {
     if (!is_as_declared(fed[i], feeds_[i])) return std::nullopt;
+    // The operator writes over its states.
+    const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
+    if (is_state) fed[i] = copy_of(fed[i]);
     tensors[feeds_[i].tensor] = &fed[i];
   }
   return run_with(std::move(tensors));
@@ -61,6 +74,7 @@ std::vector<phi::DenseTensor> WholeProgram::run_with(std::vector<phi::DenseTenso
   io.num_states = engine_->num_states();
   io.state_outputs.assign(io.num_states, nullptr);
   for (auto& output : outputs) io.outputs.push_back(&output);
+  const ProgramRun counted(io.num_states > 0);
   run_interval(interval_, [&] {
     for (size_t i = 0; i < io.inputs.size(); ++i) {
       if (io.inputs[i]->Holder() != nullptr) continue;

@@ -33,8 +33,8 @@ class WholeProgram {
   // that are not initialized.
   std::vector<phi::DenseTensor> run() const;
 
-  // One run on other feeds than those in the scope. Nothing where a feed is empty, or not what the
-  // program declares.
+  // One run on other feeds than those in the scope, which are left as they are. Nothing where a feed
+  // is empty, or not what the program declares.
   std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
 
  private:
