@@ -315,17 +315,41 @@ def _may_overwrite(block: Any, op: Any, name: str) -> bool:
 
 
 def check(description: Any) -> None:
-    """Translates each operator alone.
+    """Translates each operator alone, those that are alike once.
 
     Raises:
         NotTranslatable: One would lose something.
     """
+    checked = set()
     for block in blocks(description):
         for op in operators(block):
             if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
                 raise NotTranslatable("conditional_block asks whether a tensor is empty")
-            if op.type() not in _STRUCTURE | _ARRAYS:
+            if op.type() in _STRUCTURE | _ARRAYS:
+                continue
+            if (signature := _signature(block, op)) not in checked:
                 _Translated(block, op).check()
+                checked.add(signature)
+
+
+def _signature(block: Any, op: Any) -> tuple[Any, ...]:
+    """All that the translation of an operator depends on, but the names of variables."""
+    numbers: dict[str, int] = {}
+
+    def variable(name: str) -> tuple[Any, ...]:
+        number = numbers.setdefault(name, len(numbers))
+        found = block.find_var_recursive(name.encode())
+        if found is None:
+            return (number,)
+        return number, int(found.type()), int(found.dtype()), tuple(found.shape())
+
+    slots = [
+        (side, slot, *map(variable, getattr(op, side)(slot)))
+        for side in ("input", "output")
+        for slot in getattr(op, f"{side}_names")()
+    ]
+    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _NOT_COMPUTED]
+    return op.type(), tuple(slots), tuple(sorted(attributes))
 
 
 class _Translated:
