@@ -185,12 +185,17 @@ class _Renaming:
         """A branch writes into what is there already, and hands out what is new."""
         _rename_inputs(op, versions)
         names = self._written_around(self._inner(op))
-        new = [name for name in names if name in self._branch_results and self._writes[name] == 1]
+        new = [name for name in names if self._is_new_result(name)]
         for name in names:
             if name not in new:
                 self._require_contents(name)
         op.set_output("Out", [name for name in op.output("Out") if name in new])
         self._rename_block(self._inner(op), versions)
+
+    def _is_new_result(self, name: str) -> bool:
+        """Whether a branch makes it, for ``select_input`` to choose."""
+        is_once = self._writes[name] == 1
+        return is_once and name in self._branch_results and name not in self._given
 
     def _require_contents(self, name: str) -> None:
         if name not in self._given and name not in self._filled:
