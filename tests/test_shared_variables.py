@@ -214,14 +214,13 @@ def test_written_in_a_branch(native_in_order):
     assert SHARED in assert_like_native(written_in_a_branch)
 
 
-def named_anew():
-    """A result takes the name of a parameter: who reads that afterwards reads the result."""
-    x = data(-1, 4)
-    weight = static.create_parameter([4], "float32", attr=attribute())
-    before = paddle.tanh(x * weight)
-    paddle._C_ops.set_parameter(paddle.exp(before.mean(axis=0)) * 0.5, SHARED)
-    return [before, paddle.tanh(x + before)]
+@pytest.mark.parametrize("name_it", ["set_parameter", "set_persistable_value"])
+def test_a_result_that_takes_the_name_of_a_parameter(name_it, native_in_order):
+    def build():
+        x = data(-1, 4)
+        weight = static.create_parameter([4], "float32", attr=attribute())
+        before = paddle.tanh(x * weight)
+        getattr(paddle._C_ops, name_it)(paddle.exp(before.mean(axis=0)) * 0.5, SHARED)
+        return [before, paddle.tanh(x + before * weight)]
 
-
-def test_named_anew(native_in_order):
-    assert SHARED in assert_like_native(named_anew)
+    assert_like_native(build)
