@@ -69,33 +69,11 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
 _NOT_COMPUTED = frozenset(
     {
         "ALGO",
-        "Scale_in",
-        "Scale_in_eltwise",
-        "Scale_out",
-        "Scale_weights",
-        "Scale_x",
-        "Scale_y",
-        "entry",
-        "entry_config",
         "exhaustive_search",
         "force_cpu",
-        "force_fp32_output",
-        "fuse_activation",
-        "fuse_relu",
-        "fuse_relu_before_depthwise_conv",
-        "fuse_residual_connection",
-        "fuse_with_relu",
         "grad_inplaced",
-        "height_sections",
         "in_dtype",
         "infer_flags",
-        "is_distributed",
-        "is_grad",
-        "is_grad_op",
-        "is_sparse",
-        "is_test_grad",
-        "lazy_mode",
-        "min_row_size_to_use_multithread",
         "mkldnn_data_type",
         "name",
         "op_callstack",
@@ -104,20 +82,13 @@ _NOT_COMPUTED = frozenset(
         "op_role",
         "op_role_var",
         "place_type",
-        "pserver_id",
-        "remote_prefetch",
         "sub_block",
-        "table_names",
-        "trainer_id",
         "use_addto",
         "use_cudnn",
-        "use_global_beta_pow",
         "use_mkldnn",
         "use_quantizer",
         "with_quant_attr",
         "workspace_size_MB",
-        "x_data_format",
-        "y_data_format",
     }
 )
 # What attributes are called in PIR.
@@ -128,6 +99,7 @@ _ALIASES = {
     "dim": ("axis",),
     "dropout_implementation": ("mode",),
     "dropout_prob": ("p",),
+    "is_sparse": ("sparse",),
     "keep_dim": ("keepdim",),
     "ksize": ("kernel_size",),
     "out_dtype": ("dtype",),
@@ -315,17 +287,41 @@ def _may_overwrite(block: Any, op: Any, name: str) -> bool:
 
 
 def check(description: Any) -> None:
-    """Translates each operator alone.
+    """Translates each operator alone, those that are alike once.
 
     Raises:
         NotTranslatable: One would lose something.
     """
+    checked = set()
     for block in blocks(description):
         for op in operators(block):
             if op.type() == "conditional_block" and not op.attr("is_scalar_condition"):
                 raise NotTranslatable("conditional_block asks whether a tensor is empty")
-            if op.type() not in _STRUCTURE | _ARRAYS:
+            if op.type() in _STRUCTURE | _ARRAYS:
+                continue
+            if (signature := _signature(block, op)) not in checked:
                 _Translated(block, op).check()
+                checked.add(signature)
+
+
+def _signature(block: Any, op: Any) -> tuple[Any, ...]:
+    """All that the translation of an operator depends on, but the names of variables."""
+    numbers: dict[str, int] = {}
+
+    def variable(name: str) -> tuple[Any, ...]:
+        number = numbers.setdefault(name, len(numbers))
+        found = block.find_var_recursive(name.encode())
+        if found is None:
+            return (number,)
+        return number, int(found.type()), int(found.dtype()), tuple(found.shape())
+
+    slots = [
+        (side, slot, *map(variable, getattr(op, side)(slot)))
+        for side in ("input", "output")
+        for slot in getattr(op, f"{side}_names")()
+    ]
+    attributes = [(n, repr(op.attr(n))) for n in op.attr_names() if n not in _NOT_COMPUTED]
+    return op.type(), tuple(slots), tuple(sorted(attributes))
 
 
 class _Translated:

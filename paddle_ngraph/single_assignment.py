@@ -22,7 +22,8 @@ class NotTranslatable(Exception):
     """An old-style program stays one; the message says why."""
 
 
-_WITH_BLOCK = frozenset({"while", "conditional_block"})
+# Operators with a block, and what decides whether it runs.
+_WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
 _TENSORS = frozenset({core.VarDesc.VarType.DENSE_TENSOR, core.VarDesc.VarType.SELECTED_ROWS})
 # They write over their inputs in PIR as well, state by state.
 IN_PLACE = frozenset(
@@ -102,12 +103,15 @@ class _Renaming:
     def _survey(self, block: Any) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
+            if op.type() in _WITH_BLOCK:  # what it lists is what its block reads and writes
+                self._given |= set(op.input(_WITH_BLOCK[op.type()])) - self._written
+                self._survey(self._inner(op))
+                continue
+            if op.has_attr("sub_block"):
+                raise NotTranslatable(f"{op.type()} has a block of its own")
             self._given |= set(op.input_arg_names()) - self._written
             if op.type() == "select_input":
                 self._branch_results |= set(op.input("X"))
-            if op.type() in _WITH_BLOCK:
-                self._survey(self._inner(op))
-                continue
             self._writes.update(self._renamed_by(block, op))
             self._written |= set(op.output_arg_names())
 
@@ -181,12 +185,17 @@ class _Renaming:
         """A branch writes into what is there already, and hands out what is new."""
         _rename_inputs(op, versions)
         names = self._written_around(self._inner(op))
-        new = [name for name in names if name in self._branch_results and self._writes[name] == 1]
+        new = [name for name in names if self._is_new_result(name)]
         for name in names:
             if name not in new:
                 self._require_contents(name)
         op.set_output("Out", [name for name in op.output("Out") if name in new])
         self._rename_block(self._inner(op), versions)
+
+    def _is_new_result(self, name: str) -> bool:
+        """Whether a branch makes it, for ``select_input`` to choose."""
+        is_once = self._writes[name] == 1
+        return is_once and name in self._branch_results and name not in self._given
 
     def _require_contents(self, name: str) -> None:
         if name not in self._given and name not in self._filled:
@@ -224,7 +233,7 @@ class _Renaming:
 
     def _new_version(self, block: Any, name: str) -> str:
         self._versions_made += 1
-        version = f"{name}@{self._versions_made}"
+        version = f"{name}@VERSION@{self._versions_made}"
         copy_variable(block, block.find_var_recursive(name.encode()), version)
         return version
 

@@ -91,6 +91,13 @@ def embedding():
     return train(static.nn.fc(rows, 3, num_flatten_dims=2).mean(), paddle.optimizer.AdamW(0.01))
 
 
+@program(engine=False)  # Paddle cannot translate updates by rows
+def sparse_embedding():
+    rows = static.nn.embedding(data(None, 5, dtype="int64", name="y"), (4, 8), is_sparse=True)
+    loss = static.nn.fc(F.relu(rows), 3, num_flatten_dims=2).mean()
+    return train(loss, paddle.optimizer.Adam(0.01, lazy_mode=True))
+
+
 @program
 def layer_norm():
     normal = static.nn.layer_norm(data(None, 4, 8), begin_norm_axis=2)

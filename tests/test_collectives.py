@@ -1,0 +1,148 @@
+"""Operators that talk to other processes: in the same order on every one, however each is cut."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import paddle
+import pytest
+
+from paddle_ngraph import program_pass, program_view
+
+# Two ranks, of which only the first goes through the engine.
+_RANK = """
+import os
+
+import numpy as np
+import paddle
+import paddle.distributed as dist
+from paddle.base import core
+
+import paddle_ngraph
+
+rank, ranks = int(os.environ["PADDLE_TRAINER_ID"]), int(os.environ["PADDLE_TRAINERS_NUM"])
+paddle.enable_static()
+paddle.set_device("cpu")
+store = core.create_or_get_global_tcp_store()
+core.CommContextManager.create_gloo_comm_context(store, "0", rank, ranks)
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+if rank == 0:
+    paddle_ngraph.enable()
+main = paddle.static.Program()
+with paddle.static.program_guard(main, paddle.static.Program()):
+    x = paddle.static.data("x", [4])
+    first = paddle.tanh(x * 0.0) + 1.0
+    dist.all_reduce(first)
+    second = paddle.tanh(first * 0.0) + 10.0
+    dist.all_reduce(second)
+    third = paddle.tanh(x * 0.0) + 100.0
+    dist.all_reduce(third)
+    out = paddle.concat([first, second, third])
+executor = paddle.static.Executor(paddle.CPUPlace())
+for _ in range(5):
+    (found,) = executor.run(main, feed={"x": np.ones(4, "float32")}, fetch_list=[out])
+    np.testing.assert_array_equal(found[[0, 4, 8]], [2.0, 20.0, 200.0])
+assert rank != 0 or paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
+print("fine", flush=True)
+"""
+
+
+def chains():
+    """Three collectives; the third depends on nothing, so that it could come first."""
+    x = paddle.static.data("x", [4], "float32")
+    first = paddle.tanh(x * 0.5) + 1.0
+    paddle.distributed.all_reduce(first)
+    second = paddle.exp(paddle.erfinv(paddle.tanh(first * 0.1))) + 10.0
+    paddle.distributed.all_reduce(second)
+    third = paddle.tanh(x * 0.25) + 100.0
+    paddle._C_ops.broadcast_(third, 0, 0)
+    paddle._C_ops.all_reduce_(third, 0, 1)
+    return paddle.concat([first, second, third])
+
+
+def marked(program):
+    """Gives each collective a number of its own in ``ring_id``."""
+    for number, op in enumerate(o for o in program.global_block().ops if o.has_attr("ring_id")):
+        op.set_int_attr("ring_id", number)
+    return program
+
+
+def rings(program):
+    ops = program.global_block().ops
+    return [op.attrs()["ring_id"] for op in ops if op.has_attr("ring_id")]
+
+
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.setattr(paddle.distributed, "is_initialized", lambda: True)
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        chains()
+    return marked(main)
+
+
+@pytest.mark.parametrize(
+    "native",
+    [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")],
+    ids=lambda native: "+".join(native) or "none",
+)
+def test_order_is_that_of_the_program(program, native, monkeypatch):
+    """However many intervals there are: converters are missing on one rank, say."""
+    find = program_pass.find_converter
+    absent = {f"pd_op.{name}" for name in native}
+    monkeypatch.setattr(
+        program_pass, "find_converter", lambda name: None if name in absent else find(name)
+    )
+    before = rings(program)
+    assert len(before) == 4 and before == sorted(before)
+    report = program_pass.apply(program, open_size=None)
+    assert report.ops_converted > 0
+    assert rings(program) == before
+
+
+def test_all_that_communicates_is_kept_in_order(program):
+    nodes = program_view.BlockView(program.global_block()).nodes
+    talking = [node for node in nodes if node.op.has_attr("ring_id")]
+    assert talking
+    assert all(program_view.COMMUNICATE in node.ordered for node in talking)
+
+
+def test_two_ranks_of_which_one_runs_natively(tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(_RANK)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    root = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    endpoints = [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", str(script)],
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "PADDLE_TRAINER_ID": str(rank),
+                "PADDLE_TRAINERS_NUM": "2",
+                "PADDLE_MASTER": endpoints[0],
+                "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+                "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+                "FLAGS_ngraph_cache_dir": "",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
+    assert all("fine" in output for output in outputs)
