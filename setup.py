@@ -147,7 +147,7 @@ def _sanitizer() -> list[str]:
     """Flags of compiler and linker."""
     if not SANITIZE:
         return []
-    # What a sanitizer inserts hides from GCC that variables have a value: its warnings are no errors.
+    # GCC warns of what a sanitizer inserts.
     return [f"-fsanitize={SANITIZE}", "-O1", "-g", "-fno-omit-frame-pointer", "-Wno-error"]
 
 
