@@ -85,21 +85,25 @@ def _training(shape: tuple[int, ...], make: Callable[[], Network]) -> Program:
         out = out if isinstance(out, (list, tuple)) else [out]
         out = [o for o in out if isinstance(o, paddle.pir.Value)]
         loss = paddle.sum(x * scale) + sum(paddle.sum(o * o) for o in out)
-        paddle.optimizer.Momentum(0.001).minimize(loss)
+        paddle.optimizer.Momentum(1e-4).minimize(loss)
         return [loss, *out]
 
     return Program(build)
 
 
-def _state(program: Program) -> dict[str, np.ndarray]:
+def _state(program: Program) -> list[np.ndarray]:
+    """Parameters, statistics and what the optimizer keeps, in the order of their names."""
     state = program.main.state_dict("all", program.scope)
-    return {name: np.array(value) for name, value in state.items()}
+    return [np.array(value) for _, value in sorted(state.items())]
 
 
 def _assert_same(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
     for actual, wanted in zip(found, expected):
         assert actual.shape == wanted.shape and actual.dtype == wanted.dtype
-        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
+        # Gradients of what is normalized are sums of terms that cancel.
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4 * largest)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -118,7 +122,7 @@ def test_training_on_what_a_mask_selects(name):
         found = engine.run(True, **feed)
         assert count == 0 or paddle_ngraph.stats()["engine_runs"] > before, "the engine did not run"
         _assert_same(found, expected)
-        _assert_same(_state(engine).values(), _state(native).values())
+        _assert_same(_state(engine), _state(native))
 
 
 def test_rows_of_a_table_that_nobody_asks_for():
@@ -136,7 +140,7 @@ def test_rows_of_a_table_that_nobody_asks_for():
     for count in (3, 0, 5, 0):
         feed = {"ids": np.arange(7), "mask": np.arange(7) < count}
         _assert_same(engine.run(True, **feed), native.run(False, **feed))
-        _assert_same(_state(engine).values(), _state(native).values())
+        _assert_same(_state(engine), _state(native))
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
