@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
 SEED ?= 1
+THREADS ?= 1 3 8 64
+SANITIZERS ?= address thread
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr test fuzz models lint bench packed docs clean
+.PHONY: help demo imdb ocr test test-threads sanitize fuzz models lint bench packed docs clean
 
 help:  ## Show the targets.
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: $(VENV)/.built  ## Train on MNIST digits, natively and through nGraph, side by side.
 	$(RUN) demos/train_demo/train.py --task mnist
@@ -26,6 +28,12 @@ ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and th
 
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
+
+test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads asked for (THREADS="1 3").
+	set -e; for count in $(THREADS); do FLAGS_ngraph_num_threads=$$count $(RUN) -m pytest tests; done
+
+sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANITIZERS="address thread").
+	set -e; for name in $(SANITIZERS); do tests/sanitize/run $$name $(abspath $(BIN))/python; done
 
 fuzz: $(VENV)/.built  ## Check random programs against native Paddle (PROGRAMS=10000, SEED=1).
 	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --seed $(SEED)

@@ -3,6 +3,8 @@
 WITH_NGRAPH=OFF leaves the core out: the package can be imported, and says what is missing.
 WITH_MKL=ON|OFF builds the provider "mkl" of the packed layers or leaves it out; where nothing is
 said, it is built if the packages mkl and mkl-include are installed.
+SANITIZE=address|thread builds the core with this sanitizer of the compiler, for the tests (`make
+sanitize`); it then needs the sanitizer's library preloaded, and finds others where they are now.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ MKL_HEADER = _file_of("mkl-include", "/mkl_cblas.h")
 MKL_CORE = _file_of("mkl", "/libmkl_core.so.2")
 WITH_NGRAPH = not _is_off("WITH_NGRAPH")
 WITH_MKL = WITH_NGRAPH and not _is_off("WITH_MKL", "ON" if MKL_HEADER and MKL_CORE else "OFF")
+SANITIZE = os.environ.get("SANITIZE", "")
 # The release whose headers fit the oneDNN 3.6 that Paddle brings.
 ONEDNN_HEADERS = "onednn-devel==2025.0.0"
 
@@ -92,7 +95,7 @@ class BuildCore(build_ext):
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
-        if self.inplace or self.editable_mode:
+        if self.inplace or self.editable_mode or SANITIZE:
             ext.extra_link_args += _absolute_rpaths()
         super().build_extension(ext)
 
@@ -114,7 +117,7 @@ def _engine() -> Extension:
     extension = CppExtension(
         sources=sorted(str(path.relative_to(ROOT)) for path in sources),
         extra_link_args=[
-            "-s",
+            *(_sanitizer() or ["-s"]),
             # Before libpaddle.so, which exports symbols of the older OpenVINO it was built with.
             str(next(libraries.glob("libopenvino.so.*"))),
             str(next(libraries.glob("libtbb.so.*"))),
@@ -134,9 +137,18 @@ def _engine() -> Extension:
         *("-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"),
         # Messages name headers by their path; an isolated build has them in a temporary folder.
         f"-fmacro-prefix-map={_openvino().parent}/=",
+        *_sanitizer(),
     ]
     extension.include_dirs = []
     return extension
+
+
+def _sanitizer() -> list[str]:
+    """Flags of compiler and linker."""
+    if not SANITIZE:
+        return []
+    # GCC warns of what a sanitizer inserts.
+    return [f"-fsanitize={SANITIZE}", "-O1", "-g", "-fno-omit-frame-pointer", "-Wno-error"]
 
 
 def _mkl() -> Extension:

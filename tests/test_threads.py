@@ -48,12 +48,14 @@ def test_the_groups_around_count(tmp_path: Path) -> None:
 
 
 def test_the_flag_goes_first() -> None:
-    flags.set("ngraph_num_threads", 7)
+    before = flags.get("ngraph_num_threads")
     try:
+        flags.set("ngraph_num_threads", 7)
         assert _core.num_threads() == 7
-    finally:
         flags.set("ngraph_num_threads", 0)
-    assert 1 <= _core.num_threads() <= len(os.sched_getaffinity(0))
+        assert 1 <= _core.num_threads() <= len(os.sched_getaffinity(0))
+    finally:
+        flags.set("ngraph_num_threads", before)
 
 
 def test_the_affinity_is_honoured() -> None:
@@ -65,15 +67,17 @@ def test_the_affinity_is_honoured() -> None:
         capture_output=True,
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        env={**os.environ, "FLAGS_ngraph_num_threads": "0"},
     )
     assert "threads 1" in found.stdout, found.stderr
 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
+    before = flags.get("ngraph_num_threads")
     flags.set("ngraph_num_threads", 1)
     yield
-    flags.set("ngraph_num_threads", 0)
+    flags.set("ngraph_num_threads", before)
 
 
 def test_an_error_is_told_by_a_single_thread_too(one_thread: None) -> None:

@@ -127,9 +127,10 @@ def pair(layout: Layout, make_optimizer: Callable[[], Any]) -> tuple[Training, T
 
 # What native training shows when its initial weights are changed in their last bit, measured as
 # below: after 50 steps the losses of the MLP and the text CNN differ by 1.6e-7, their states by
-# 1.1e-6; those of LeNet by 6.5e-6 and 3.2e-4. ReLU and max pooling decide by comparing numbers, a
-# near tie may fall either way in float32, and Adam makes a gradient that is all rounding as large
-# as any other. The engine rounds as much as such a change, so the tolerances are a few times these.
+# 1.1e-6. The engine rounds as much as such a change, so the tolerances are a few times these. In
+# LeNet ReLU and max pooling decide by comparing numbers, a near tie may fall either way in float32,
+# and Adam makes a gradient that is all rounding as large as any other: how far native trainings
+# part depends on the processor (6e-3 in the loss on one), and is measured in the test.
 
 
 def assert_same_losses(native: list[float], engine: list[float]) -> None:
@@ -137,20 +138,38 @@ def assert_same_losses(native: list[float], engine: list[float]) -> None:
     np.testing.assert_allclose(engine, native, 0, 2e-5 * max(native))
 
 
-def assert_same_state(
-    native: Training, engine: Training, tolerance: float = 5e-6, undecided: float = 0.0
-) -> None:
+def assert_same_state(native: Training, engine: Training, tolerance: float = 5e-6) -> None:
     """Parameters and accumulators, each measured by the largest number in its tensor.
 
-    Single elements near zero have no relative precision: they are sums of cancelling terms. A share
-    ``undecided`` of the elements of each tensor may differ by 5e-3.
+    Single elements near zero have no relative precision: they are sums of cancelling terms.
     """
-    found, expected = engine.state(), native.state()
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        difference = np.abs(found[name] - value) / max(np.abs(value).max(), 1e-30)
-        assert difference.max() <= (5e-3 if undecided else tolerance), name
-        assert np.mean(difference > tolerance) <= undecided, name
+    assert engine.state().keys() == native.state().keys()
+    for name, difference in apart_of(engine, native).items():
+        assert difference <= tolerance, name
+
+
+def perturbed_twins(original: Training, make_optimizer: Callable[[], Any]) -> list[Training]:
+    """Trainings that start within float32 rounding of another one.
+
+    Natively run, they show how far LeNet's near ties take a run from any other, and when: on which
+    side a tie falls is a matter of the processor.
+    """
+    twins = [Training(original.layout, make_optimizer) for _ in range(3)]
+    for seed, twin in enumerate(twins):
+        generator = np.random.default_rng(seed)
+        for name, value in original.state().items():
+            change = 1.0 + 3e-7 * generator.standard_normal(value.shape)
+            twin.set(name, (value * change).astype(value.dtype))
+    return twins
+
+
+def apart_of(one: Training, other: Training) -> dict[str, float]:
+    """The largest difference in each tensor, measured by its largest number."""
+    found, expected = one.state(), other.state()
+    return {
+        name: float(np.abs(found[name] - value).max() / max(np.abs(value).max(), 1e-30))
+        for name, value in expected.items()
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +188,7 @@ CASES += [(layout, name) for layout in (text_cnn, lenet) for name in ("Momentum"
 @pytest.mark.parametrize("layout, name", CASES)
 def test_training_follows_native_training(layout, name):
     native, engine = pair(layout, OPTIMIZERS[name])
+    twins = perturbed_twins(native, OPTIMIZERS[name]) if layout is lenet else []
     expected = native.steps(engine=False)
     assert paddle_ngraph.stats()["engine_runs"] == 0
     losses = []
@@ -176,10 +196,17 @@ def test_training_follows_native_training(layout, name):
         losses.append(engine.step(number, engine=True))
         assert paddle_ngraph.stats()["engine_runs"] >= number + 1
     assert expected[-1] < expected[0]
-    assert_same_losses(expected, losses)
     if layout is lenet:
-        assert_same_state(native, engine, tolerance=2e-4, undecided=0.01)
+        apart = [np.abs(np.subtract(twin.steps(engine=False), expected)).max() for twin in twins]
+        bound = max(2e-5 * max(expected), 4 * max(apart))
+        np.testing.assert_allclose(losses, expected, 0, bound)
+        parted = {
+            name: max(apart_of(twin, native)[name] for twin in twins) for name in native.state()
+        }
+        for name, difference in apart_of(engine, native).items():
+            assert difference <= max(5e-3, 4 * parted[name]), name
     else:
+        assert_same_losses(expected, losses)
         assert_same_state(native, engine)
 
 

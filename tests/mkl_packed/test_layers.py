@@ -281,11 +281,13 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
     shape = Shape(64, 512, batch, 3, direction="bidirect")
     native, packed = pair(mode, shape)
     given = data(mode, shape, ragged)
-    paddle.set_flags({"FLAGS_ngraph_num_threads": threads})
+    flag = "FLAGS_ngraph_num_threads"
+    before = paddle.get_flags(flag)
+    paddle.set_flags({flag: threads})
     try:
         assert_close(run(native, given), run(packed, given))
         native.eval(), packed.eval()
         x = paddle.to_tensor(given.x)
         np.testing.assert_allclose(packed(x)[0], native(x)[0], atol=1e-5)
     finally:
-        paddle.set_flags({"FLAGS_ngraph_num_threads": 0})
+        paddle.set_flags(before)

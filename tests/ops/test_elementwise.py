@@ -48,13 +48,16 @@ def test_binary_of_open_shapes(name):
 
 
 def test_quotients_are_rounded_once():
-    numbers = np.arange(1, 400, dtype="float32")
+    """As IEEE 754 has it; native Paddle's own are one unit off on some processors (252 / 148)."""
+    x = np.arange(1, 400, dtype="float32")
+    y = x[::-1].copy()
 
     def build(x, y):
         return paddle.floor(paddle.divide(x * y, y)), paddle.divide(x, y), paddle.divide(x, x)
 
-    inputs = {"x": numbers, "y": numbers[::-1].copy()}
-    check(build, inputs, ["divide"], gradients=False, rtol=0.0, atol=0.0)
+    found = check(build, {"x": x, "y": y}, ["divide"], gradients=False, rtol=2e-7, atol=1.0)
+    for quotient, expected in zip(found, (x, x / y, np.ones_like(x))):
+        np.testing.assert_array_equal(quotient, expected)
 
 
 @pytest.mark.parametrize("name", [*BINARY, "pow"])

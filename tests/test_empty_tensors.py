@@ -1,0 +1,165 @@
+"""Selections that find nothing: empty tensors in the middle of a program, as natively."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, floats
+
+F, nn = paddle.nn.functional, paddle.nn
+Network = Callable[[Any], Any]
+
+
+def _pooled(x: Any) -> list[Any]:
+    flat = [F.max_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.adaptive_avg_pool2d(x, 1)]
+    return [y.flatten(1) for y in flat]
+
+
+def _sorted(x: Any) -> list[Any]:
+    return [paddle.topk(x, 3)[0], paddle.sort(x, 1), paddle.argsort(x, 1).astype("float32")]
+
+
+def _attention(x: Any) -> Any:
+    weights = F.softmax(paddle.matmul(x, x, transpose_y=True))
+    return paddle.matmul(weights, x)
+
+
+def _losses(x: Any) -> list[Any]:
+    target = paddle.ones_like(x) * 0.3
+    label = paddle.argmax(paddle.flip(x, [1]), 1, keepdim=True)
+    return [
+        F.mse_loss(x, target),
+        F.l1_loss(x, target, reduction="sum"),
+        F.smooth_l1_loss(x, target, reduction="none"),
+        F.binary_cross_entropy_with_logits(x, target),
+        F.cross_entropy(x, label, reduction="none"),
+    ]
+
+
+def _reductions(x: Any) -> list[Any]:
+    return [x.sum(), x.mean(), x.sum(0), x.mean(0), x.prod(0), x.std(), paddle.cumsum(x, 0)]
+
+
+IMAGES, ROWS = (6, 3, 9, 8), (6, 8)
+NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], Network]]] = {
+    "layer_norm": (ROWS, lambda: nn.LayerNorm(8)),
+    "batch_norm": (IMAGES, lambda: nn.BatchNorm2D(3)),
+    "batch_norm_last": ((6, 9, 8, 3), lambda: nn.BatchNorm2D(3, data_format="NHWC")),
+    "batch_norm_test": (IMAGES, lambda: nn.BatchNorm2D(3, use_global_stats=True)),
+    "group_norm": ((6, 8, 5, 5), lambda: nn.GroupNorm(2, 8)),
+    "instance_norm": (IMAGES, lambda: nn.InstanceNorm2D(3)),
+    "convolution": (IMAGES, lambda: nn.Conv2D(3, 8, 3, padding=1)),
+    "convolutions": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2D(3, 8, 3), nn.BatchNorm2D(8), nn.ReLU(), nn.Conv2D(8, 16, 3)
+        ),
+    ),
+    "pooling": (IMAGES, lambda: _pooled),
+    "linear": (ROWS, lambda: nn.Sequential(nn.Linear(8, 5), nn.GELU(), nn.Linear(5, 3))),
+    "softmax": (ROWS, lambda: F.softmax),
+    "attention": (ROWS, lambda: _attention),
+    "sort": (ROWS, lambda: _sorted),
+    "losses": (ROWS, lambda: _losses),
+    "reductions": (ROWS, lambda: _reductions),
+    "gru": ((6, 5, 8), lambda: nn.GRU(8, 4)),
+    "concat": (ROWS, lambda: lambda x: paddle.concat([x, paddle.ones([2, 8])]) * 2.0),
+}
+
+
+def _training(shape: tuple[int, ...], make: Callable[[], Network]) -> Program:
+    """A step on the samples that a mask selects, and what the network makes of them."""
+
+    def build() -> list[Any]:
+        x = paddle.static.data("x", [-1, *shape[1:]], "float32")
+        mask = paddle.static.data("mask", [-1], "bool")
+        scale = paddle.static.create_parameter([1], "float32")
+        selected = paddle.gather(x * scale, paddle.nonzero(mask).flatten())
+        out = make()(selected)
+        out = out if isinstance(out, (list, tuple)) else [out]
+        out = [o for o in out if isinstance(o, paddle.pir.Value)]
+        loss = paddle.sum(x * scale) + sum(paddle.sum(o * o) for o in out)
+        paddle.optimizer.Momentum(1e-4).minimize(loss)
+        return [loss, *out]
+
+    return Program(build)
+
+
+def _state(program: Program) -> list[np.ndarray]:
+    """Parameters, statistics and what the optimizer keeps, in the order of their names."""
+    state = program.main.state_dict("all", program.scope)
+    return [np.array(value) for _, value in sorted(state.items())]
+
+
+def _assert_same(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
+    for actual, wanted in zip(found, expected):
+        assert actual.shape == wanted.shape and actual.dtype == wanted.dtype
+        # Gradients of what is normalized are sums of terms that cancel.
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4 * largest)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_on_what_a_mask_selects(name):
+    shape, make = NETWORKS[name]
+    native, engine = _training(shape, make), _training(shape, make)
+    for number, count in enumerate((3, 0, 5, 0, 3)):
+        feed = {"x": floats(*shape, seed=number), "mask": np.arange(shape[0]) < count}
+        try:
+            expected = native.run(False, **feed)
+        except Exception as error:  # what native Paddle refuses, the engine refuses in its words
+            with pytest.raises(type(error)):
+                engine.run(True, **feed)
+            return
+        before = paddle_ngraph.stats()["engine_runs"]
+        found = engine.run(True, **feed)
+        assert count == 0 or paddle_ngraph.stats()["engine_runs"] > before, "the engine did not run"
+        _assert_same(found, expected)
+        _assert_same(_state(engine), _state(native))
+
+
+def test_rows_of_a_table_that_nobody_asks_for():
+    def build() -> list[Any]:
+        ids, mask = (
+            paddle.static.data("ids", [-1], "int64"),
+            paddle.static.data("mask", [-1], "bool"),
+        )
+        found = nn.Embedding(9, 4)(paddle.gather(ids, paddle.nonzero(mask).flatten()))
+        loss = paddle.sum(found * found) + paddle.sum(nn.Embedding(9, 4)(ids))
+        paddle.optimizer.Adam(0.01).minimize(loss)
+        return [loss, found]
+
+    native, engine = Program(build), Program(build)
+    for count in (3, 0, 5, 0):
+        feed = {"ids": np.arange(7), "mask": np.arange(7) < count}
+        _assert_same(engine.run(True, **feed), native.run(False, **feed))
+        _assert_same(_state(engine), _state(native))
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_is_empty_for_some_sizes_only():
+    """The other sizes keep their functions."""
+
+    def build() -> list[Any]:
+        x = paddle.static.data("x", [-1, 8], "float32")
+        rest = x[5:] * 2.0
+        return [rest, paddle.concat([rest, x]).mean(0), rest.sum()]
+
+    program = Program(build)
+    for rows in (9, 5, 3, 9):
+        x = floats(rows, 8)
+        before = paddle_ngraph.stats()["engine_runs"]
+        _assert_same(program.run(True, x=x), program.run(False, x=x))
+        assert (paddle_ngraph.stats()["engine_runs"] > before) == (rows > 5)
+
+
+def test_axes_of_no_number_are_no_empty_tensor():
+    program = Program(lambda: paddle.sum(paddle.static.data("x", [3, 4], "float32") * 2.0))
+    program.both(x=floats(3, 4))
