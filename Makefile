@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
+LIVES ?= 1000
+GRAPHS ?= 100000
 SEED ?= 1
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
@@ -27,8 +29,8 @@ ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and th
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
 
-fuzz: $(VENV)/.built  ## Check random programs against native Paddle (PROGRAMS=10000, SEED=1).
-	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --seed $(SEED)
+fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged graphs (PROGRAMS=, LIVES=, GRAPHS=, SEED=).
+	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --lives $(LIVES) --graphs $(GRAPHS) --seed $(SEED) $(OPTIONS)
 
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md

@@ -1,8 +1,8 @@
 """The layers that the programs of a life are made of: each takes and gives ``[-1, 4]``.
 
-Values stay near 1 and nothing amplifies a rounding error, so that many steps of training later the
-engine and native Paddle still agree to a few digits. ``k`` is a small number: which parameter, which
-threshold, how many turns.
+Values stay near 1 and nothing amplifies a rounding error, so that many steps of training later
+the engine and native Paddle still agree to a few digits. ``k`` is a small number: which parameter,
+which threshold, how many turns.
 """
 
 from __future__ import annotations
@@ -72,18 +72,26 @@ class Context:
         parameter.stop_gradient = not trainable
         return parameter
 
-
     def total(self, x: Any) -> Any:
         """The sum of all elements."""
         if not self.old:
             return paddle.sum(x)
         return _old_operator("reduce_sum", {"X": x}, dim=[0], reduce_all=True, keep_dim=False)
 
+    def is_greater(self, x: Any, number: float) -> Any:
+        """Whether a number is greater than another."""
+        if not self.old:
+            return x > number
+        other = paddle.full([1], number, "float32")
+        return _old_operator("greater_than", {"X": x, "Y": other}, dtype="bool")
 
-def _old_operator(type: str, inputs: dict[str, Any], **attributes: Any) -> Any:
+
+def _old_operator(
+    type: str, inputs: dict[str, Any], dtype: Any = "float32", **attributes: Any
+) -> Any:
     """An operator of an old-style program, for which Paddle's function takes no variables."""
     helper = paddle.base.layer_helper.LayerHelper(type)
-    out = helper.create_variable_for_type_inference(dtype=inputs["X"].dtype)
+    out = helper.create_variable_for_type_inference(dtype=dtype)
     helper.append_op(type=type, inputs=inputs, outputs={"Out": out}, attrs=attributes)
     return out
 
@@ -249,7 +257,7 @@ def cut_away(c: Context, h: Any, k: int) -> Any:
 def branch(c: Context, h: Any, k: int) -> Any:
     w = c.parameter("w0", (WIDTH, WIDTH))
     return paddle.static.nn.cond(
-        c.total(h) > 0.2 * k,
+        c.is_greater(c.total(h), 0.2 * k),
         lambda: c.tanh(c.product(h, w)),
         lambda: 0.5 * h + 0.1,
     )
