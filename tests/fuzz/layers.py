@@ -78,20 +78,11 @@ class Context:
             return paddle.sum(x)
         return _old_operator("reduce_sum", {"X": x}, dim=[0], reduce_all=True, keep_dim=False)
 
-    def is_greater(self, x: Any, number: float) -> Any:
-        """Whether a number is greater than another."""
-        if not self.old:
-            return x > number
-        other = paddle.full([1], number, "float32")
-        return _old_operator("greater_than", {"X": x, "Y": other}, dtype="bool")
 
-
-def _old_operator(
-    type: str, inputs: dict[str, Any], dtype: Any = "float32", **attributes: Any
-) -> Any:
+def _old_operator(type: str, inputs: dict[str, Any], **attributes: Any) -> Any:
     """An operator of an old-style program, for which Paddle's function takes no variables."""
     helper = paddle.base.layer_helper.LayerHelper(type)
-    out = helper.create_variable_for_type_inference(dtype=dtype)
+    out = helper.create_variable_for_type_inference(dtype="float32")
     helper.append_op(type=type, inputs=inputs, outputs={"Out": out}, attrs=attributes)
     return out
 
@@ -253,11 +244,11 @@ def cut_away(c: Context, h: Any, k: int) -> Any:
 # --- control flow ------------------------------------------------------------------------------
 
 
-@layer(old=True)
+@layer()
 def branch(c: Context, h: Any, k: int) -> Any:
     w = c.parameter("w0", (WIDTH, WIDTH))
     return paddle.static.nn.cond(
-        c.is_greater(c.total(h), 0.2 * k),
+        paddle.sum(h) > 0.2 * k,
         lambda: c.tanh(c.product(h, w)),
         lambda: 0.5 * h + 0.1,
     )
