@@ -40,6 +40,14 @@ _CACHE = "FUZZ_CACHE_DIR"  # where a new process finds the functions on disk
 _KEPT = 6  # results whose memory nobody may write to
 
 
+@dataclasses.dataclass(frozen=True)
+class Raised:
+    """A step that ended with an error, and the variables after it."""
+
+    error: Exception
+    variables: Outcome
+
+
 class _Program:
     """A program of a side, and what is needed to run it."""
 
@@ -440,7 +448,8 @@ class Life:
         self._folder = tempfile.TemporaryDirectory()
         self._native = Side(self._subfolder("native"))
         self._engine = Engine(self._subfolder("engine"))
-        self._found: list[Outcome | Exception] = []
+        self._found: list[Outcome | Raised] = []
+        self._parted = False
         self._must_run = 0
         self.judged = 0
         self._cache = os.environ.get(_CACHE) or str(self._subfolder("cache"))
@@ -461,6 +470,8 @@ class Life:
         Raises:
             Mismatch: The two sides part.
         """
+        if self._parted:
+            return True
         self.steps.append((step, arguments))
         found = _outcome(self._engine, step, arguments)
         self._found.append(found)
@@ -469,12 +480,12 @@ class Life:
             raise Mismatch("a result of an earlier run was written to")
         if self.in_turns:
             self._compare(len(self.steps) - 1)
-        return not isinstance(found, Exception)
+        return not isinstance(found, Raised)
 
     def _is_run_of_engine(self, step: str, arguments: dict[str, Any], found: Any) -> bool:
         return (
             step == "run"
-            and not isinstance(found, Exception)
+            and not isinstance(found, Raised)
             and self._engine._on
             and not self._engine._failing
             and not self._engine._programs[arguments["program"]].old
@@ -489,7 +500,8 @@ class Life:
         """
         if not self.in_turns:
             for number in range(len(self.steps)):
-                self._compare(number)
+                if not self._parted:
+                    self._compare(number)
         runs = int(paddle_ngraph.stats()["engine_runs"])
         if self._must_run and not runs:
             raise Mismatch("the engine did not run")
@@ -519,9 +531,8 @@ class Life:
         step, arguments = self.steps[number]
         native, engine = _outcome(self._native, step, arguments), self._found[number]
         place = f"step {number}, {call_of(step, arguments)}"
-        if isinstance(native, Exception) or isinstance(engine, Exception):
-            if type(native) is not type(engine):
-                raise Mismatch(f"{place}:\nnative {_told(native)}\nengine {_told(engine)}")
+        if isinstance(native, Raised) or isinstance(engine, Raised):
+            self._compare_errors(number, place, native, engine)
             return
         if native.keys() != engine.keys():
             raise Mismatch(f"{place}: {sorted(native.keys() ^ engine.keys())} on one side only")
@@ -537,6 +548,23 @@ class Life:
             del suspects["is a view"]  # more than Paddle promises
         if suspects:
             self._judge(number, place, native, engine, suspects)
+
+    def _compare_errors(
+        self, number: int, place: str, native: Outcome | Raised, engine: Outcome | Raised
+    ) -> None:
+        """After an error all is as native Paddle leaves it, or as it was before."""
+        told = f"{place}:\nnative {_told(native)}\nengine {_told(engine)}"
+        if not isinstance(native, Raised) or not isinstance(engine, Raised):
+            raise Mismatch(told)
+        if type(native.error) is not type(engine.error):
+            raise Mismatch(told)
+        if _agree(native.variables, engine.variables):
+            return
+        before = self._found[number - 1]
+        known = before.variables if isinstance(before, Raised) else before
+        if not _agree({name: known.get(name) for name in engine.variables}, engine.variables):
+            raise Mismatch(f"{told}\nvariables are neither as they were nor as native leaves them")
+        self._parted = True  # native Paddle has written something: the sides are no twins any more
 
     def _judge(
         self, number: int, place: str, native: Outcome, engine: Outcome, suspects: Outcome
@@ -557,10 +585,10 @@ class Life:
         """What a native side with noise says after the same steps."""
         with tempfile.TemporaryDirectory() as folder:
             twin = Side(Path(folder), np.random.default_rng(seed))
-            found: Outcome | Exception = {}
+            found: Outcome | Raised = {}
             for step, arguments in self.steps[: last + 1]:
                 found = _outcome(twin, step, arguments)
-            assert not isinstance(found, Exception), found
+            assert not isinstance(found, Raised), found.error
             return found
 
 
@@ -613,19 +641,30 @@ def call_of(step: str, arguments: Mapping[str, Any]) -> str:
     return ", ".join([repr(step), *(f"{name}={value!r}" for name, value in arguments.items())])
 
 
-def _told(outcome: Outcome | Exception) -> str:
-    if isinstance(outcome, Exception):
-        return f"{type(outcome).__name__}: {str(outcome).strip()[-400:]}"
+def _told(outcome: Outcome | Raised) -> str:
+    if isinstance(outcome, Raised):
+        return f"{type(outcome.error).__name__}: {str(outcome.error).strip()[-400:]}"
     return "is fine"
 
 
-def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Exception:
+def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Raised:
     """What a step comes to: what came out and what is there afterwards, or the error."""
     try:
         found = getattr(side, step)(**arguments)
     except Exception as error:
-        return error
+        return Raised(error, side.variables())
     return {**found, **side.variables()}
+
+
+def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
+    """Whether two sets of variables are equal, but for rounding."""
+    try:
+        return expected.keys() == found.keys() and not any(
+            expected[name] is None or _differences(expected[name], found[name]).any()
+            for name in found
+        )
+    except Mismatch:  # of shape or dtype
+        return False
 
 
 def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:

@@ -121,6 +121,29 @@ def test_what_only_the_engine_side_does_is_found(
         _trained(life)
 
 
+@pytest.mark.parametrize("writes", [False, True])
+def test_an_error_leaves_what_was_there(
+    monkeypatch: pytest.MonkeyPatch, life: Life, writes: bool
+) -> None:
+    """Native Paddle may have written something before it raised; the engine nothing else."""
+    _trained(life)
+
+    def run(self: Side, program: int, **options: Any) -> Any:
+        if writes or not self.engine:
+            view = view_of(self._tensor("wide", self._scope))
+            view[3, 4] += 2.0 if self.engine else 1.0
+        raise ValueError("an error")
+
+    monkeypatch.setattr(Side, "run", run)
+    if writes:
+        with pytest.raises(Mismatch, match="neither as they were"):
+            life.do("run", program=0)
+        return
+    assert not life.do("run", program=0)
+    life.do("write", name="wide", how="set")  # they are no twins any more
+    assert life.end() >= 3
+
+
 def test_an_engine_that_does_not_run_is_found(monkeypatch: pytest.MonkeyPatch, life: Life) -> None:
     monkeypatch.setattr(Engine, "_switched", lambda self: paddle_ngraph.use_ngraph(False))
     _trained(life)
