@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
+LIVES ?= 1000
+GRAPHS ?= 100000
 SEED ?= 1
 THREADS ?= 1 3 8 64
 SANITIZERS ?= address thread
@@ -35,8 +37,8 @@ test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads asked
 sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANITIZERS="address thread").
 	set -e; for name in $(SANITIZERS); do tests/sanitize/run $$name $(abspath $(BIN))/python; done
 
-fuzz: $(VENV)/.built  ## Check random programs against native Paddle (PROGRAMS=10000, SEED=1).
-	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --seed $(SEED)
+fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged graphs (PROGRAMS=, LIVES=, GRAPHS=, SEED=).
+	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --lives $(LIVES) --graphs $(GRAPHS) --seed $(SEED) $(OPTIONS)
 
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md

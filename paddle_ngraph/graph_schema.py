@@ -18,8 +18,11 @@ _MAX_NAME = 256
 _MAX_INDEX = 2**31
 
 DTYPES = frozenset(
-    "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 "
-    "float8_e4m3fn float8_e5m2 pstring undefined".split()
+    {
+        *("bool", "uint8", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+        *("complex64", "complex128", "pstring", "undefined"),
+    }
 )
 
 

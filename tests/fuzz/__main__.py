@@ -1,8 +1,8 @@
 """``python -m tests.fuzz``: random programs, lives and damaged graph strings.
 
-They are checked in shares, each with a seed of its own. What passed is kept in a file (``--state``):
-the next run goes on where this one stopped, whichever way it did, and draws first what failed. A
-failure prints the seed and the smallest script that fails; the other shares go on.
+They are checked in shares, each with a seed of its own. What passed is kept in a file
+(``--state``): the next run goes on where this one stopped, whichever way it did, and draws first
+what failed. A failure prints the seed and the smallest script that fails; the other shares go on.
 """
 
 from __future__ import annotations
@@ -17,15 +17,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Timer
 
 from tqdm import tqdm
 
 from tests.fuzz.check import Tally
+from tests.fuzz.lives import shrunk
 from tests.fuzz.shares import DEFAULT_FILE, ROOT, SIZES, Share, State, revision
 
 _HUNG_SECONDS = 900  # nothing takes a share as long
+_SHRINK_SECONDS = 120
+_LINE = f"{'-' * 80}\n"  # between what happened and the script
+
+
+def _environment() -> dict[str, str]:
+    # A core for each process: what one takes would be another's.
+    return {"GLOG_minloglevel": "3", "FLAGS_ngraph_num_threads": "1", **os.environ}
 
 
 class _Worker:
@@ -60,13 +69,11 @@ class _Worker:
             return None
         script = self._last.read_text() if self._last.exists() else ""
         log = self._log.read_text(errors="replace")[-1500:]
-        share.failure = f"the process ended with {process.returncode}\n{log}\n{'-' * 80}\n{script}"
+        share.failure = f"the process ended with {process.returncode}\n{log}\n{_LINE}{script}"
         return share, tally
 
     def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker"]
-        # A core for each: what one takes would be another's.
-        environment = {"GLOG_minloglevel": "3", "FLAGS_ngraph_num_threads": "1", **os.environ}
         with self._log.open("w") as stderr:
             self._process = subprocess.Popen(
                 [*command, "--last", str(self._last)],
@@ -75,7 +82,7 @@ class _Worker:
                 stderr=stderr,
                 text=True,
                 cwd=ROOT,
-                env=environment,
+                env=_environment(),
             )
         return self._process
 
@@ -86,7 +93,7 @@ class _Worker:
                 continue
             event = json.loads(line)
             if "failure" in event:
-                share.failure = f"{event['failure']}\n{'-' * 80}\n{event['script']}"
+                share.failure = f"{event['failure']}\n{_LINE}{event['script']}"
             else:
                 share.passed = event["done"]
                 return share, Tally.from_dict(event["tally"]), True
@@ -100,10 +107,8 @@ class _Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         self._process = None
 
 
@@ -149,7 +154,28 @@ class _Run:
             except queue.Empty:
                 return
 
+    def _shrink(self, share: Share) -> None:
+        """Leaves out the steps that a life does not need to fail."""
+        head, line, text = share.failure.partition(_LINE)
+        until = min(self._until, time.monotonic() + _SHRINK_SECONDS)
+
+        def fails(fewer: str) -> bool:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            command = [sys.executable, "-W", "ignore", "-c", fewer]
+            try:
+                done = subprocess.run(command, capture_output=True, cwd=ROOT, env=_environment(),
+                                      timeout=left)  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return False
+            return done.returncode != 0
+
+        share.failure = f"{head}{line}{shrunk(text, fails)}"
+
     def _take(self, share: Share, tally: Tally) -> None:
+        if share.failure and share.kind == "lives":
+            self._shrink(share)
         share.revision = self._revision
         with self._lock:
             self._state.add(share)
@@ -165,7 +191,7 @@ class _Run:
         self.bar.write(f"\n{'=' * 80}\n{text}", file=sys.stdout)
         if self._save is not None:
             self._save.mkdir(parents=True, exist_ok=True)
-            head, _, script = text.partition(f"{'-' * 80}\n")
+            head, _, script = text.partition(_LINE)
             head = "".join(f"# {line}\n" for line in head.splitlines())
             (self._save / f"{share.key.replace(' ', '_')}.py").write_text(head + script)
 

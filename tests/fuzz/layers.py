@@ -1,8 +1,8 @@
 """The layers that the programs of a life are made of: each takes and gives ``[-1, 4]``.
 
-Values stay near 1 and nothing amplifies a rounding error, so that many steps of training later the
-engine and native Paddle still agree to a few digits. ``k`` is a small number: which parameter, which
-threshold, how many turns.
+Values stay near 1 and nothing amplifies a rounding error, so that many steps of training later
+the engine and native Paddle still agree to a few digits. ``k`` is a small number: which parameter,
+which threshold, how many turns.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Context:
         parameter.stop_gradient = not trainable
         return parameter
 
-
     def total(self, x: Any) -> Any:
         """The sum of all elements."""
         if not self.old:
@@ -83,7 +82,7 @@ class Context:
 def _old_operator(type: str, inputs: dict[str, Any], **attributes: Any) -> Any:
     """An operator of an old-style program, for which Paddle's function takes no variables."""
     helper = paddle.base.layer_helper.LayerHelper(type)
-    out = helper.create_variable_for_type_inference(dtype=inputs["X"].dtype)
+    out = helper.create_variable_for_type_inference(dtype="float32")
     helper.append_op(type=type, inputs=inputs, outputs={"Out": out}, attrs=attributes)
     return out
 
@@ -245,11 +244,11 @@ def cut_away(c: Context, h: Any, k: int) -> Any:
 # --- control flow ------------------------------------------------------------------------------
 
 
-@layer(old=True)
+@layer()
 def branch(c: Context, h: Any, k: int) -> Any:
     w = c.parameter("w0", (WIDTH, WIDTH))
     return paddle.static.nn.cond(
-        c.total(h) > 0.2 * k,
+        paddle.sum(h) > 0.2 * k,
         lambda: c.tanh(c.product(h, w)),
         lambda: 0.5 * h + 0.1,
     )

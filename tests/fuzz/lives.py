@@ -15,9 +15,10 @@ import ctypes
 import dataclasses
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -32,11 +33,19 @@ from tests.fuzz.check import ATOL, NOISE, RTOL, SPREAD, Mismatch, _differences
 from tests.fuzz.layers import LAYERS, WIDTH, Context, optimizer
 
 Outcome = dict[str, np.ndarray]
-Step = tuple[str, dict[str, Any]]  # the name of a method of Side, and arguments
 
 TWINS = 6  # with noise, where the two sides part
 _CLOSED_ROWS = 3
+_CACHE = "FUZZ_CACHE_DIR"  # where a new process finds the functions on disk
 _KEPT = 6  # results whose memory nobody may write to
+
+
+@dataclasses.dataclass(frozen=True)
+class Raised:
+    """A step that ended with an error, and the variables after it."""
+
+    error: Exception
+    variables: Outcome
 
 
 class _Program:
@@ -233,7 +242,7 @@ class Side:
         """Keeps NumPy's view of a parameter, for a later step."""
         tensor = self._tensor(name, self._scope)
         if tensor is not None:
-            self._views[name] = np.asarray(tensor)
+            self._views[name] = view_of(tensor)
         return {}
 
     def write_view(self, name: str, row: int, value: float) -> Outcome:
@@ -362,6 +371,13 @@ def _raise(bridge: Any, op: Any) -> None:
 
 # --- writers -----------------------------------------------------------------------------------
 
+
+def view_of(tensor: Any) -> np.ndarray:
+    """NumPy's view of a tensor's memory; ``np.asarray`` would be one of a copy."""
+    with paddle.base.dygraph.guard():
+        return np.from_dlpack(paddle.Tensor(tensor))
+
+
 Writer = Callable[[Side, str, Any, np.ndarray, _Program], Any]
 
 
@@ -370,12 +386,12 @@ def _by_set(side: Side, name: str, tensor: Any, values: np.ndarray, program: _Pr
 
 
 def _by_view(side: Side, name: str, tensor: Any, values: np.ndarray, program: _Program) -> None:
-    np.asarray(tensor)[...] = values
+    view_of(tensor)[...] = values
 
 
 def _by_row(side: Side, name: str, tensor: Any, values: np.ndarray, program: _Program) -> None:
     if values.size:
-        np.asarray(tensor)[-1:] = values[-1:]
+        view_of(tensor)[-1:] = values[-1:]
 
 
 def _by_eager(side: Side, name: str, tensor: Any, values: np.ndarray, program: _Program) -> None:
@@ -421,17 +437,26 @@ class Life:
     Args:
         in_turns: Whether each step is taken by both before the next; otherwise the native side
             takes all of them at the end, in :meth:`end`.
+        disk: Whether functions are kept on disk, however quickly they are built: caches that are
+            cleared are filled from there, and so are those of :meth:`in_new_process`.
     """
 
-    def __init__(self, in_turns: bool = True) -> None:
-        self.steps: list[Step] = []
+    def __init__(self, in_turns: bool = True, disk: bool = False) -> None:
+        self.steps: list[tuple[str, dict[str, Any]]] = []
         self.in_turns = in_turns
+        self.disk = disk
         self._folder = tempfile.TemporaryDirectory()
         self._native = Side(self._subfolder("native"))
         self._engine = Engine(self._subfolder("engine"))
-        self._found: list[Outcome | Exception] = []
+        self._found: list[Outcome | Raised] = []
+        self._parted = False
         self._must_run = 0
         self.judged = 0
+        self._cache = os.environ.get(_CACHE) or str(self._subfolder("cache"))
+        if disk:
+            flags = {"FLAGS_ngraph_cache_dir": self._cache, "FLAGS_ngraph_cache_min_ms": 0}
+            paddle.set_flags(flags)
+            paddle_ngraph.clear_cache()
         paddle_ngraph.reset_stats()
 
     def _subfolder(self, name: str) -> Path:
@@ -445,6 +470,8 @@ class Life:
         Raises:
             Mismatch: The two sides part.
         """
+        if self._parted:
+            return True
         self.steps.append((step, arguments))
         found = _outcome(self._engine, step, arguments)
         self._found.append(found)
@@ -453,12 +480,12 @@ class Life:
             raise Mismatch("a result of an earlier run was written to")
         if self.in_turns:
             self._compare(len(self.steps) - 1)
-        return not isinstance(found, Exception)
+        return not isinstance(found, Raised)
 
     def _is_run_of_engine(self, step: str, arguments: dict[str, Any], found: Any) -> bool:
         return (
             step == "run"
-            and not isinstance(found, Exception)
+            and not isinstance(found, Raised)
             and self._engine._on
             and not self._engine._failing
             and not self._engine._programs[arguments["program"]].old
@@ -473,25 +500,39 @@ class Life:
         """
         if not self.in_turns:
             for number in range(len(self.steps)):
-                self._compare(number)
+                if not self._parted:
+                    self._compare(number)
         runs = int(paddle_ngraph.stats()["engine_runs"])
         if self._must_run and not runs:
             raise Mismatch("the engine did not run")
         return runs
 
+    def in_new_process(self) -> None:
+        """Lives it once more in a new process, with the functions that this one left on disk.
+
+        Raises:
+            Mismatch: It failed there.
+        """
+        calls = [call_of(step, arguments) for step, arguments in self.steps]
+        command = [sys.executable, "-W", "ignore", "-c", script(self.in_turns, self.disk, calls)]
+        environment = {**os.environ, _CACHE: self._cache}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise Mismatch(f"in a new process, ended with {done.returncode}: {done.stderr[-1000:]}")
+
     def close(self) -> None:
         """Leaves nothing behind."""
         self._engine.heal()
-        paddle.set_flags({"FLAGS_ngraph_num_threads": _THREADS})
+        flags = {"FLAGS_ngraph_cache_dir": "", "FLAGS_ngraph_cache_min_ms": 100}
+        paddle.set_flags({"FLAGS_ngraph_num_threads": _THREADS, **flags})
         self._folder.cleanup()
 
     def _compare(self, number: int) -> None:
         step, arguments = self.steps[number]
         native, engine = _outcome(self._native, step, arguments), self._found[number]
         place = f"step {number}, {call_of(step, arguments)}"
-        if isinstance(native, Exception) or isinstance(engine, Exception):
-            if type(native) is not type(engine):
-                raise Mismatch(f"{place}:\nnative {_told(native)}\nengine {_told(engine)}")
+        if isinstance(native, Raised) or isinstance(engine, Raised):
+            self._compare_errors(number, place, native, engine)
             return
         if native.keys() != engine.keys():
             raise Mismatch(f"{place}: {sorted(native.keys() ^ engine.keys())} on one side only")
@@ -507,6 +548,23 @@ class Life:
             del suspects["is a view"]  # more than Paddle promises
         if suspects:
             self._judge(number, place, native, engine, suspects)
+
+    def _compare_errors(
+        self, number: int, place: str, native: Outcome | Raised, engine: Outcome | Raised
+    ) -> None:
+        """After an error all is as native Paddle leaves it, or as it was before."""
+        told = f"{place}:\nnative {_told(native)}\nengine {_told(engine)}"
+        if not isinstance(native, Raised) or not isinstance(engine, Raised):
+            raise Mismatch(told)
+        if type(native.error) is not type(engine.error):
+            raise Mismatch(told)
+        if _agree(native.variables, engine.variables):
+            return
+        before = self._found[number - 1]
+        known = before.variables if isinstance(before, Raised) else before
+        if not _agree({name: known.get(name) for name in engine.variables}, engine.variables):
+            raise Mismatch(f"{told}\nvariables are neither as they were nor as native leaves them")
+        self._parted = True  # native Paddle has written something: the sides are no twins any more
 
     def _judge(
         self, number: int, place: str, native: Outcome, engine: Outcome, suspects: Outcome
@@ -527,62 +585,46 @@ class Life:
         """What a native side with noise says after the same steps."""
         with tempfile.TemporaryDirectory() as folder:
             twin = Side(Path(folder), np.random.default_rng(seed))
-            found: Outcome | Exception = {}
+            found: Outcome | Raised = {}
             for step, arguments in self.steps[: last + 1]:
                 found = _outcome(twin, step, arguments)
-            assert not isinstance(found, Exception), found
+            assert not isinstance(found, Raised), found.error
             return found
 
 
-def fails(in_turns: bool, steps: list[Step]) -> Exception | None:
-    """How a life of these steps fails, if it does."""
-    life = Life(in_turns)
-    try:
-        for step, arguments in steps:
-            life.do(step, **arguments)
-        life.end()
-    except Exception as error:
-        return error
-    finally:
-        life.close()
-    return None
+def shrunk(text: str, fails: Callable[[str], bool]) -> str:
+    """The script of a life with no more steps than it needs to fail.
 
-
-def shrunk(in_turns: bool, steps: list[Step], until: float) -> list[Step]:
-    """The steps that a failing life needs to fail, as far as time allows.
-
-    What fails may be another difference than at first; it is one.
+    Args:
+        text: The script.
+        fails: Whether a script fails; in a process of its own, for what a life leaves behind may
+            cure the next one. What fails may be another difference than at first: it is one.
     """
-
-    def still_fails(fewer: list[Step]) -> bool:
-        return time.monotonic() < until and fails(in_turns, fewer) is not None
-
-    size = len(steps) // 2
+    lines = text.splitlines(keepends=True)
+    size = sum(map(_is_step, lines)) // 2
     while size:
-        start = len(steps) - size
-        while start >= 0:
-            fewer = steps[:start] + steps[start + size :]
-            if still_fails(fewer):
-                steps = fewer
-            start -= size
+        steps = [number for number, line in enumerate(lines) if _is_step(line)]
+        for start in range(len(steps) - size, -1, -size):
+            without = set(steps[start : start + size])
+            fewer = [line for number, line in enumerate(lines) if number not in without]
+            if fails("".join(fewer)):
+                lines = fewer
         size //= 2
-    for number, (step, arguments) in enumerate(steps):
-        for layer in reversed(arguments["layers"] if step == "build" else []):
-            layers = [other for other in steps[number][1]["layers"] if other != layer]
-            fewer = [*steps]
-            fewer[number] = step, {**steps[number][1], "layers": layers}
-            if layers and still_fails(fewer):
-                steps = fewer
-    return steps
+    return "".join(lines)
 
 
-def script(in_turns: bool, calls: Iterable[str]) -> str:
+def _is_step(line: str) -> bool:
+    return line.startswith("life.do(")
+
+
+def script(in_turns: bool, disk: bool, calls: Iterable[str]) -> str:
     """A script that takes these steps."""
     lines = "\n".join(f"life.do({call})" for call in calls)
-    return f"{_SCRIPT}life = Life(in_turns={in_turns})\n{lines}\nprint(life.end(), 'engine runs')\nlife.close()\n"
+    life = f"life = Life(in_turns={in_turns}, disk={disk})"
+    return f"{_SCRIPT}{life}\n{lines}\nprint(life.end(), 'engine runs')\nlife.close()\n"
 
 
-_SCRIPT = '''"""A life in which the engine and native Paddle part (from the root of the repository)."""
+_SCRIPT = '''"""A life, to be run from the root of the repository."""
 import tests  # the smallest interval is worth the engine
 import paddle
 
@@ -591,7 +633,7 @@ from tests.fuzz.lives import Life
 paddle.enable_static()
 '''
 
-_THREADS = int(os.environ.get("FLAGS_ngraph_num_threads", "0"))
+_THREADS = int(os.environ.get("FLAGS_ngraph_num_threads", "0"))  # noqa: SIM112 - Paddle's spelling
 
 
 def call_of(step: str, arguments: Mapping[str, Any]) -> str:
@@ -599,19 +641,30 @@ def call_of(step: str, arguments: Mapping[str, Any]) -> str:
     return ", ".join([repr(step), *(f"{name}={value!r}" for name, value in arguments.items())])
 
 
-def _told(outcome: Outcome | Exception) -> str:
-    if isinstance(outcome, Exception):
-        return f"{type(outcome).__name__}: {str(outcome).strip()[-400:]}"
+def _told(outcome: Outcome | Raised) -> str:
+    if isinstance(outcome, Raised):
+        return f"{type(outcome.error).__name__}: {str(outcome.error).strip()[-400:]}"
     return "is fine"
 
 
-def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Exception:
+def _outcome(side: Side, step: str, arguments: dict[str, Any]) -> Outcome | Raised:
     """What a step comes to: what came out and what is there afterwards, or the error."""
     try:
         found = getattr(side, step)(**arguments)
     except Exception as error:
-        return error
+        return Raised(error, side.variables())
     return {**found, **side.variables()}
+
+
+def _agree(expected: Mapping[str, Any], found: Outcome) -> bool:
+    """Whether two sets of variables are equal, but for rounding."""
+    try:
+        return expected.keys() == found.keys() and not any(
+            expected[name] is None or _differences(expected[name], found[name]).any()
+            for name in found
+        )
+    except Mismatch:  # of shape or dtype
+        return False
 
 
 def _explained(native: np.ndarray, engine: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:

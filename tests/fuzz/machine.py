@@ -55,6 +55,7 @@ class LifeMachine(RuleBasedStateMachine):
         self.life: Life | None = None
         self._old: list[bool] = []  # of each program
         self._failed = False
+        self._again = False  # in a new process
 
     def _do(self, step: str, **arguments: Any) -> bool:
         assert self.life is not None
@@ -73,10 +74,16 @@ class LifeMachine(RuleBasedStateMachine):
     def _program(self, drawn: int) -> int:
         return drawn % len(self._old)
 
-    @initialize(in_turns=st.booleans(), layers=_PIR_LAYERS)
-    def begin(self, in_turns: bool, layers: Any) -> None:
-        self.watch(f"begin {in_turns}")
-        self.life = Life(in_turns)
+    @initialize(
+        in_turns=st.booleans(),
+        disk=st.booleans(),
+        again=st.sampled_from([False] * 19 + [True]),
+        layers=_PIR_LAYERS,
+    )
+    def begin(self, in_turns: bool, disk: bool, again: bool, layers: Any) -> None:
+        self.watch(f"begin {in_turns}, {disk}")
+        self.life = Life(in_turns, disk)
+        self._again = again
         self._build([("linear", 0)])
         self._build(layers)
 
@@ -95,7 +102,9 @@ class LifeMachine(RuleBasedStateMachine):
         test=st.booleans(),
         closed=st.sampled_from([False, False, True]),
     )
-    def build(self, layers: Any, train: str | None, gradient: bool, test: bool, closed: bool) -> None:
+    def build(
+        self, layers: Any, train: str | None, gradient: bool, test: bool, closed: bool
+    ) -> None:
         if any(name in FEED_WRITERS for name, _ in layers):
             train, gradient = None, False  # Paddle has no gradient of a variable written over
         test = test and train is None
@@ -225,6 +234,8 @@ class LifeMachine(RuleBasedStateMachine):
         try:
             self.watch("end")
             runs = self.life.end()
+            if self.life.disk and self._again:
+                self.life.in_new_process()
         except Exception as error:
             self._fail(error)
             raise

@@ -864,6 +864,116 @@ def loss(b: Builder) -> None:
     b.emit(code, x, y, shape=shape, bound=count * (x.bound + y.bound + 2) ** 2)
 
 
+# --- bfloat16, empty tensors -------------------------------------------------------------------
+
+
+@operator(2)
+def bfloat16(b: Builder) -> None:
+    """There and back, for numbers of at most 8 binary digits."""
+
+    def is_short(value: Value) -> bool:
+        return value.bits is not None and value.bits + math.log2(max(value.bound, 1.0)) <= 7
+
+    x = b.real(where=is_short)
+    if not is_short(x):
+        return
+    short = "paddle.cast({0}, 'bfloat16')"
+    if b.chance(40):
+        b.select(f"paddle.cast({short} * 2.0, REAL)", x, shape=x.shape, bound=2 * x.bound)
+    else:
+        b.select(f"paddle.cast({short}, REAL)", x, shape=x.shape)
+
+
+@operator(4)
+def empty(b: Builder) -> None:
+    """Tensors that hold nothing, or may: chosen elements, none of them, slices of no length."""
+    x = b.real(low=1, high=4, where=lambda value: not value.wild)
+    if x.wild:
+        return
+    kind = b.choose(["masked", "none", "nonzero", "concat", "sum", "product", "norm", "gather"])
+    nothing = "{0}[0:0]"
+    if kind in ("masked", "none"):
+        mask = b.of_shape(x.shape, "bool")
+        chosen = "{1}" if kind == "masked" else "paddle.logical_and({1}, paddle.logical_not({1}))"
+        b.emit(f"paddle.sum(F.relu(paddle.masked_select({{0}}, {chosen})))", x, mask, shape=(),
+               bound=x.size * x.bound, bits=x.bits)  # fmt: skip
+    elif kind == "nonzero":
+        b.emit("paddle.sum(paddle.nonzero({0} > 1), axis=0)", x, shape=(x.rank,), dtype="int64",
+               bound=x.size * 10, rounds=False)  # fmt: skip
+    elif kind == "concat":
+        b.select(f"paddle.concat([{nothing}, {{0}}], axis=0)", x, shape=x.shape)
+    elif kind == "sum":
+        b.emit(f"paddle.sum(paddle.tanh({nothing}), axis=0)", x, shape=x.shape[1:], bound=1)
+    elif kind == "product" and x.rank > 1:
+        y = b.of_shape((x.shape[-1], 3))
+        b.emit(f"paddle.sum(paddle.matmul({nothing}, {{1}}), axis=0)", x, y,
+               shape=(*x.shape[1:-1], 3), bound=1)  # fmt: skip
+    elif kind == "norm":
+        b.emit(f"paddle.sum(F.softmax({nothing}, axis=-1) * 2.0, axis=0)", x,
+               shape=x.shape[1:], bound=1)  # fmt: skip
+    elif x.rank > 1:
+        rows = "paddle.reshape(paddle.nonzero({0}[:, 0] > 1), [-1])" if x.rank == 2 else None
+        if rows is not None:
+            b.emit(f"paddle.sum(paddle.gather({{0}}, {rows}), axis=0)", x, shape=x.shape[1:],
+                   bound=x.bound * x.shape[0], bits=x.bits)  # fmt: skip
+
+
+# --- control flow ------------------------------------------------------------------------------
+
+_BODIES = (
+    ("paddle.tanh({0})", 1.0),
+    ("{0} * 0.5 + 0.25", 16.0),
+    ("F.relu({0}) - 0.5", 16.0),
+    ("paddle.maximum({0}, -{0})", 16.0),
+    ("F.softmax({0} * 0.5, axis=-1)", 1.0),
+)
+
+
+def _body(b: Builder, x: Value) -> tuple[str, float]:
+    return b.choose(_BODIES if x.rank else _BODIES[:4])
+
+
+def _branch(b: Builder, x: Value, condition: str) -> tuple[str, float]:
+    """The code of a branch, and the bound of what it gives."""
+    (one, first), (other, second) = _body(b, x), _body(b, x)
+    code = f"paddle.static.nn.cond({condition}, lambda: {one}, lambda: {other})"
+    return code, max(min(x.bound, first), min(x.bound, second)) + 0.5
+
+
+def _loop(turns: int, body: str, x: str = "{0}") -> str:
+    """The code of a loop over ``i`` and ``h``."""
+    return (
+        f"paddle.static.nn.while_loop(lambda i, h: i < {turns}, lambda i, h: [i + 1, {body}], "
+        f"[paddle.full([], 0, 'int64'), {x}])[1]"
+    )
+
+
+@operator(3)
+def branch(b: Builder) -> None:
+    """One of two ways, by a truth that is not known before."""
+    x, truth = b.real(where=lambda value: not value.wild), b.truth()
+    code, bound = _branch(b, x, "paddle.any({1})")
+    b.emit(code, x, truth, shape=x.shape, bound=bound)
+
+
+@operator(3)
+def loop(b: Builder) -> None:
+    """A few turns, none too; around a branch, or in one."""
+    x = b.real(where=lambda value: not value.wild)
+    turns, kind = b.choose([2, 0, 1, 4]), b.choose(["plain", "branch inside", "in a branch"])
+    if kind == "plain":
+        body, _ = _body(b, x)
+    else:
+        body, _ = _branch(b, x, "i % 2 == 0")
+    if kind == "in a branch":
+        truth = b.truth()
+        body = _loop(turns, body.replace("{0}", "h"))
+        code = f"paddle.static.nn.cond(paddle.all({{1}}), lambda: {body}, lambda: {{0}} + 0.5)"
+        b.emit(code, x, truth, shape=x.shape, bound=x.bound + 1)
+    else:
+        b.emit(_loop(turns, body.replace("{0}", "h")), x, shape=x.shape, bound=x.bound + 1)
+
+
 # --- writing over memory -----------------------------------------------------------------------
 
 _IN_PLACE = (

@@ -8,10 +8,11 @@ the size of a rounding error in every place that rounds (:mod:`tests.fuzz.check`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
 from hypothesis import strategies as st
 
 T = TypeVar("T")
@@ -106,6 +107,7 @@ class Program:
         optimizer: The optimizer's constructor, if parameters are trained.
         open_dims: Whether the first dimension of feeds is declared as -1.
         runs: How often it runs.
+        batches: Further sizes of the first dimension, where it is open.
     """
 
     inputs: list[Input] = field(default_factory=list)
@@ -115,6 +117,18 @@ class Program:
     optimizer: str | None = None
     open_dims: bool = False
     runs: int = 1
+    batches: list[int] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int | None:
+        """The first dimension of the first feed: the one that batches resize, in every feed."""
+        return next((item.value.shape[0] for item in self.feeds if item.value.shape), None)
+
+    def resized(self, array: np.ndarray, rows: int | None) -> np.ndarray:
+        """A fed array with as many rows, if it is one of the batch."""
+        if rows is None or array.shape[:1] != (self.rows,):
+            return array
+        return np.resize(array, (rows, *array.shape[1:]))
 
     @property
     def feeds(self) -> list[Input]:
@@ -126,10 +140,12 @@ class Program:
         """The inputs that live in the scope."""
         return [item for item in self.inputs if item.parameter]
 
-    def body(self, noisy: bool = False, open_dims: bool | None = None) -> str:
+    def body(
+        self, noisy: bool = False, open_dims: bool | None = None, rows: int | None = None
+    ) -> str:
         """The code that builds the program; it leaves the variables to fetch in ``fetches``."""
         open_dims = self.open_dims if open_dims is None else open_dims
-        lines = [_declaration(item, open_dims) for item in self.inputs]
+        lines = [_declaration(item, open_dims, {self.rows: rows}) for item in self.inputs]
         lines += [line.render(noisy) for line in self.lines]
         lines.append(f"fetches = [{', '.join(self.fetches)}]")
         if self.targets:
@@ -168,11 +184,13 @@ class Program:
             body="\n".join(f"    {line}" for line in body.splitlines()),
             feeds=feeds,
             runs=self.runs,
+            rows=self.rows,
+            sizes=[None, *self.batches],
             parameters=[item.value.name for item in self.parameters],
         )
 
 
-def _declaration(item: Input, open_dims: bool) -> str:
+def _declaration(item: Input, open_dims: bool, rows: Mapping[int | None, int | None]) -> str:
     value = item.value
     dtype = "REAL" if value.dtype == "real" else f'"{value.dtype}"'
     if item.parameter:
@@ -183,8 +201,8 @@ def _declaration(item: Input, open_dims: bool) -> str:
         )
         return line if item.trainable else f"{line}; {value.name}.stop_gradient = True"
     shape = list(value.shape)
-    if open_dims and shape:
-        shape[0] = -1
+    if shape:
+        shape[0] = -1 if open_dims else rows.get(shape[0]) or shape[0]
     line = f'{value.name} = paddle.static.data("{value.name}", {shape}, {dtype})'
     needed = value.dtype == "real" and item.trainable
     return f"{line}; {value.name}.stop_gradient = False" if needed else line
@@ -209,9 +227,16 @@ for engine in (False, True):
         executor = paddle.static.Executor(paddle.CPUPlace())
         executor.run(startup)
         with paddle_ngraph.use_ngraph(engine):
-            for _ in range({runs}):
-                paddle.seed(1)
-                values = executor.run(main, feed=feed, fetch_list=fetches)
+            values = []
+            for rows in {sizes}:
+                fed = {{
+                    name: np.resize(array, (rows, *array.shape[1:]))
+                    if rows and array.shape[:1] == ({rows},) else array
+                    for name, array in feed.items()
+                }}
+                for _ in range({runs}):
+                    paddle.seed(1)
+                    values += executor.run(main, feed=fed, fetch_list=fetches)
         scope = paddle.static.global_scope()
         values += [np.array(scope.find_var(name).get_tensor()) for name in {parameters}]
         results.append(values)

@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-
 FORMAT = 1
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILE = ROOT / ".fuzz" / "state.json"
@@ -86,9 +85,7 @@ class State:
         return sum(
             share.passed
             for share in self.shares.values()
-            if share.kind == kind
-            and not share.failure
-            and revision in (None, share.revision)
+            if share.kind == kind and not share.failure and revision in (None, share.revision)
         )
 
     def failed(self, kind: str | None = None) -> list[Share]:
@@ -131,5 +128,3 @@ def _commit() -> str:
     except (OSError, subprocess.SubprocessError):  # no git, no repository
         return ""
     return f"{done.stdout.strip()}+"
-
-

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tests.fuzz.operators import CHOICES, OPTIMIZERS, arithmetic
 from tests.fuzz.programs import Builder, Program, Value
 
+BATCHES = (1, 2, 3, 4, 6, 9, 13, 17, 30)
+
 
 @st.composite
 def programs(draw: Callable[[Any], Any], largest: int = 30) -> Program:
@@ -41,9 +43,11 @@ def _finish(b: Builder, purpose: str) -> None:
         _add_optimizer(b, results)
     # Paddle ends the process for a list of unknown length.
     if not any("unbind" in line.code for line in b.program.lines):
-        b.program.open_dims = b.chance(15)
+        b.program.open_dims = b.chance(25)
     if b.program.parameters:
         b.program.runs = 2
+    elif b.program.open_dims:  # what no state remembers runs at other sizes too
+        b.program.batches = [b.choose(BATCHES) for _ in range(3)]
 
 
 def _add_gradients(b: Builder, results: list[Value]) -> None:

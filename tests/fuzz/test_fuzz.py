@@ -59,8 +59,8 @@ def _falsify(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> N
     """Makes the engine's results wrong."""
     original = Built.run
 
-    def run(self: Built, engine: bool, seed: int = 1) -> Any:
-        results, stats = original(self, engine, seed)
+    def run(self: Built, engine: bool, seed: int = 1, rows: int | None = None) -> Any:
+        results, stats = original(self, engine, seed, rows)
         return ({n: change(v) for n, v in results.items()} if engine else results), stats
 
     monkeypatch.setattr(Built, "run", run)
@@ -163,7 +163,7 @@ def test_a_failure_is_told_as_it_was_when_time_runs_out(
     monkeypatch.setattr(worker, "check", fail)
     monkeypatch.setattr(worker.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(worker, "_SHRINK_SECONDS", steps)
-    share = worker._Share(tmp_path / "program.py")
+    share = worker._Programs(tmp_path / "program.py")
     message = share.run(50, 1)
     assert message is not None and message.startswith("Mismatch: ")
     assert share.smallest in [script for _, script in share._failures.values()]
@@ -177,9 +177,24 @@ def test_a_failure_is_printed_as_it_ran(monkeypatch: pytest.MonkeyPatch, tmp_pat
         raise Mismatch("wrong")
 
     monkeypatch.setattr(worker, "check", fail)
-    share = worker._Share(tmp_path / "program.py")
+    share = worker._Programs(tmp_path / "program.py")
     for _ in range(2):
         program.open_dims = True
         with pytest.raises(Mismatch):
             share._check(program)
         assert '"x0", [4], "float32"' in share.smallest
+
+
+def _rows(b: Builder) -> Any:
+    return b.emit("{0} * 2.0 + 1.0", b.values[-1], shape=(4,))
+
+
+def test_a_wrong_number_at_another_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program(_rows, NUMBERS)
+    program.open_dims, program.batches = True, [9, 1, 30]
+    tally = Tally()
+    check(program, tally)
+    assert tally.batches == 3 and tally.engine_runs == 4
+    _falsify(monkeypatch, lambda value: value * np.float32(1.001 if value.size == 9 else 1))
+    with pytest.raises(Mismatch, match="with 9 rows"):
+        check(program)

@@ -22,7 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import paddle_ngraph
 from tests.fuzz import graphs
 from tests.fuzz.check import NativeFailure, Tally, check
-from tests.fuzz.lives import Life, call_of, fails, script, shrunk
+from tests.fuzz.lives import Life, script
 from tests.fuzz.machine import LifeMachine
 from tests.fuzz.programs import Program
 from tests.fuzz.shares import SIZES
@@ -141,7 +141,6 @@ class _Lives(_Share):
     def _draw(self, count: int, first: int) -> None:
         lines: list[str] = []
         known: dict[tuple[str, ...], Exception] = {}  # what failed once fails always
-        failing: list[Life] = []
 
         def watch(line: str) -> None:
             if line.startswith("begin"):
@@ -149,7 +148,8 @@ class _Lives(_Share):
             lines.append(line)
             if tuple(lines) in known:
                 raise known[tuple(lines)]
-            self._last.write_text(script(lines[0] == "begin True", lines[1:]))
+            in_turns, disk = (word == "True" for word in lines[0][len("begin ") :].split(", "))
+            self._last.write_text(script(in_turns, disk, lines[1:]))
 
         def ended(life: Life, runs: int) -> None:
             self.passed += 1
@@ -159,9 +159,9 @@ class _Lives(_Share):
             self.tally.judged_by_noise += bool(life.judged)
 
         def failed(life: Life, error: Exception) -> None:
-            if not failing:
-                failing.append(life)
-                self.smallest = script(life.in_turns, lines[1 : 1 + len(life.steps)])
+            if self._failed_at is None:
+                steps = lines[1 : 1 + len(life.steps)]
+                self.smallest = script(life.in_turns, life.disk, steps)
                 self._note(error)
             known[tuple(lines)] = error
 
@@ -172,20 +172,9 @@ class _Lives(_Share):
         Machine.failed = staticmethod(failed)
         seed(first)(Machine)
         steps = 4 + first % 22  # a rule takes one step or a few
-        try:
-            # Steps are what is left out: faster than hypothesis, which knows nothing of them.
-            options = settings(self._settings(count, steps), phases=[Phase.generate])
-            run_state_machine_as_test(Machine, settings=options)
-        except Exception as error:
-            if not failing:
-                raise
-            raise self._shrunk(failing[0], error) from error
-
-    def _shrunk(self, life: Life, error: Exception) -> Exception:
-        until = time.monotonic() + _SHRINK_SECONDS
-        steps = shrunk(life.in_turns, life.steps, until)
-        self.smallest = script(life.in_turns, (call_of(*step) for step in steps))
-        return fails(life.in_turns, steps) or error
+        # Its steps are left out one by one where it is known to be a life (``lives.shrunk``).
+        options = settings(self._settings(count, steps), phases=[Phase.generate])
+        run_state_machine_as_test(Machine, settings=options)
 
 
 class _Graphs(_Share):

@@ -1,0 +1,90 @@
+"""A few thousand damaged graph strings in every run of the tests; ``make fuzz`` draws many."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph
+from tests.fuzz import graphs
+
+
+def test_damaged_strings_are_refused_or_are_graphs() -> None:
+    found = graphs.check_many(4000, seed=1)
+    assert 200 < found < 3000, "both kinds are drawn"
+
+
+def test_strings_of_programs_are_graphs() -> None:
+    for text in graphs.strings():
+        assert graphs.check(text)
+        assert Graph.from_string(text).to_string() == text
+
+
+def test_a_string_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "SECONDS", 0.0)
+    with pytest.raises(graphs.Accepted, match="took"):
+        graphs.check(graphs.strings()[0])
+
+
+def test_the_same_seed_damages_alike() -> None:
+    one, other = (graphs.damaged(random.Random(3)) for _ in range(2))
+    assert one == other
+
+
+def _with_body(change: str, to: str) -> str:
+    header, _, body = graphs.strings()[0].partition("\n")
+    assert change in body
+    body = body.replace(change, to, 1)
+    words = header.split(" ")
+    words[2] = hashlib.sha256(body.encode()).hexdigest()
+    return f"{' '.join(words)}\n{body}"
+
+
+@pytest.mark.parametrize(
+    ("change", "to", "reason"),
+    [
+        ('"float32"', '"float33"', "not a dtype"),
+        ("[-1,3,8,8]", "[-1,3,8,-8]", "sizes"),
+        ("[-1,3,8,8]", f"[-1,3,8,{10**20}]", "fits into memory"),
+        ("[-1,3,8,8]", f"[{'1,' * 99}1]", "at most 9 dimensions"),
+        ("[-1,3,8,8]", "[-1,3,8,true]", "sizes"),
+        ('"inputs":[0', '"inputs":[1000', "is not there"),
+        ('"inputs":[0', '"inputs":[-1', "whole number"),
+        ('"weights"', '"weight"', "lacks or should not have"),
+        ('"input":[0]', '"input":[12]', "is not there"),
+        ('"out":[2]', '"out":[0]', "computed twice"),
+        ('"value_inputs":[]', '"value_inputs":[77]', "beyond"),
+        ('"ops":[', '"ops":[' + "[" * 200_000, "malformed"),
+        ("{", "", "malformed"),
+    ],
+)
+def test_what_is_wrong_is_said(change: str, to: str, reason: str) -> None:
+    text = _with_body(change, to)
+    with pytest.raises(NgraphError, match=reason):
+        Graph.from_string(text)
+    with pytest.raises(RuntimeError, match=reason):
+        paddle_ngraph.NgraphEngine(text)
+
+
+@pytest.mark.parametrize("word", range(3, 8))
+@pytest.mark.parametrize(
+    "value", ["-1", "0x1", "", "+1", "18446744073709551616", "1,", "1,1", "999"]
+)
+def test_counts_agree_with_what_they_count(word: int, value: str) -> None:
+    header, _, body = graphs.strings()[0].partition("\n")
+    words = header.split(" ")
+    words[word] = value
+    with pytest.raises(NgraphError, match="the attribute 'graph'"):
+        Graph.from_string(f"{' '.join(words)}\n{body}")
+    with pytest.raises(RuntimeError, match="the attribute 'graph'"):
+        paddle_ngraph.NgraphEngine(f"{' '.join(words)}\n{body}")
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    data = graphs.strings()[0].encode().replace(b"float32", b"float\xff", 1)
+    with pytest.raises(RuntimeError, match="no text"):
+        paddle_ngraph.NgraphEngine(data)
