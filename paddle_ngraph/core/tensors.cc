@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include "error.h"
+#include "memory_pool.h"
 #include "paddle/phi/api/include/context_pool.h"
 
 namespace paddle_ngraph {
@@ -64,7 +65,9 @@ void* memory(const phi::DenseTensor& tensor) {
 phi::DenseTensor allocate(const ResultType& type) {
   static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
   phi::DenseTensorMeta meta(data_type(type.element), phi::make_ddim(dimensions(type)));
-  return {allocator, std::move(meta)};
+  const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
+  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
+  return {MemoryPool::instance().allocate(bytes), std::move(meta)};
 }
 
 bool fits(const phi::DenseTensor& tensor, const ResultType& type) {

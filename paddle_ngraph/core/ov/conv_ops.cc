@@ -126,6 +126,7 @@ std::string key_of(const ConvProblem& problem) {
 bool is_fast(const ConvProblem& problem) {
   static std::mutex mutex;
   static std::map<std::string, bool> known;
+  constexpr size_t kMostKnown = 4096;
   const auto key = key_of(problem);
   std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(key);
@@ -137,6 +138,7 @@ bool is_fast(const ConvProblem& problem) {
   } catch (const dnnl::error&) {
     fast = false;
   }
+  if (known.size() == kMostKnown) known.clear();
   known.emplace(key, fast);
   return fast;
 }
