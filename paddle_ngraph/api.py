@@ -102,12 +102,14 @@ def cache_info() -> CacheInfo:
 
 
 def clear_cache() -> None:
-    """Forgets every compiled function."""
+    """Forgets every compiled function, and gives back the memory that is kept for the next run."""
     library.load()
-    from paddle_ngraph import _core, dynamic_shapes
+    from paddle_ngraph import _core, bridge, dynamic_shapes, program_key
 
-    _core.clear_cache()
     dynamic_shapes.forget()
+    bridge.forget()
+    program_key.forget()
+    _core.clear_cache()
 
 
 def _switch(on: bool) -> None:

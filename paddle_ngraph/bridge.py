@@ -427,6 +427,12 @@ def try_conversion(graph: Graph, text: str) -> ConversionError | None:
     return None
 
 
+def forget() -> None:
+    """Forgets what was converted before a run."""
+    with _converted_lock:
+        _converted.clear()
+
+
 def build_model(
     text: str,
     signature: Sequence[tuple[str, tuple[int, ...]]],

@@ -411,6 +411,7 @@ class _EngineExecutor:
     def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
         self._graphs = [node.graph for node in nodes if node.is_engine]
+        self._engines = [_core.NgraphEngine(graph) for graph in self._graphs]  # kept alive
         self._writers = [node for node in nodes if node.writes_variables]
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)

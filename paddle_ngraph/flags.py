@@ -50,6 +50,11 @@ FLAGS = {
             "Megabytes of weights that the functions kept may hold as constants.",
         ),
         Flag(
+            "ngraph_memory_mb",
+            512,
+            "Megabytes of freed tensors that are kept for the next run.",
+        ),
+        Flag(
             "ngraph_cache_dir",
             cache_directory(),
             "Where compiled functions are kept for the next process; empty: nowhere.",

@@ -70,7 +70,6 @@ def load() -> None:
     from paddle_ngraph import _core, executor_hook, flags
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
-    _core.keep_freed_memory()
     executor_hook.install()
     flags.read_environment()
 

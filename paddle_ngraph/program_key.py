@@ -84,6 +84,17 @@ def install() -> None:
     paddle_executor._get_strong_program_cache_key_for_new_exe = key
 
 
+def forget() -> None:
+    """Forgets every program."""
+    _digests.clear()
+    _hashes.clear()
+
+
+def sizes() -> tuple[int, int]:
+    """How many texts and keys are known."""
+    return len(_digests), len(_hashes)
+
+
 def digest(program: Program) -> str:
     """A digest of the text of a PIR program, equal for programs that print alike."""
     return _digests.get(

@@ -105,6 +105,12 @@ def install() -> None:
         setattr(scope, name, _telling(getattr(scope, name)))
 
 
+def count() -> int:
+    """How many know the addresses of variables."""
+    with _lock:
+        return len(_bindings)
+
+
 def _telling(original: Any) -> Any:
     @wraps(original)
     def end(self: Any, *args: Any) -> Any:

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import Any, NamedTuple
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, program_key, scopes
 from paddle_ngraph.report import Report
 
 _lock = threading.Lock()
@@ -22,6 +22,12 @@ class CacheInfo(NamedTuple):
     maxsize: int
     currsize: int
     evictions: int
+
+
+def table_sizes() -> dict[str, int]:
+    """How much is kept from run to run, by what it is; ``clear_cache`` empties it."""
+    texts, keys = program_key.sizes()
+    return {**_core.table_sizes(), "programs": texts, "keys": keys, "bindings": scopes.count()}
 
 
 def count(report: Report) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import subprocess
 import sys
 import types
@@ -77,36 +75,3 @@ def test_the_package_imports_without_a_core(tmp_path):
     )
     found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert "WITH_NGRAPH=OFF" in found.stdout
-
-
-PAGES_TAKEN = """
-import resource
-import numpy as np
-import paddle_ngraph
-
-def pages():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-np.ones(10_000_000, np.float32)
-before = pages()
-for _ in range(20):
-    np.ones(10_000_000, np.float32)
-print(pages() - before)
-"""
-
-
-def pages_taken(**environment):
-    """Pages that the system gives a process which frees 40 MB and asks for as much, 20 times."""
-    found = subprocess.run(
-        [sys.executable, "-c", PAGES_TAKEN],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(found.stdout)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's heap is meant")
-def test_freed_memory_is_kept_for_the_next_run():
-    assert pages_taken() < pages_taken(MALLOC_TRIM_THRESHOLD_="65536") / 4

@@ -4,6 +4,8 @@ PHI_DEFINE_EXPORTED_bool(use_ngraph, false, "Run static programs on the CPU thro
 PHI_DEFINE_EXPORTED_int32(ngraph_cache_size, 256, "How many compiled functions are kept.");
 PHI_DEFINE_EXPORTED_int32(ngraph_cache_mb, 1024,
                           "Megabytes of weights that the functions kept may hold as constants.");
+PHI_DEFINE_EXPORTED_int32(ngraph_memory_mb, 512,
+                          "Megabytes of freed tensors that are kept for the next run.");
 PHI_DEFINE_EXPORTED_string(ngraph_cache_dir, "",
                            "Where compiled functions are kept for the next process; empty: nowhere.");
 PHI_DEFINE_EXPORTED_int32(ngraph_cache_disk_mb, 2048, "Megabytes that they may take on disk.");

@@ -7,6 +7,7 @@
 COMMON_DECLARE_bool(use_ngraph);
 COMMON_DECLARE_int32(ngraph_cache_size);
 COMMON_DECLARE_int32(ngraph_cache_mb);
+COMMON_DECLARE_int32(ngraph_memory_mb);
 COMMON_DECLARE_string(ngraph_cache_dir);
 COMMON_DECLARE_int32(ngraph_cache_disk_mb);
 COMMON_DECLARE_int32(ngraph_cache_min_ms);

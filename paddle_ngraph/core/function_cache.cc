@@ -96,6 +96,10 @@ void FunctionCache::drop(uint64_t graph, uint64_t weights) {
   });
 }
 
+void FunctionCache::drop(uint64_t graph) {
+  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph; });
+}
+
 void FunctionCache::drop_open(uint64_t graph) {
   move_out_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.open; });
 }

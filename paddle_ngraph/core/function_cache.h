@@ -71,6 +71,9 @@ class FunctionCache {
   // Drops the functions of a graph that keep weights of this fingerprint.
   void drop(uint64_t graph, uint64_t weights);
 
+  // Drops the functions of a graph.
+  void drop(uint64_t graph);
+
   // Drops the functions of a graph with open shapes.
   void drop_open(uint64_t graph);
 

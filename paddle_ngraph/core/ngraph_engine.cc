@@ -5,10 +5,9 @@
 #include <chrono>
 #include <cstring>
 #include <set>
-#include <shared_mutex>
 #include <sstream>
-#include <unordered_map>
 
+#include "engines.h"
 #include "error.h"
 #include "exposure.h"
 #include "flags.h"
@@ -316,22 +315,10 @@ void EngineStats::reset() {
 }
 
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
-  static std::shared_mutex mutex;
-  static std::unordered_map<std::string, std::shared_ptr<NgraphEngine>> engines;
-  // The first line holds a digest of the rest: enough to tell graphs apart.
-  const std::string key = graph.substr(0, graph.find('\n'));
-  {
-    std::shared_lock<std::shared_mutex> lock(mutex);
-    auto found = engines.find(key);
-    if (found != engines.end() && found->second->graph().size() == graph.size()) {
-      return found->second;
-    }
-  }
-  verify_graph(graph);
-  auto engine = std::make_shared<NgraphEngine>(graph);
-  std::unique_lock<std::shared_mutex> lock(mutex);
-  return engines.emplace(key, engine).first->second;
+  return Engines::instance().of(graph);
 }
+
+NgraphEngine::~NgraphEngine() { FunctionCache::instance().drop(id_); }
 
 NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   static std::atomic<uint64_t> count{0};

@@ -99,11 +99,14 @@ struct BuiltFunction;
 
 class NgraphEngine {
  public:
-  // The engine of this graph string: one a process for equal strings. Throws NgraphError when the
-  // string is not a graph of this release.
+  // The engine of this graph string: the same one for equal strings while somebody holds it, see
+  // engines.h. Throws NgraphError when the string is not a graph of this release.
   static std::shared_ptr<NgraphEngine> of(const std::string& graph);
 
   explicit NgraphEngine(std::string graph);
+  ~NgraphEngine();
+  NgraphEngine(const NgraphEngine&) = delete;
+  NgraphEngine& operator=(const NgraphEngine&) = delete;
 
   size_t num_inputs() const { return num_inputs_; }
   size_t num_states() const { return num_states_; }

@@ -4,16 +4,22 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "disk_cache.h"
+#include "engines.h"
 #include "error.h"
 #include "exposure.h"
-#include "freed_memory.h"
 #include "function_cache.h"
+#include "memory_pool.h"
 #include "ngraph_engine.h"
 #include "ov/own_operators.h"
 #include "ngraph_engine_op.h"
@@ -288,6 +294,23 @@ py::dict cache_info() {
   return result;
 }
 
+void clear_cache() {
+  FunctionCache::instance().clear();
+  Engines::instance().clear();
+  mkl_packed::clear_packed_weights();
+  clear_workspaces();
+  MemoryPool::instance().clear();  // what went before came back to it
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+std::map<std::string, size_t> table_sizes() {
+  return {{"functions", static_cast<size_t>(FunctionCache::instance().info().currsize)},
+          {"engines", Engines::instance().size()},
+          {"freed_bytes", MemoryPool::instance().idle_bytes()}};
+}
+
 }  // namespace
 
 }  // namespace paddle_ngraph
@@ -321,7 +344,6 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
-  module.def("keep_freed_memory", &keep_freed_memory);
   module.def("num_threads", &num_threads);
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
@@ -381,7 +403,8 @@ PYBIND11_MODULE(_core, module) {
         return is_graph_stored(disk_key_of_graph(graph, environment));
       },
       py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
-  module.def("clear_cache", [] { FunctionCache::instance().clear(); });
+  module.def("clear_cache", &clear_cache, "Gives back what is kept from run to run.");
+  module.def("table_sizes", &table_sizes, "How much is kept, by what it is.");
 
   auto packed = module.def_submodule("mkl_packed", "Packed recurrent layers.");
   packed.def("pack_count", &mkl_packed::pack_count);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "error.h"
+#include "memory_pool.h"
 #include "paddle/phi/api/include/context_pool.h"
 
 namespace paddle_ngraph {
@@ -44,7 +45,9 @@ std::vector<int64_t> dimensions(const ResultType& type) {
 
 phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
   static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
-  return {allocator, std::move(meta)};
+  const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
+  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
+  return {MemoryPool::instance().allocate(bytes), std::move(meta)};
 }
 
 }  // namespace

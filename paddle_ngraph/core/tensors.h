@@ -21,7 +21,7 @@ size_t num_bytes(const phi::DenseTensor& tensor);
 // The memory of a tensor; nullptr for an empty one.
 void* memory(const phi::DenseTensor& tensor);
 
-// A freshly allocated CPU tensor of Paddle's own allocator.
+// A freshly allocated CPU tensor: of the pool, a small one of Paddle's own allocator.
 phi::DenseTensor allocate(const ResultType& type);
 
 // The same contents in memory of its own.

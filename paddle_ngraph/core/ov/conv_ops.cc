@@ -134,6 +134,7 @@ bool is_fast(const Kernel& kernel) {
 bool is_fast(const ConvProblem& problem) {
   static std::mutex mutex;
   static std::map<std::string, bool> known;
+  constexpr size_t kMostKnown = 4096;
   const auto key = key_of(problem);
   std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(key);
@@ -144,6 +145,7 @@ bool is_fast(const ConvProblem& problem) {
   } catch (const dnnl::error&) {
     fast = false;
   }
+  if (known.size() == kMostKnown) known.clear();
   known.emplace(key, fast);
   return fast;
 }

@@ -11,6 +11,7 @@
 #include "empty_tensors.h"
 #include "extension_ops.h"
 #include "work.h"
+#include "workspace.h"
 
 namespace paddle_ngraph {
 
@@ -295,6 +296,8 @@ bool OvFunction::has_open_shapes() const { return implementation_->has_open_shap
 void OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
   implementation_->run(inputs, allocate);
 }
+
+void clear_workspaces() { Workspace::clear(); }
 
 const std::type_info& model_type() { return typeid(ov::Model); }
 

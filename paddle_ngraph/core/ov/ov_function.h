@@ -79,6 +79,9 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
+// Gives the memory back that operators keep from one evaluation to the next.
+void clear_workspaces();
+
 // The type that the bindings of OpenVINO hand out models as.
 const std::type_info& model_type();
 

@@ -34,6 +34,12 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
+  // Gives the memory back that no operator uses.
+  static void clear() {
+    std::lock_guard<std::mutex> lock(pool().mutex);
+    pool().idle.clear();
+  }
+
   char* data() const {
     void* begin = block_.memory.get();
     size_t space = block_.size;

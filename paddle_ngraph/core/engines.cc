@@ -1,0 +1,69 @@
+#include "engines.h"
+
+#include <iterator>
+
+#include "model_builder.h"
+#include "ngraph_engine.h"
+
+namespace paddle_ngraph {
+
+Engines& Engines::instance() {
+  // Never destroyed, like the functions of the engines.
+  static Engines* const engines = std::make_unique<Engines>().release();
+  return *engines;
+}
+
+std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
+  // The first line holds a digest of the rest: enough to tell graphs apart.
+  const std::string key = graph.substr(0, graph.find('\n'));
+  if (auto found = find(key, graph)) return found;
+  verify_graph(graph);
+  auto engine = std::make_shared<NgraphEngine>(graph);
+  Kept dropped;  // destroyed after the lock is released
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
+  }
+  auto& entry = entries_.emplace(key, Entry{engine, std::nullopt}).first->second;
+  return use(key, &entry, &dropped);
+}
+
+std::shared_ptr<NgraphEngine> Engines::find(const std::string& key, const std::string& graph) {
+  Kept dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return nullptr;
+  const auto engine = found->second.engine.lock();
+  if (engine == nullptr || engine->graph().size() != graph.size()) return nullptr;
+  return use(key, &found->second, &dropped);
+}
+
+std::shared_ptr<NgraphEngine> Engines::use(const std::string& key, Entry* entry, Kept* dropped) {
+  if (entry->place) {
+    kept_.splice(kept_.begin(), kept_, *entry->place);
+    return kept_.front().second;
+  }
+  kept_.emplace_front(key, entry->engine);
+  entry->place = kept_.begin();
+  if (kept_.size() > kMostKept) {
+    entries_.at(kept_.back().first).place.reset();
+    dropped->splice(dropped->begin(), kept_, std::prev(kept_.end()));
+  }
+  return kept_.front().second;
+}
+
+void Engines::clear() {
+  Kept dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  dropped.swap(kept_);
+  for (auto& [key, entry] : entries_) entry.place.reset();
+}
+
+size_t Engines::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  size_t count = 0;
+  for (const auto& [key, entry] : entries_) count += entry.engine.expired() ? 0 : 1;
+  return count;
+}
+
+}  // namespace paddle_ngraph

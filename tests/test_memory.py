@@ -1,0 +1,218 @@
+"""What is kept from run to run is bounded, and clear_cache gives it back."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph import flags, statistics
+from tests.programs import Program, floats
+
+_MB = 1 << 20
+
+
+def _output_of(script: str, **environment: str) -> str:
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env={**os.environ, "FLAGS_ngraph_cache_dir": "", **environment},
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    return found.stdout
+
+
+_IMPORT = """
+import os
+import numpy as np
+import openvino  # which starts a thread of its own
+import paddle
+
+def resident():
+    status = open("/proc/self/status").read().splitlines()
+    return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) >> 10
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+names = [f"FLAGS_{name}" for name in (
+    "enable_pir_api", "enable_pir_in_executor", "enable_pir_in_executor_trace_run",
+    "new_executor_sequential_run", "paddle_num_threads", "check_nan_inf")]
+environment, settings, running = dict(os.environ), paddle.get_flags(names), threads()
+import paddle_ngraph
+assert dict(os.environ) == environment
+assert paddle.get_flags(names) == settings
+assert threads() <= running
+before = resident()
+arrays = [np.ones(10_000_000, np.float32) for _ in range(5)]
+assert resident() > before + 150
+del arrays
+assert resident() < before + 20
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of memory")
+def test_an_import_changes_nothing_in_the_process() -> None:
+    _output_of(_IMPORT, FLAGS_use_ngraph="")
+
+
+def doubled() -> Any:
+    return [paddle.static.data("x", [-1, 1024], "float32") * 2.0]
+
+
+def test_results_use_memory_that_earlier_ones_left() -> None:
+    program = Program(doubled)
+    feed = floats(512, 1024)  # 2 MB
+    addresses = {program.run(x=feed)[0].__array_interface__["data"][0] for _ in range(30)}
+    assert paddle_ngraph.stats()["engine_runs"] == 30
+    assert len(addresses) < 6
+    kept = [program.run(x=feed)[0] for _ in range(5)]
+    assert len({array.__array_interface__["data"][0] for array in kept}) == 5
+    for array in kept:
+        np.testing.assert_array_equal(array, feed * 2)
+
+
+@pytest.fixture
+def few_megabytes() -> Any:
+    before = flags.get("ngraph_memory_mb")
+    flags.set("ngraph_memory_mb", 8)
+    paddle_ngraph.clear_cache()
+    yield 8 * _MB
+    flags.set("ngraph_memory_mb", before)
+
+
+def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
+    program = Program(doubled)
+    results = []
+    for rows in range(300, 700, 20):
+        results += program.run(x=floats(rows, 1024))
+        assert statistics.table_sizes()["freed_bytes"] <= few_megabytes
+    results.clear()
+    kept = statistics.table_sizes()["freed_bytes"]
+    assert few_megabytes / 2 < kept <= few_megabytes
+    paddle_ngraph.clear_cache()
+    assert statistics.table_sizes()["freed_bytes"] == 0
+    flags.set("ngraph_memory_mb", 0)
+    program.run(x=floats(600, 1024))
+    assert statistics.table_sizes()["freed_bytes"] == 0
+    assert paddle_ngraph.stats()["engine_runs"] == 21
+
+
+def test_threads_never_share_freed_memory(few_megabytes: int) -> None:
+    programs = [Program(doubled) for _ in range(4)]
+    failures: list[Exception] = []
+
+    def work(number: int) -> None:
+        paddle.enable_static()
+        kept: list[Any] = []
+        try:
+            for index in range(120):
+                feed = np.full([300 + index % 7, 1024], number * 1000 + index, "float32")
+                (found,) = programs[number].executor.run(
+                    programs[number].main,
+                    feed={"x": feed},
+                    fetch_list=programs[number].fetches,
+                    scope=programs[number].scope,
+                )
+                kept.append((found, feed[0, 0] * 2))
+                for array, value in kept:
+                    assert (array == value).all()
+                if len(kept) > 3:
+                    del kept[index % 3]
+        except Exception as error:  # raised by the main thread
+            failures.append(error)
+
+    with paddle_ngraph.use_ngraph():
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures[0]
+    assert paddle_ngraph.stats()["engine_runs"] == 480
+
+
+_MANY = """
+import gc
+import json
+import numpy as np
+import paddle
+import paddle_ngraph
+from paddle_ngraph import statistics
+
+def rss():
+    return int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) >> 10
+
+def run(number, rows):
+    main, scope = paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(main):
+        x = paddle.static.data("x", [-1, 256], "float32")
+        weight = paddle.full([256, 256], 0.5 + number)
+        result = paddle.nn.functional.relu(paddle.matmul(x, weight) + number)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    feed = {"x": np.ones([rows, 256], "float32")}
+    executor.run(main, feed=feed, fetch_list=[result], scope=scope)
+    scope._remove_from_pool()
+
+paddle.enable_static()
+paddle_ngraph.enable()
+for number in range(20):
+    run(number, 600)
+gc.collect()
+paddle_ngraph.clear_cache()
+before = rss()
+most = {}
+for number in range(300):
+    run(number, 600 + number % 40)
+    for name, size in statistics.table_sizes().items():
+        most[name] = max(most.get(name, 0), size)
+runs = paddle_ngraph.stats()["engine_runs"]
+gc.collect()
+paddle_ngraph.clear_cache()
+left = statistics.table_sizes()
+print(json.dumps(dict(before=before, after=rss(), runs=runs, most=most, left=left)))
+"""
+
+
+def test_tables_are_bounded_over_many_programs() -> None:
+    found = json.loads(_output_of(_MANY).splitlines()[-1])
+    most, left = found["most"], found["left"]
+    assert found["runs"] == 320
+    assert 100 < most["functions"] <= 256
+    assert most["engines"] <= 256 + 50  # those of executors that were not collected yet
+    assert most["programs"] <= 256
+    assert most["keys"] <= 1024
+    assert most["freed_bytes"] <= 512 * _MB
+    assert not any(left.values()), left
+    assert found["after"] < found["before"] + 150
+
+
+def test_an_engine_goes_with_its_functions() -> None:
+    paddle_ngraph.clear_cache()
+    gc.collect()
+    before = statistics.table_sizes()
+    program = Program(lambda: [paddle.static.data("x", [-1, 3], "float32") * 1.625])
+    for rows in (2, 5):
+        program.run(x=floats(rows, 3))
+    sizes = statistics.table_sizes()
+    assert sizes["engines"] == before["engines"] + 1
+    paddle_ngraph.clear_cache()
+    assert statistics.table_sizes()["functions"] == 0
+    assert statistics.table_sizes()["engines"] == before["engines"] + 1  # the executor's
+    np.testing.assert_array_equal(program.run(x=floats(4, 3))[0], floats(4, 3) * 1.625)
+    del program
+    gc.collect()
+    paddle_ngraph.clear_cache()
+    assert statistics.table_sizes()["engines"] == before["engines"]
+    assert paddle_ngraph.stats()["engine_runs"] == 3
