@@ -443,7 +443,8 @@ TENSORS_OF_THEIR_OWN = {  # made for the caller; where they share memory, that s
 }
 WRITING_THE_TENSOR_GIVEN = {  # which was handed out
     "DenseTensor": "_alloc_double _alloc_float _alloc_int _clear _copy_from "
-    "_set_complex128_element _set_complex64_element _set_dims _set_double_element _set_float_element _set_layout "
+    "_set_complex128_element _set_complex64_element _set_dims _set_double_element "
+    "_set_float_element _set_layout "
     "_share_data_nocheck_with _share_data_with _share_filename set set_lod "
     "set_recursive_sequence_lengths _shared_decref _shared_incref _to_dlpack _to_dlpack_versioned",
     "": "load_combine_func load_dense_tensor load_dense_tensor_from_memory load_func",
@@ -454,7 +455,8 @@ GIVING_OTHER_MEMORY = {  # to a variable, or taking it away
 }
 READING = {
     "DenseTensor": "__array__ __init__ __str__ _dtype _get_complex128_element "
-    "_get_complex64_element _get_dims _get_double_element _get_float_element _is_initialized _layout _numel _place lod "
+    "_get_complex64_element _get_dims _get_double_element _get_float_element _is_initialized "
+    "_layout _numel _place lod "
     "shape",
     "": "diff_tensor_shape save_combine_func save_dense_tensor save_dense_tensor_to_memory "
     "save_func",
