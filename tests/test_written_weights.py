@@ -193,7 +193,15 @@ def by_set_program_state(model: Model, _: Path) -> None:
 
 
 def by_set_state_dict(model: Model, _: Path) -> None:
-    model.program.main.set_state_dict({WEIGHT: others()}, model.scope)
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.program.main.set_state_dict({WEIGHT: source}, model.scope)
+
+
+def by_a_copied_state_dict(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.program.main.set_state_dict({WEIGHT: source}, model.scope, copy_tensor=True)
 
 
 def by_load(model: Model, folder: Path) -> None:
