@@ -23,7 +23,7 @@ from functools import cache, wraps
 from operator import attrgetter
 from typing import Any
 
-from paddle.base import core
+from paddle.base import core, libpaddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import nodes_of
@@ -80,7 +80,7 @@ def install() -> None:
         (ENDING, _ending),
     ):
         for path, names in table.items():
-            owner = attrgetter(path)(core.libpaddle) if path else core.libpaddle
+            owner = attrgetter(path)(libpaddle) if path else libpaddle
             for name in names:
                 _replace(owner, name, watched(getattr(owner, name)))
     for tensor in _core.living_tensors():

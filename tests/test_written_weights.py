@@ -302,8 +302,6 @@ def by_training_from_a_dataset(model: Model, folder: Path) -> None:
         dataset.set_filelist([str(folder / "data")])
         rate = next(n for n in startup.global_block().vars if n.startswith("learning_rate"))
         model.scope.var(rate).get_tensor().set(np.array([1000.0], "float32"), CPU)
-        for _ in range(2):
-            model.run()
         model.program.executor.train_from_dataset(main, dataset)
 
 
