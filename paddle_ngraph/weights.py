@@ -1,15 +1,16 @@
 """Who can write a variable is known, for functions keep weights as constants.
 
-A variable of a scope is written by a program that runs, or through the object that Python has of its
-tensor. So two kinds of functions of Paddle's core are watched (core/exposure.h says what follows):
+A variable of a scope is written by a program that runs, or through the object that Python has of
+its tensor. So two kinds of functions of Paddle's core are watched (core/exposure.h says what
+follows):
 
-- those that *hand out* the tensor of a variable. It counts as exposed while the object lives; views,
-  eager tensors and capsules made of it share its memory, which shows without their help;
+- those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
+  views, eager tensors and capsules made of it share its memory, which shows without their help;
 - those that *run* something on a scope. What may write variables says so.
 
 All else works on tensors that were handed out, or gives a variable other memory, which is noticed.
-``tests/test_weights.py`` sorts everything that Paddle's core offers, so that a release which offers
-more fails there.
+``tests/test_written_weights.py`` sorts everything that Paddle's core offers, so that a release
+which offers more fails there.
 """
 
 from __future__ import annotations
@@ -22,16 +23,21 @@ from functools import cache, wraps
 from operator import attrgetter
 from typing import Any
 
-from paddle.base import core
+from paddle.base import core, libpaddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.program_view import nodes_of
 
 # Functions by class of Paddle's core, those of the module under "".
-# What returns the tensor of a variable:
+# What returns the tensor of a variable, or tensors that may share its memory:
 HANDING_OUT = {
-    "": ("get_variable_tensor",),
+    "": ("get_fetch_variable", "get_variable_tensor"),
+    "pir.Program": ("_state_dict",),
+    "DenseTensorArray": ("__getitem__", "_move_to_list"),
     "DistTensor": ("get_tensor",),
+    "FetchList": ("_move_to_list",),
+    "FetchUnmergedList": ("_move_to_list",),
+    "SelectedRows": ("get_tensor",),
     "Variable": ("get_tensor",),
 }
 # What returns the bare address of memory:
@@ -41,6 +47,7 @@ RUNNING = {
     "": ("_create_loaded_parameter", "set_variable"),
     "pir": ("create_loaded_parameter",),
     "pir.PassManager": ("run",),
+    "pir.Program": ("set_state_dict",),
     "AnalysisPredictor": ("init", "run", "zero_copy_run"),
     "Executor": ("create_variables", "init_for_dataset", "run", "run_prepared_ctx"),
     "Fleet": (
@@ -73,7 +80,7 @@ def install() -> None:
         (ENDING, _ending),
     ):
         for path, names in table.items():
-            owner = attrgetter(path)(core.libpaddle) if path else core.libpaddle
+            owner = attrgetter(path)(libpaddle) if path else libpaddle
             for name in names:
                 _replace(owner, name, watched(getattr(owner, name)))
     for tensor in _core.living_tensors():
@@ -107,11 +114,11 @@ def may_be_written_by(program: Any) -> bool:
 
 
 class _Object(weakref.ref[Any]):
-    """Stands for the object that Python has of a tensor; there is one at a time."""
+    """Stands for the object that Python has of a tensor."""
 
-    __slots__ = ("address", "key")
-    address: int
+    __slots__ = ("key", "number")
     key: int
+    number: int
 
 
 _living: dict[int, _Object] = {}  # by id()
@@ -119,27 +126,36 @@ _living: dict[int, _Object] = {}  # by id()
 
 def _hand_out(tensor: Any) -> None:
     key = id(tensor)
-    if key in _living:  # of this object: it leaves when it dies
+    if key in _living:  # what dies leaves before another object can have its id
         return
     found = _Object(tensor, _take_back)
-    found.key, found.address = key, _core.hand_out(tensor)
+    found.key, found.number = key, _core.hand_out(tensor)
     _living[key] = found
 
 
 def _take_back(found: _Object) -> None:
     _living.pop(found.key, None)
-    _core.take_back(found.address)
+    _core.take_back(found.number)
 
 
 def _handing_out(original: Any) -> Any:
     @wraps(original)
     def hand_out(*args: Any, **kwargs: Any) -> Any:
-        tensor = original(*args, **kwargs)
-        if isinstance(tensor, core.DenseTensor):
-            _hand_out(tensor)
-        return tensor
+        with _core.ProgramRun(False):  # no variable gets other memory meanwhile
+            returned = original(*args, **kwargs)
+            for tensor in _tensors_in(returned):
+                _hand_out(tensor)
+        return returned
 
     return hand_out
+
+
+def _tensors_in(returned: Any) -> Iterator[Any]:
+    if isinstance(returned, core.DenseTensor):
+        yield returned
+    elif isinstance(returned, (dict, list)):
+        for each in returned.values() if isinstance(returned, dict) else returned:
+            yield from _tensors_in(each)
 
 
 def _giving_address(original: Any) -> Any:

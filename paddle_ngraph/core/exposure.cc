@@ -1,5 +1,6 @@
 #include "exposure.h"
 
+#include <array>
 #include <atomic>
 #include <iterator>
 #include <memory>
@@ -14,23 +15,32 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Of tensors that Python had and has no more; beyond it is forgotten which, and all count as such.
-constexpr size_t kMostTakenBack = 4096;
+// Of places that Python could reach and cannot any more; beyond it is forgotten which, and all count
+// as such.
+constexpr size_t kMostClosed = 8192;
 // Of bare addresses; beyond it all memory counts as known.
 constexpr size_t kMostAddresses = 1 << 16;
 
-struct HandOut {
-  bool lives = false;
-  uint64_t ended = 0;
+// A tensor or its memory: the object of a variable may be one of a copy that shares the memory.
+using Place = const void*;
+
+struct Reach {
+  int objects = 0;     // of Python, that lead there
+  uint64_t ended = 0;  // when the last of them died
 };
+
+Place memory_of(const phi::DenseTensor& tensor) {
+  return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
+}
 
 struct Ledger {
   std::mutex mutex;
   // Below: guarded by the mutex.
   int runs = 0;
-  std::unordered_map<const phi::DenseTensor*, HandOut> hand_outs;
-  size_t living = 0;
-  uint64_t forgotten = 0;  // hand-outs that ended until then are not in the table
+  std::unordered_map<uint64_t, std::array<Place, 2>> objects;  // where they lead, by number
+  std::unordered_map<Place, Reach> reached;
+  size_t num_open = 0;     // of the places, those that objects lead to
+  uint64_t forgotten = 0;  // what ended until then is not in the table
   std::set<uintptr_t> addresses;
 
   std::atomic<int> writers{0};
@@ -73,25 +83,34 @@ ProgramRun::~ProgramRun() {
 
 void weights_written() { ++Ledger::instance().writes; }
 
-void hand_out(const phi::DenseTensor* tensor) {
+uint64_t hand_out(const phi::DenseTensor& tensor) {
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
-  auto& entry = ledger.hand_outs[tensor];
-  if (!entry.lives) ++ledger.living;
-  entry.lives = true;
-  ++ledger.num_hand_outs;
+  const uint64_t number = ++ledger.num_hand_outs;
+  const std::array<Place, 2> places{&tensor, memory_of(tensor)};
+  for (Place place : places) {
+    if (ledger.reached[place].objects++ == 0) ++ledger.num_open;
+  }
+  ledger.objects.emplace(number, places);
+  return number;
 }
 
-void take_back(const phi::DenseTensor* tensor) {
+void take_back(uint64_t number) {
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
-  auto& entry = ledger.hand_outs[tensor];
-  if (entry.lives) --ledger.living;
-  entry = {false, ++ledger.num_hand_outs};
-  if (ledger.hand_outs.size() - ledger.living <= kMostTakenBack) return;
-  ledger.forgotten = entry.ended;
-  for (auto it = ledger.hand_outs.begin(); it != ledger.hand_outs.end();) {
-    it = it->second.lives ? std::next(it) : ledger.hand_outs.erase(it);
+  const auto object = ledger.objects.find(number);
+  if (object == ledger.objects.end()) return;
+  const uint64_t now = ++ledger.num_hand_outs;
+  for (Place place : object->second) {
+    auto& reach = ledger.reached[place];
+    reach.ended = now;
+    if (--reach.objects == 0) --ledger.num_open;
+  }
+  ledger.objects.erase(object);
+  if (ledger.reached.size() - ledger.num_open <= kMostClosed) return;
+  ledger.forgotten = now;
+  for (auto it = ledger.reached.begin(); it != ledger.reached.end();) {
+    it = it->second.objects > 0 ? std::next(it) : ledger.reached.erase(it);
   }
 }
 
@@ -108,13 +127,16 @@ Moment Moment::now() {
   return {writes, ledger.num_hand_outs};
 }
 
-bool handed_out_since(const phi::DenseTensor* tensor, const Moment& moment) {
+bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment) {
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
   if (ledger.forgotten > moment.hand_outs) return true;
-  const auto found = ledger.hand_outs.find(tensor);
-  return found != ledger.hand_outs.end() &&
-         (found->second.lives || found->second.ended > moment.hand_outs);
+  const auto was_reached = [&](Place place) {
+    const auto found = ledger.reached.find(place);
+    return found != ledger.reached.end() &&
+           (found->second.objects > 0 || found->second.ended > moment.hand_outs);
+  };
+  return was_reached(&tensor) || was_reached(memory_of(tensor));
 }
 
 bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
@@ -139,9 +161,12 @@ bool Standstill::may_exchange(const phi::DenseTensor* variable,
   const auto& ledger = Ledger::instance();
   if (ledger.runs != 1 || !is_held_by_one(copy) || !is_of_paddle(copy)) return false;
   if (ledger.knows_address_in(copy)) return false;
-  if (ledger.living == 0) return true;
-  const auto found = ledger.hand_outs.find(variable);
-  return found == ledger.hand_outs.end() || !found->second.lives;
+  if (ledger.num_open == 0) return true;
+  const auto is_open = [&](Place place) {
+    const auto found = ledger.reached.find(place);
+    return found != ledger.reached.end() && found->second.objects > 0;
+  };
+  return !is_open(variable) && !is_open(memory_of(copy));
 }
 
 }  // namespace paddle_ngraph

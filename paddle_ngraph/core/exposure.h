@@ -33,9 +33,9 @@ class ProgramRun {
 // Tells that weights may have been written, anywhere in the process.
 void weights_written();
 
-// Python got an object of this tensor; it is gone. One at a time lives of each tensor.
-void hand_out(const phi::DenseTensor* tensor);
-void take_back(const phi::DenseTensor* tensor);
+// Python got an object of this tensor; the object of this number is gone.
+uint64_t hand_out(const phi::DenseTensor& tensor);
+void take_back(uint64_t number);
 
 // Somebody knows this address: what memory lies there counts as exposed for good.
 void give_address(uintptr_t address);
@@ -48,8 +48,8 @@ struct Moment {
   static Moment now();
 };
 
-// Whether Python had an object of the tensor at any time since.
-bool handed_out_since(const phi::DenseTensor* tensor, const Moment& moment);
+// Whether Python had an object of the tensor, or of another one with its memory, at any time since.
+bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
 
 // Whether memory may be written without a run, and without another hand-out.
 // `own_holders`: how many holders of it the caller knows.

@@ -108,6 +108,12 @@ OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
   return open;
 }
 
+// Held while a function of this graph is built.
+std::mutex& building_mutex(uint64_t graph) {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[graph % mutexes.size()];
+}
+
 const std::vector<size_t>& no_inputs() {
   static const std::vector<size_t> none;
   return none;
@@ -413,11 +419,15 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
+  // One at a time of a graph: another thread may be at the same function, or share its model.
+  std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
+  const bool has_waited = !lock.owns_lock();
+  if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
   const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
   const Signature wanted = std::exchange(key, signature(frozen.io(), now));
   if (keeps_weights) key.weights = weights_->fingerprint_now(frozen.io().inputs);
-  if (!(key == wanted)) {  // written meanwhile
+  if (has_waited || !(key == wanted)) {  // built or written meanwhile
     if (auto function = cache.find(key)) return function;
   }
   BuiltFunction built = load_or_build(frozen.io(), key, now);

@@ -376,17 +376,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("cache_info", &cache_info);
   module.def("weights_written", &weights_written);
   module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
-  module.def(
-      "hand_out",
-      [](const phi::DenseTensor& tensor) {
-        hand_out(&tensor);
-        return reinterpret_cast<uintptr_t>(&tensor);
-      },
-      py::arg("tensor"), "Records that Python has an object of the tensor; where the tensor is.");
-  module.def(
-      "take_back",
-      [](uintptr_t tensor) { take_back(reinterpret_cast<const phi::DenseTensor*>(tensor)); },
-      py::arg("tensor"), "Records that Python has it no more.");
+  module.def("hand_out", &hand_out, py::arg("tensor"),
+             "Records that Python has an object of the tensor; the number of the object.");
+  module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
   module.def("give_address", &give_address, py::arg("address"),
              "Records that somebody may write the memory there at any time.");
   py::class_<CountedRun>(module, "ProgramRun", "Inside of `with`, a run of a program.")

@@ -151,13 +151,13 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
         !may_all_differ && !weight.is_open && holder.use_count() == 1 &&
         is_same(weight.holder, holder) && weight.data == memory(tensor) &&
         weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
-        !(was_handed_out && handed_out_since(weight.variable, model->moment));
+        !(was_handed_out && handed_out_since(tensor, model->moment));
     if (is_untouched) continue;
     weight.holder = holder;
     weight.data = memory(tensor);
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     // Before it is read: what is closed by then can only be written after another hand-out or run.
-    weight.is_open = handed_out_since(weight.variable, now) || is_open_to_others(tensor, 1);
+    weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, 1);
     weight.hash = hash_of(tensor, position);
     was_read = true;
   }

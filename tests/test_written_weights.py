@@ -1,0 +1,573 @@
+"""Whatever writes a weight: the next run uses what is there, never a constant that has changed."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle.base import core
+
+import paddle_ngraph
+from paddle_ngraph import weights
+from tests.programs import Program, floats
+
+SIZE = 160
+WEIGHT = "linear_0.w_0"
+X = floats(3, SIZE)
+CPU = paddle.CPUPlace()
+
+
+class Model:
+    """A program whose function keeps its weights; it has run so often that nothing is new to it."""
+
+    def __init__(self, name: str) -> None:
+        # What is known of weights is kept by graph: each test has another.
+        self.shift = float(zlib.crc32(name.encode()) % 1000)
+        self.program = Program(self.build)
+        self.scope = self.program.scope
+        self.kept: list[Any] = []
+        self.has_native = True
+        self.run()
+        self.run()
+        stats = paddle_ngraph.stats()
+        assert (stats["functions_built"], stats["functions_with_weights"]) == (1, 1)
+
+    def build(self) -> Any:
+        x = paddle.static.data("x", [-1, SIZE], "float32")
+        return paddle.nn.Linear(SIZE, SIZE)(x) + self.shift
+
+    def run(self) -> np.ndarray:
+        """A run of the engine, then a native one, which is equal."""
+        before = paddle_ngraph.stats()["engine_runs"]
+        (result,) = self.program.run(x=X)
+        assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
+        native = self.expected()
+        np.testing.assert_allclose(result, native, rtol=1e-4, atol=1e-4)
+        return result
+
+    def expected(self) -> np.ndarray:
+        if self.has_native:
+            return self.program.run(engine=False, x=X)[0]
+        return (
+            X @ self.program.variable(WEIGHT) + self.program.variable("linear_0.b_0") + self.shift
+        )
+
+    def tensor(self) -> Any:
+        return self.scope.find_var(WEIGHT).get_tensor()
+
+
+@pytest.fixture
+def model(request: pytest.FixtureRequest) -> Model:
+    return Model(request.node.name)
+
+
+def others() -> np.ndarray:
+    return floats(SIZE, SIZE, seed=7)
+
+
+def numbers_at(address: int) -> np.ndarray:
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+    return np.ctypeslib.as_array(pointer, (SIZE, SIZE))
+
+
+def unnoticed(method: Any, tensor: Any) -> np.ndarray:
+    """The memory of a tensor, by a method that would tell that its address is known."""
+    return numbers_at(method.__wrapped__(tensor))
+
+
+def eager(write: Callable[[Any], Any], tensor: Any) -> Any:
+    """An eager tensor of the same memory, after ``write`` was called on it."""
+    paddle.disable_static()
+    try:
+        shared = paddle.Tensor(tensor)
+        write(shared)
+        return shared
+    finally:
+        paddle.enable_static()
+
+
+# -- everything that writes once ----------------------------------------------------------------
+
+
+def by_set(model: Model, _: Path) -> None:
+    model.tensor().set(others(), CPU)
+
+
+def by_set_without_a_copy(model: Model, _: Path) -> None:
+    model.tensor().set(others(), CPU, True)
+
+
+def by_the_last_element(model: Model, _: Path) -> None:
+    model.tensor()._set_float_element(SIZE * SIZE - 1, 1000.0)
+
+
+def by_copy_from(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.tensor()._copy_from(source, CPU)
+
+
+def by_new_memory(model: Model, _: Path) -> None:
+    tensor = model.tensor()
+    tensor._clear()
+    tensor.set(others(), CPU)
+
+
+def by_sharing_memory(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.tensor()._share_data_with(source)
+
+
+def by_sharing_memory_unchecked(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.tensor()._share_data_nocheck_with(source)
+
+
+def by_a_slice(model: Model, _: Path) -> None:
+    model.tensor()._slice(SIZE - 1, SIZE).set(floats(1, SIZE, seed=5), CPU)
+
+
+def by_its_address(model: Model, _: Path) -> None:
+    numbers_at(model.tensor()._ptr())[-1, -1] += 1000.0
+
+
+def by_mutable_data(model: Model, _: Path) -> None:
+    address = model.tensor()._mutable_data(CPU, core.VarDesc.VarType.FP32)
+    numbers_at(address)[-1, -1] += 1000.0
+
+
+def by_shared_memory_of_processes(model: Model, _: Path) -> None:
+    names = model.tensor()._share_filename(False)
+    model.kept.append(core.DenseTensor._new_shared_filename(names))
+    model.kept[0].set(others(), CPU)
+
+
+def by_an_eager_operator(model: Model, _: Path) -> None:
+    eager(lambda shared: shared.scale_(0.5), model.tensor())
+
+
+def by_an_eager_item(model: Model, _: Path) -> None:
+    def write(shared: Any) -> None:
+        shared[-1, -1] = 1000.0
+
+    eager(write, model.tensor())
+
+
+def by_an_eager_output(model: Model, _: Path) -> None:
+    eager(lambda shared: paddle.assign(shared * 2.0, output=shared), model.tensor())
+
+
+def by_an_eager_address(model: Model, _: Path) -> None:
+    address = eager(lambda shared: None, model.tensor()).data_ptr()
+    numbers_at(address)[-1, -1] += 1000.0
+
+
+def by_dlpack(model: Model, _: Path) -> None:
+    paddle.disable_static()
+    try:
+        paddle.utils.dlpack.from_dlpack(model.tensor()._to_dlpack()).zero_()
+    finally:
+        paddle.enable_static()
+
+
+def by_get_variable_tensor(model: Model, _: Path) -> None:
+    core.get_variable_tensor(model.scope, WEIGHT).set(others(), CPU)
+
+
+def by_set_variable(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    core.set_variable(model.scope, source, WEIGHT)
+
+
+def by_a_feed_of_its_name(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    core.set_feed_variable(model.scope, source, WEIGHT, 0)
+
+
+def by_set_program_state(model: Model, _: Path) -> None:
+    paddle.static.set_program_state(model.program.main, {WEIGHT: others()})
+
+
+def by_set_state_dict(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.program.main.set_state_dict({WEIGHT: source}, model.scope)
+
+
+def by_a_copied_state_dict(model: Model, _: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    model.program.main.set_state_dict({WEIGHT: source}, model.scope, copy_tensor=True)
+
+
+def by_load(model: Model, folder: Path) -> None:
+    path = str(folder / "model")
+    before = np.array(model.tensor())
+    model.tensor().set(others(), CPU)
+    paddle.static.save(model.program.main, path)
+    model.tensor().set(before, CPU)
+    model.run()
+    paddle.static.load(model.program.main, path, model.program.executor)
+
+
+def by_load_dense_tensor(model: Model, folder: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    core.save_dense_tensor(source, str(folder / "tensor"))
+    core.load_dense_tensor(model.tensor(), str(folder / "tensor"))
+
+
+def by_load_func(model: Model, folder: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    core.save_func(source, WEIGHT, str(folder / "tensor"), True, False)
+    core.load_func(str(folder / "tensor"), -1, [], False, model.tensor(), CPU)
+
+
+def by_load_combine(model: Model, folder: Path) -> None:
+    source = core.DenseTensor()
+    source.set(others(), CPU)
+    path = str(folder / "tensors")
+    core.save_combine_func([source], [WEIGHT], path, True, False, False)
+    core.load_combine_func(path, [WEIGHT], [model.tensor()], False, CPU)
+
+
+def by_the_startup_program(model: Model, _: Path) -> None:
+    paddle.seed(11)
+    model.program.executor.run(model.program.startup)
+
+
+def by_another_executor(model: Model, _: Path) -> None:
+    paddle.seed(12)
+    paddle.static.Executor(CPU).run(model.program.startup)
+
+
+def by_another_thread(model: Model, folder: Path) -> None:
+    def write() -> None:
+        paddle.enable_static()
+        model.tensor().set(others(), CPU)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+
+
+def trainer(model: Model) -> Program:
+    """A program that trains the weights of the model."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, SIZE], "float32")
+        loss = paddle.mean(paddle.nn.Linear(SIZE, SIZE)(x) ** 2)
+        paddle.optimizer.SGD(10.0).minimize(loss)
+        return loss
+
+    training = Program(build)
+    for name in training.scope.local_var_names():
+        if model.scope.find_var(name) is None:
+            source = training.scope.find_var(name).get_tensor()
+            if source._is_initialized():
+                model.scope.var(name).get_tensor().set(np.array(source), CPU)
+    training.scope = model.scope
+    return training
+
+
+def by_training_natively(model: Model, _: Path) -> None:
+    trainer(model).run(engine=False, x=X)
+
+
+def by_training_in_the_engine(model: Model, _: Path) -> None:
+    before = paddle_ngraph.stats()["engine_runs"]
+    training = trainer(model)
+    for _ in range(3):
+        training.run(x=X)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 3
+
+
+def by_training_from_a_dataset(model: Model, folder: Path) -> None:
+    """The trainer of Paddle's C++, in threads of its own."""
+    with paddle.pir_utils.OldIrGuard():
+        main, startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+            x = paddle.static.data("x", [-1, 2], "float32")
+            table = paddle.static.create_parameter([SIZE, SIZE], "float32", name=WEIGHT)
+            loss = paddle.mean(x) * paddle.mean(table * table)
+            paddle.optimizer.SGD(1000.0).minimize(loss)
+        (folder / "data").write_text("2 1.0 1.0\n" * 4)
+        dataset = paddle.distributed.QueueDataset()
+        dataset.init(batch_size=2, thread_num=1, pipe_command="cat", use_var=[x])
+        dataset.set_filelist([str(folder / "data")])
+        rate = next(n for n in startup.global_block().vars if n.startswith("learning_rate"))
+        model.scope.var(rate).get_tensor().set(np.array([1000.0], "float32"), CPU)
+        model.has_native = False  # it drops the scopes that native executors of the scope work in
+        model.program.executor.train_from_dataset(main, dataset)
+
+
+def by_the_state_of_a_program(model: Model, _: Path) -> None:
+    model.program.main.state_dict("all", model.scope)[WEIGHT].set(others(), CPU)
+
+
+def by_a_fetched_parameter(model: Model, _: Path) -> None:
+    """A fetch that shared the parameter's memory would be a way to write it."""
+    parameter = next(p for p in model.program.main.global_block().all_parameters())
+    run = model.program.executor.run
+    with paddle_ngraph.use_ngraph(False):
+        (fetched,) = run(model.program.main, {"x": X}, [parameter], return_numpy=False)
+    fetched.set(others(), CPU)
+    if not np.array_equal(np.array(model.tensor()), others()):
+        by_set(model, _)
+
+
+WRITERS = [writer for name, writer in sorted(globals().items()) if name.startswith("by_")]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda writer: writer.__name__)
+def test_the_next_run_uses_what_was_written(write, model, tmp_path):
+    before = model.run()
+    with paddle.static.scope_guard(model.scope):
+        write(model, tmp_path)
+    after = model.run()
+    assert np.abs(after - before).max() > 0.01, "nothing was written"
+
+
+# -- what can write for long --------------------------------------------------------------------
+
+
+def array_kept(model: Model) -> np.ndarray:
+    array = others()
+    model.tensor().set(array, CPU, True)
+    return array
+
+
+def eager_tensor_kept(model: Model) -> np.ndarray:
+    model.kept.append(eager(lambda shared: None, model.tensor()))
+    return unnoticed(core.eager.Tensor.data_ptr, model.kept[-1])
+
+
+def object_kept(model: Model) -> np.ndarray:
+    model.kept.append(model.tensor())
+    return unnoticed(core.DenseTensor._ptr, model.kept[-1])
+
+
+def address_kept(model: Model) -> np.ndarray:
+    return numbers_at(model.tensor()._ptr())
+
+
+def capsule_kept(model: Model) -> np.ndarray:
+    paddle.disable_static()
+    try:
+        model.kept.append(paddle.utils.dlpack.from_dlpack(model.tensor()._to_dlpack()))
+        return unnoticed(core.eager.Tensor.data_ptr, model.kept[-1])
+    finally:
+        paddle.enable_static()
+
+
+def other_variable_kept(model: Model) -> np.ndarray:
+    model.kept.append(paddle.static.Scope())
+    other = model.kept[-1].var("other").get_tensor()
+    other._share_data_with(model.tensor())
+    return unnoticed(core.DenseTensor._ptr, other)
+
+
+VIEWS = [
+    array_kept,
+    eager_tensor_kept,
+    object_kept,
+    address_kept,
+    capsule_kept,
+    other_variable_kept,
+]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_each_run_uses_what_a_view_wrote(view, model):
+    numbers = view(model)
+    results = [model.run()]
+    for step in range(60):  # long enough for the weights to be constants again, and again
+        if step % 20 == 7:
+            numbers[-1, -1] += 100.0
+            results.append(model.run())
+            assert np.abs(results[-1] - results[-2]).max() > 1.0
+        else:
+            np.testing.assert_allclose(model.run(), results[-1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_what_a_view_wrote_before_it_was_gone(view, model):
+    numbers = view(model)
+    before = model.run()
+    numbers[-1, -1] += 100.0
+    del numbers
+    model.kept.clear()
+    after = model.run()
+    assert np.abs(after - before).max() > 1.0
+
+
+@pytest.mark.parametrize("view", VIEWS[1:], ids=lambda view: view.__name__)
+def test_a_view_follows_the_training(view, model):
+    """As natively: the memory of a parameter that somebody knows stays the parameter's."""
+    training = trainer(model)
+    numbers = view(model)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for step in range(20):
+        old = numbers.copy()
+        training.run(x=floats(3, SIZE, seed=step))
+        np.testing.assert_array_equal(numbers, np.array(model.tensor()))
+        assert not np.array_equal(numbers, old)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 20
+    model.run()
+
+
+# -- what is not written is kept ----------------------------------------------------------------
+
+
+def test_reading_a_weight_costs_no_function(model):
+    for _ in range(5):
+        np.array(model.tensor())
+        model.run()
+    assert paddle_ngraph.stats()["functions_built"] == 1
+
+
+# -- all that Paddle's core offers ---------------------------------------------------------------
+
+# What takes or returns a variable, its tensor or a scope, and needs no watch, by the reason.
+TENSORS_OF_THEIR_OWN = {  # made for the caller; where they share memory, that shows
+    "DenseTensor": "__getitem__ __getstate__ __setstate__ _as_type _copy _new_shared_filename "
+    "_slice",
+    "DenseTensorArray": "__setitem__ append",
+    "DenseTensorBlockingQueue": "push",
+    "FetchList": "append",
+    "IterableDatasetWrapper": "_next",
+    "MultiDeviceFeedReader": "read_next read_next_list",
+    "OrderedMultiDeviceDenseTensorBlockingQueue": "push",
+    "OrderedMultiDeviceFeedReader": "read_next read_next_list",
+    "PaddleInferTensor": "_share_external_data_bind",
+    "SparseCooTensor": "indices",
+    "": "_array_to_share_memory_tensor from_dlpack",
+}
+WRITING_THE_TENSOR_GIVEN = {  # which was handed out
+    "DenseTensor": "_alloc_double _alloc_float _alloc_int _clear _copy_from "
+    "_set_complex128_element _set_complex64_element _set_dims _set_double_element "
+    "_set_float_element _set_layout "
+    "_share_data_nocheck_with _share_data_with _share_filename set set_lod "
+    "set_recursive_sequence_lengths _shared_decref _shared_incref _to_dlpack _to_dlpack_versioned",
+    "": "load_combine_func load_dense_tensor load_dense_tensor_from_memory load_func",
+}
+GIVING_OTHER_MEMORY = {  # to a variable, or taking it away
+    "": "set_feed_variable",
+    "_Scope": "_remove_from_pool drop_kids erase",
+}
+READING = {
+    "DenseTensor": "__array__ __init__ __str__ _dtype _get_complex128_element "
+    "_get_complex64_element _get_dims _get_double_element _get_float_element _is_initialized "
+    "_layout _numel _place lod "
+    "shape",
+    "": "diff_tensor_shape save_combine_func save_dense_tensor save_dense_tensor_to_memory "
+    "save_func",
+}
+OTHER_KINDS_OF_VARIABLES = {
+    "": "init_dense_tensor_blocking_queue create_py_reader",
+    "Variable": "__init__ get_bytes get_dense_tensor_array get_fetch_list get_float get_int "
+    "get_map_tensor get_reader get_scope get_selected_rows get_string_tensor is_float is_int "
+    "set_float set_int set_scope set_string_list set_vocab",
+}
+SCOPES = {  # and what holds them, without running anything
+    "": "Scope",
+    "AnalysisPredictor": "create_feed_fetch_var scope",
+    "CompiledProgram": "__init__ local_scopes",
+    "Graph": "set_not_owned",
+    "NativePaddlePredictor": "scope",
+    "Pass": "set set_not_owned",
+    "StandaloneExecutor": "__init__",
+    "TrainerBase": "ResetDataset __init__ get_worker_scope",
+    "_Scope": "__init__ _can_reused _kids find_var local_var_names new_scope raw_address size var",
+}
+HARMLESS = (
+    TENSORS_OF_THEIR_OWN,
+    WRITING_THE_TENSOR_GIVEN,
+    GIVING_OTHER_MEMORY,
+    READING,
+    OTHER_KINDS_OF_VARIABLES,
+    SCOPES,
+)
+WATCHED = (
+    weights.HANDING_OUT,
+    weights.GIVING_ADDRESSES,
+    weights.RUNNING,
+    weights.STARTING,
+    weights.ENDING,
+)
+# What tells in a signature that variables are within reach.
+WITHIN_REACH = re.compile(
+    r"\b(DenseTensor|TensorArray|_?Scope|framework::Variable|libpaddle\.Variable|TrainerBase)\b"
+    r"|variant<phi"
+)
+ALWAYS_SORTED = ("DenseTensor", "Variable", "_Scope", "StandaloneExecutor", "TrainerBase")
+
+
+def signatures(function: Any) -> str:
+    lines = (getattr(function, "__doc__", None) or "").splitlines()
+    return " ".join(line for line in lines if "->" in line)
+
+
+def offered() -> set[tuple[str, str]]:
+    """(class, name) of all functions of Paddle's core that variables are within reach of."""
+    found = set()
+    for path in ("", "pir"):
+        module = getattr(core.libpaddle, path) if path else core.libpaddle
+        for name, member in vars(module).items():
+            if isinstance(member, type) and member.__name__ == name:
+                owner = f"{path}.{name}" if path else name
+                found |= {(owner, each) for each in methods(member)}
+            elif callable(member) and WITHIN_REACH.search(signatures(member)):
+                found.add((path, name))
+    return found
+
+
+def methods(owner: type) -> set[str]:
+    dull = {"__doc__", "__module__", "__hash__", "_pybind11_conduit_v1_"}
+    own = re.compile(rf"self: paddle\.base\.libpaddle\.{owner.__name__}\b")
+    return {
+        name
+        for name, member in vars(owner).items()
+        if name not in dull
+        and (
+            owner.__name__ in ALWAYS_SORTED
+            or WITHIN_REACH.search(own.sub("", signatures(member)).replace(f"{name}(", "(", 1))
+        )
+    }
+
+
+def test_all_that_paddle_offers_is_sorted():
+    sorted_ones = {
+        (owner, name)
+        for table in HARMLESS
+        for owner, names in table.items()
+        for name in names.split()
+    }
+    watched = {
+        (owner, name) for table in WATCHED for owner, names in table.items() for name in names
+    }
+    assert not sorted_ones & watched
+    assert offered() - sorted_ones - watched == set()
+
+
+def test_what_is_watched_is_there():
+    for table in WATCHED:
+        for owner, names in table.items():
+            place = core.libpaddle
+            for part in filter(None, owner.split(".")):
+                place = getattr(place, part)
+            for name in names:
+                assert hasattr(getattr(place, name), "__wrapped__"), (owner, name)
