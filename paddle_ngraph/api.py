@@ -100,10 +100,11 @@ def cache_info() -> CacheInfo:
 def clear_cache() -> None:
     """Forgets every compiled function."""
     library.load()
-    from paddle_ngraph import _core, dynamic_shapes
+    from paddle_ngraph import _core, dynamic_shapes, native_interval
 
     _core.clear_cache()
     dynamic_shapes.forget()
+    native_interval.clear()
 
 
 def _switch(on: bool) -> None:

@@ -8,7 +8,7 @@ scope, so the switch may be turned between any two runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ from paddle_ngraph import (
     weights,
     whole_program,
 )
-from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import DRAW, nodes_of
 from paddle_ngraph.report import Report
 
@@ -186,46 +185,23 @@ class SwitchedExecutor:
             prepare: Called before the run.
 
         Returns:
-            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to, whose errors
-            are also those of this one.
+            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to.
         """
         whole = self._whole
-        if whole is None or not self.is_repeatable or _core.is_watched():
+        if whole is None or not self.is_repeatable or _core.is_watched() or self._has_refused():
             return None
         prepare()
-        stream = core.default_cpu_generator().get_state() if whole.draws else None
         try:
-            results = whole.run_on(feed)
-        except Exception:  # nothing was written: the run behind this one tells it
-            if stream is not None:
-                core.default_cpu_generator().set_state(stream)
-            return None
-        if results is not None and self._may_write_variables():
-            weights.written()
-        return results
+            return whole.run_on(feed)
+        finally:
+            if self._may_write_variables():
+                weights.written()
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if flags.get("use_ngraph") else None
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
-        before = _RunState(self._scope, feed_names)
-        try:
-            return engine.run(feed_names, enable_job_schedule_profiler)
-        except Exception as error:
-            failed = engine.take_refusals()
-            if not failed:
-                raise
-            if not engine.can_repeat(failed):
-                self._leave_native(failed)
-                raise NgraphError(
-                    f"{error}\nOther operators may have written their variables in this run; "
-                    "from the next one on, Paddle runs what was refused itself."
-                ) from error
-        # Paddle has its own word on the feed; if it can run it, the converter was to blame.
-        before.restore()
-        result = self._run_native(feed_names, enable_job_schedule_profiler)
-        self._leave_native(failed)
-        return result
+        return engine.run(feed_names, enable_job_schedule_profiler)
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
@@ -242,11 +218,6 @@ class SwitchedExecutor:
             self._may_write = not programs or any(map(weights.may_be_written_by, programs.values()))
         return self._may_write
 
-    def _leave_native(self, failed: dict[str, NgraphError]) -> None:
-        for graph, error in failed.items():
-            refusals.refuse(graph, error)
-        self._is_planned = False
-
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with self._native_flag:
             return self._native_executor().run(feed_names, enable_job_schedule_profiler)
@@ -262,7 +233,7 @@ class SwitchedExecutor:
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
-        if not self._is_planned or self._has_outgrown(fed):
+        if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
             self._plan_for(fed)
         elif self._open_size > 0:
             self._small_runs += 1
@@ -294,6 +265,10 @@ class SwitchedExecutor:
         if engine.whole is not None:
             self._engine, self._open_size = engine, 0
 
+    def _has_refused(self) -> bool:
+        """Whether a run has left to Paddle for good what the engine was planned for."""
+        return self._engine is not None and self._engine.has_refused()
+
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether what was too small for the engine may pay by now."""
         if self._open_size == 0:
@@ -310,27 +285,6 @@ class SwitchedExecutor:
         return {name: found.get_tensor().shape() for name, found in variables if found is not None}
 
 
-class _RunState:
-    """What a run uses up: its feeds, which Paddle drops when they are read, and random numbers."""
-
-    def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
-        self._stream = core.default_cpu_generator().get_state()
-        self._feeds = []
-        with weights.only_temporaries():
-            for name in feed_names:
-                variable = scope.find_var(name)
-                if variable is not None:
-                    kept = core.DenseTensor()
-                    kept._share_data_with(variable.get_tensor())
-                    self._feeds.append((variable, kept))
-
-    def restore(self) -> None:
-        core.default_cpu_generator().set_state(self._stream)
-        with weights.only_temporaries():
-            for variable, kept in self._feeds:
-                variable.get_tensor()._share_data_with(kept)
-
-
 class _EngineExecutor:
     """What runs rewritten programs, also where Paddle runs old-style ones.
 
@@ -344,7 +298,7 @@ class _EngineExecutor:
     def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
         self._graphs = [node.graph for node in nodes if node.is_engine]
-        self._writers = [node for node in nodes if node.writes_variables]
+        self._refusals = refusals.number()
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
@@ -359,7 +313,7 @@ class _EngineExecutor:
         self.whole = None
         if len(plan.job_list()) == len(found) == 1:
             (program,) = self._programs.values()
-            self.whole = whole_program.find(program, scope, draws=drawing > 0)
+            self.whole = whole_program.find(program, scope)
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         if self.whole is not None and not enable_job_schedule_profiler and not _core.is_watched():
@@ -374,13 +328,12 @@ class _EngineExecutor:
             self._interpreted = core.StandaloneExecutor(self._place, plan, self._scope)
         return self._interpreted
 
-    def take_refusals(self) -> dict[str, NgraphError]:
-        """What could not be built in the last run, by graph."""
-        return refusals.suspicions(self._graphs)
-
-    def can_repeat(self, failed: Container[str]) -> bool:
-        """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
-        return all(node.is_engine and node.graph in failed for node in self._writers)
+    def has_refused(self) -> bool:
+        """Whether a run has refused one of its graphs since it was last asked."""
+        if self._refusals == refusals.number():
+            return False
+        self._refusals = refusals.number()
+        return any(map(refusals.is_refused, self._graphs))
 
 
 class _Rewritten(NamedTuple):

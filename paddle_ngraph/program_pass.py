@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -839,7 +839,7 @@ class _GraphBuilder:
         self._overwritten: list[str] = []
         self._by_value: set[str] = set()
         self._ops: list[Op] = []
-        self._constants: set[OpNode] = set()
+        self._made: set[int] = set()  # tensors, those that converters do not make too
 
     def build(self) -> Border:
         for node in self._interval.nodes:
@@ -880,13 +880,26 @@ class _GraphBuilder:
             name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in ignored)
             for name, specs in op.inputs.items()
         }
-        self._ops.append(Op(op.type, op.index, inputs, op.outputs, op.attrs))
+        assert op.form is not None
+        kept = {name: self._made_here(op.inputs.get(name, ())) for name in ignored}
+        form = replace(op.form, ignored={name: specs for name, specs in kept.items() if specs})
+        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
+        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
             if root != vid and root in self._external and root not in self._overwritten:
                 self._overwritten.append(root)
             self._content[root] = vid
+
+    def _made_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if operators of the interval make them all."""
+        roots = [self._view.root(self._names[spec.id]) for spec in specs]
+        now = [
+            self._spec(self._content[root]) if root in self._content else spec
+            for root, spec in zip(roots, specs)
+        ]
+        return tuple(now) if all(spec.id in self._made for spec in now) else ()
 
     def _read(self, vid: str) -> TensorSpec:
         root = self._view.root(vid)

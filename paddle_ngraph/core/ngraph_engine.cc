@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "error.h"
+#include "faults.h"
 #include "flags.h"
 #include "model_builder.h"
 #include "stored_function.h"
@@ -18,7 +19,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
@@ -31,6 +32,16 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
     if (values[i] == static_cast<int32_t>(values[i])) continue;
     throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
                               " is out of range: the engine has 32 bits"));
+  }
+}
+
+// What a function can take: memory, and nothing beside numbers and a shape.
+void require_plain(const phi::DenseTensor& tensor, size_t input) {
+  if (!tensor.initialized() && tensor.numel() != 0) {
+    throw InvalidInput(concat("input ", input, " is not initialized; run the startup program first"));
+  }
+  if (!tensor.lod().empty()) {
+    throw InvalidInput(concat("input ", input, " of the interval carries a LoD"));
   }
 }
 
@@ -83,6 +94,7 @@ void NgraphFunction::run(const NgraphIO& io) const {
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
   }
+  StreamGuard stream(!draws_.empty());
   std::vector<phi::DenseTensor> drawn = draw_numbers(io);
   std::vector<phi::DenseTensor*> parameters;
   parameters.reserve(parameter_inputs_.size());
@@ -92,6 +104,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
   }
   std::vector<phi::DenseTensor> fresh =
       function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+  may_fail(Step::kRun);
+  stream.used();
   const size_t num_outputs = io.outputs.size();
   for (size_t i = 0; i < drawn.size(); ++i) {
     spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
@@ -209,6 +223,7 @@ EngineStats& EngineStats::instance() {
 
 void EngineStats::reset() {
   engine_runs = 0;
+  native_runs = 0;
   functions_built = 0;
   functions_loaded = 0;
   functions_reused = 0;
@@ -309,7 +324,11 @@ Settings NgraphEngine::settings() const {
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  const Settings now = settings();
+  return get_ng_function(io, settings());
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
+                                                              const Settings& now) const {
   const Signature key = signature(io, now);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
@@ -382,12 +401,23 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
-  for (size_t i = 0; i < io.inputs.size(); ++i) {
-    if (!io.inputs[i]->initialized() && io.inputs[i]->numel() != 0) {
-      throw NgraphError(concat("input ", i, " is not initialized; run the startup program first"));
-    }
+  const Settings now = settings();
+  if (FLAGS_ngraph_strict) return run_function(io, now);
+  if (refused_at_ == attempts()) return run_natively(io);
+  try {
+    return run_function(io, now);
+  } catch (const InvalidInput&) {  // this run's data, of which Paddle has its own opinion
+    run_natively(io);
+  } catch (const std::bad_alloc&) {
+    run_natively(io);
+  } catch (const std::exception& failure) {
+    refuse_and_run_natively(io, failure);
   }
-  const auto function = get_ng_function(io);
+}
+
+void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings) const {
+  for (size_t i = 0; i < io.inputs.size(); ++i) require_plain(*io.inputs[i], i);
+  const auto function = get_ng_function(io, settings);
   try {
     function->run(io);
   } catch (const InvalidInput&) {
@@ -398,9 +428,30 @@ void NgraphEngine::run(const NgraphIO& io) const {
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
-    get_ng_function(io)->run(io);
+    get_ng_function(io, settings)->run(io);
   }
   ++EngineStats::instance().engine_runs;
+}
+
+void NgraphEngine::run_natively(const NgraphIO& io) const {
+  paddle_ngraph::run_natively(graph_, io);
+  ++EngineStats::instance().native_runs;
+}
+
+void NgraphEngine::refuse_and_run_natively(const NgraphIO& io,
+                                           const std::exception& failure) const {
+  const uint64_t attempt = attempts();
+  try {
+    run_natively(io);
+  } catch (const NgraphError&) {  // there is no other way
+    acquit(graph_);
+    throw NgraphError(failure.what());
+  } catch (...) {
+    acquit(graph_);
+    throw;
+  }
+  refuse(graph_, failure.what());
+  refused_at_ = attempt;
 }
 
 }  // namespace paddle_ngraph

@@ -83,6 +83,7 @@ class NgraphFunction {
 
 struct EngineStats {
   std::atomic<int64_t> engine_runs{0};
+  std::atomic<int64_t> native_runs{0};
   std::atomic<int64_t> functions_built{0};
   std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
@@ -120,11 +121,19 @@ class NgraphEngine {
   // asked.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
-  // Runs the function for the signature of `io`. Throws NgraphError for an input without memory, and
-  // what NgraphFunction::run and building throw.
+  // Runs the interval: by the function for the signature of `io`, and by Paddle's own kernels where
+  // that cannot be built or run. Throws what these kernels throw; with FLAGS_ngraph_strict, and for
+  // settings that there are not, what the function does.
   void run(const NgraphIO& io) const;
 
  private:
+  // Runs the function. Throws what came up, and nothing was published then.
+  void run_function(const NgraphIO& io, const Settings& settings) const;
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
+                                                  const Settings& settings) const;
+  void run_natively(const NgraphIO& io) const;
+  // Runs natively what the engine should have run: `failure` is to blame if that succeeds.
+  void refuse_and_run_natively(const NgraphIO& io, const std::exception& failure) const;
   Signature signature(const NgraphIO& io, const Settings& settings) const;
   Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
@@ -143,6 +152,7 @@ class NgraphEngine {
   mutable std::optional<WeightWatch> weights_;
   bool infers_ = false;  // what trains keeps float32: an update needs more than bfloat16's 8 bits
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
+  mutable std::atomic<uint64_t> refused_at_{0};          // see attempts()
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;

@@ -1,6 +1,7 @@
 #include "tensors.h"
 
 #include "error.h"
+#include "faults.h"
 #include "paddle/phi/api/include/context_pool.h"
 
 namespace paddle_ngraph {
@@ -62,6 +63,7 @@ void* memory(const phi::DenseTensor& tensor) {
 }
 
 phi::DenseTensor allocate(const ResultType& type) {
+  may_fail(Step::kAllocate);
   static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
   phi::DenseTensorMeta meta(data_type(type.element), phi::make_ddim(dimensions(type)));
   return {allocator, std::move(meta)};

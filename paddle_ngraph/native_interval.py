@@ -1,0 +1,169 @@
+"""An interval run by Paddle itself: the native twin of an engine operator.
+
+The graph string holds all that Paddle's operators have, so a program is made of it again, which reads
+and writes the memory that the engine operator was given. The engine publishes nothing before it has
+succeeded; so whatever fails there, the interval can still run here, at once and for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from paddle.base import core
+from paddle.base.libpaddle import pir
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+
+# Programs that wait for another run, of all graphs together.
+_MOST_PROGRAMS = 32
+
+# Executors take PIR programs, and stay in the thread that asks.
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+
+
+def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Called by the C++ engine: runs the interval with Paddle's kernels.
+
+    Args:
+        text: The graph string.
+        inputs: Tensors that are read, in the order of the graph.
+        states: Tensors that are read and written.
+        outputs: Tensors that receive the results.
+
+    Raises:
+        What Paddle's operators raise.
+    """
+    program = _waiting.take(text) or NativeInterval(Graph.from_string(text))
+    program.run(inputs, states, outputs)
+    _waiting.give(text, program)
+
+
+class NativeInterval:
+    """A graph as a program of Paddle's own operators, with a scope of its own. One run at a time.
+
+    Args:
+        graph: The interval.
+
+    Raises:
+        NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
+            has no such operator.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._scope = core.Scope()
+        program = program_of(graph)
+        sources = [*graph.inputs, *graph.states]
+        self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
+        with _PIR_IN_EXECUTOR:
+            plan = core.Plan([core.Job("default")], {"default": program})
+            self._executor = core.StandaloneExecutor(core.CPUPlace(), plan, self._scope)
+
+    def run(self, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """See :func:`run`."""
+        given = [*inputs, *states]
+        try:
+            for mine, theirs in zip(self._inputs, given):
+                _core.share_tensor(mine, theirs)
+            with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
+                fetched = self._executor.run([], False)._move_to_list()
+            for mine, theirs in zip(fetched, outputs):
+                _core.share_tensor(theirs, mine)
+        finally:  # a kernel that fails may have written states before
+            for mine, theirs in zip(self._inputs[len(inputs) :], states):
+                _core.share_tensor(theirs, mine)
+            for mine in self._inputs:
+                mine._clear()
+
+
+def program_of(graph: Graph) -> Any:
+    """The graph as a PIR program: inputs, states and outputs are variables of the scope.
+
+    Raises:
+        NgraphError: As :class:`NativeInterval`.
+    """
+    program = pir.Program()
+    block = program.global_block()
+    values: dict[int, Any] = {}
+    for number, spec in enumerate([*graph.inputs, *graph.states]):
+        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
+    for op in graph.ops:
+        _append(block, op, values)
+    for number, spec in enumerate(graph.outputs):
+        attributes = [("name", None, f"output_{number}"), ("col", None, number)]
+        _core.append_operator(block, "pd_op.fetch", [values[spec.id]], [_type(spec)], attributes)
+    return program
+
+
+def _append(block: Any, op: Op, values: dict[int, Any]) -> None:
+    form = op.form
+    if form is None:
+        raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
+    input_lists, output_lists = form.lists
+    inputs = {**op.inputs, **form.ignored}
+    operands = [
+        _packed([values[spec.id] for spec in specs], name in input_lists)
+        for name, specs in inputs.items()
+    ]
+    types = [
+        _packed([_type(spec) for spec in specs], name in output_lists)
+        for name, specs in form.results.items()
+    ]
+    attributes = [(name, form.kinds.get(name), value) for name, value in op.attrs.items()]
+    results = _core.append_operator(block, op.type, operands, types, attributes)
+    for (name, specs), made in zip(form.results.items(), results):
+        members = made if name in output_lists else [made]
+        values.update((spec.id, member) for spec, member in zip(specs, members))
+
+
+def _packed(items: list[Any], is_list: bool) -> Any:
+    """An operand or type as the core takes it; ``None`` where it is absent."""
+    if is_list:
+        return items
+    return items[0] if items else None
+
+
+def _type(spec: TensorSpec) -> tuple[str, list[int]]:
+    return spec.dtype, list(spec.shape)
+
+
+def _input_name(number: int) -> str:
+    return f"input_{number}"
+
+
+class _Waiting:
+    """Programs between two runs; each belongs to one run at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[int, tuple[str, NativeInterval]] = OrderedDict()
+
+    def take(self, text: str) -> NativeInterval | None:
+        """A program of this graph, which is the caller's from here on."""
+        with self._lock:
+            found = next((k for k, (graph, _) in self._programs.items() if graph == text), None)
+            return None if found is None else self._programs.pop(found)[1]
+
+    def give(self, text: str, program: NativeInterval) -> None:
+        """Keeps a program for another run, and drops the one that waited longest."""
+        with self._lock:
+            self._programs[id(program)] = text, program
+            if len(self._programs) > _MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._programs.clear()
+
+
+_waiting = _Waiting()
+
+
+def clear() -> None:
+    """Drops every program that waits for another run."""
+    _waiting.clear()
