@@ -18,6 +18,7 @@ from paddle.base.libpaddle import pir
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.registry import find_converter
 
 # Programs that wait for another run, of all graphs together.
 _MOST_PROGRAMS = 32
@@ -39,7 +40,12 @@ def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequen
     Raises:
         What Paddle's operators raise.
     """
-    program = _waiting.take(text) or NativeInterval(Graph.from_string(text))
+    program = _waiting.take(text)
+    if program is None:
+        try:
+            program = NativeInterval(Graph.from_string(text))
+        except Exception as error:
+            raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _waiting.give(text, program)
 
@@ -72,6 +78,8 @@ class NativeInterval:
                 _core.share_tensor(mine, theirs)
             with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
                 fetched = self._executor.run([], False)._move_to_list()
+            for number in range(len(outputs)):
+                self._scope.find_var(f"output_{number}@fetch").get_tensor()._clear()
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, mine)
         finally:  # a kernel that fails may have written states before
@@ -100,12 +108,58 @@ def program_of(graph: Graph) -> Any:
     return program
 
 
+# Without ``x``, whose shape they need else: what they are then.
+_WITHOUT_SHAPE = {
+    "pd_op.squeeze_grad": "pd_op.unsqueeze",
+    "pd_op.squeeze_grad_": "pd_op.unsqueeze",
+    "pd_op.unsqueeze_grad": "pd_op.squeeze",
+    "pd_op.unsqueeze_grad_": "pd_op.squeeze",
+}
+
+
+def reason_against(graph: Graph) -> tuple[Op, str] | None:
+    """An operator of a graph that Paddle could not run in its interval, and why; mostly ``None``."""
+    for op in graph.ops:
+        entry = find_converter(op.type)
+        kept = op.form.ignored if op.form is not None else {}
+        if entry is not None and any(op.inputs.get(name) for name in entry.internal):
+            made = {spec.id for other in graph.ops for spec in other.output_specs()}
+            if any(spec.id not in made for name in entry.internal for spec in op.inputs[name]):
+                return op, "the operator that it is the gradient of is in another interval"
+        if op.type in _WITHOUT_SHAPE and "x" not in kept and _drops_open_ones(graph, op):
+            return op, "the shape that it restores is known in another interval"
+    return None
+
+
+def _drops_open_ones(graph: Graph, op: Op) -> bool:
+    """Whether only a run tells which dimensions a ``squeeze`` has dropped: whichever are 1."""
+    is_open = any(-1 in spec.shape for spec in op.output_specs())
+    axes = {spec.id for spec in op.inputs["axis"]}
+    lists = (o.attr("value") for o in graph.ops if axes & {s.id for s in o.output_specs()})
+    return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
+
+
 def _append(block: Any, op: Op, values: dict[int, Any]) -> None:
     form = op.form
     if form is None:
         raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
     input_lists, output_lists = form.lists
+    if op.type in _WITHOUT_SHAPE and "x" not in form.ignored:
+        gradient, axes = op.input("out_grad"), op.input("axis")
+        operands = [values[gradient.id], values[axes.id]]
+        target = op.output("x_grad")
+        made = _core.append_operator(
+            block, _WITHOUT_SHAPE[op.type], operands, [_type(target)], []
+        )
+        values[target.id] = made[0]
+        return
     inputs = {**op.inputs, **form.ignored}
+    if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
+        shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
+        full = [shape, dtype, ("value", "float64", 0.0)]
+        (blank,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
+        inputs["dropout_state_in"] = (TensorSpec(-1, "uint8", (1,)),)
+        values[-1] = blank
     operands = [
         _packed([values[spec.id] for spec in specs], name in input_lists)
         for name, specs in inputs.items()

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from paddle_ngraph import _core, cost, disk_cache, refusals, statistics, weights
+from paddle_ngraph import (
+    _core,
+    cost,
+    disk_cache,
+    native_interval,
+    refusals,
+    statistics,
+    weights,
+)
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -142,6 +150,8 @@ def _refused(
 def _refused_before(border: Border) -> Iterator[tuple[OpNode, str]]:
     if (reason := refusals.reason_against_interval(border.graph)) is not None:
         yield from ((node, reason) for node in border.interval.nodes)
+    elif (found := native_interval.reason_against(border.graph)) is not None:
+        yield next(n for n in border.interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
         return  # it was converted before
     elif error := try_conversion(border.graph, border.text):

@@ -11,25 +11,30 @@
 namespace paddle_ngraph {
 
 // Where the engine may fail: what it does between an operator's inputs and its results.
-enum class Step : int { kNone, kCompile, kLoad, kStore, kAllocate, kDraw, kRun };
+enum class Step : int { kNone, kData, kCompile, kLoad, kStore, kAllocate, kDraw, kRun };
 
 inline std::atomic<Step>& failing_step() {
   static std::atomic<Step> step{Step::kNone};
   return step;
 }
 
-// Throws where the step is to fail: std::bad_alloc for kAllocate, NgraphError for others.
+// Throws where the step is to fail: InvalidInput for kData, which is how every run goes natively,
+// std::bad_alloc for kAllocate, NgraphError for others.
 inline void may_fail(Step step) {
   if (failing_step().load(std::memory_order_relaxed) != step) return;
   if (step == Step::kAllocate) throw std::bad_alloc();
+  if (step == Step::kData) throw InvalidInput("a fault was injected");
   throw NgraphError("a fault was injected");
 }
 
-// "compile", "load", "store", "allocate", "draw", "run"; empty for none. Throws NgraphError for others.
+// Lets the step of this name fail from now on; empty for none. Throws NgraphError for other names.
 inline void fail_at(const std::string& name) {
-  static const std::string names[] = {"", "compile", "load", "store", "allocate", "draw", "run"};
-  for (int step = 0; step < 7; ++step) {
-    if (names[step] == name) return failing_step().store(static_cast<Step>(step));
+  static const std::string names[] = {"",      "data",     "compile", "load",
+                                      "store", "allocate", "draw",    "run"};
+  int step = 0;
+  for (const auto& known : names) {
+    if (known == name) return failing_step().store(static_cast<Step>(step));
+    ++step;
   }
   throw NgraphError(concat("the engine has no step '", name, "'"));
 }

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "error.h"
 #include "faults.h"
@@ -97,11 +98,24 @@ common::ErrorCode code_of(const py::error_already_set& error) {
   return common::ErrorCode::LEGACY;
 }
 
-// What native Paddle threw, before it became Python's.
+// What native Paddle threw before it became Python's: "(Kind) message (at file:line)", and more.
 common::enforce::EnforceNotMet native_error(const py::error_already_set& error) {
-  common::enforce::EnforceNotMet native(common::ErrorSummary(code_of(error), ""), __FILE__, __LINE__);
-  native.set_error_str(text_of(error));
-  return native;
+  std::string text = text_of(error);
+  std::string file = __FILE__;
+  int line = __LINE__;
+  const size_t at = text.rfind(" (at ");
+  const size_t colon = text.find(':', at);
+  if (at != std::string::npos && colon != std::string::npos) {
+    file = text.substr(at + 5, colon - at - 5);
+    line = std::atoi(text.c_str() + colon + 1);
+    text.resize(at);
+  }
+  const size_t kind = text.find_first_not_of(" \n");
+  const size_t end = text.find(") ");
+  if (kind != std::string::npos && text[kind] == '(' && end != std::string::npos) {
+    text.erase(0, end + 2);
+  }
+  return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
 }
 
 template <typename Function>

@@ -416,6 +416,7 @@ void NgraphEngine::run(const NgraphIO& io) const {
 }
 
 void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings) const {
+  may_fail(Step::kData);
   for (size_t i = 0; i < io.inputs.size(); ++i) require_plain(*io.inputs[i], i);
   const auto function = get_ng_function(io, settings);
   try {
