@@ -115,6 +115,10 @@ common::enforce::EnforceNotMet native_error(const py::error_already_set& error) 
   if (kind != std::string::npos && text[kind] == '(' && end != std::string::npos) {
     text.erase(0, end + 2);
   }
+  const size_t summary = text.find("Error: ");  // behind the user's lines, which a graph does not know
+  if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
+    text.erase(0, summary + 7);
+  }
   return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
 }
 
