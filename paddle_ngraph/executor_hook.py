@@ -299,6 +299,7 @@ class _EngineExecutor:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
         self._graphs = [node.graph for node in nodes if node.is_engine]
         self._refusals = refusals.number()
+        self._has_refused = False
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
@@ -329,11 +330,11 @@ class _EngineExecutor:
         return self._interpreted
 
     def has_refused(self) -> bool:
-        """Whether a run has refused one of its graphs since it was last asked."""
-        if self._refusals == refusals.number():
-            return False
-        self._refusals = refusals.number()
-        return any(map(refusals.is_refused, self._graphs))
+        """Whether a run has refused one of its graphs."""
+        if self._refusals != refusals.number():
+            self._refusals = refusals.number()
+            self._has_refused = any(map(refusals.is_refused, self._graphs))
+        return self._has_refused
 
 
 class _Rewritten(NamedTuple):

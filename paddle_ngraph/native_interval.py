@@ -18,6 +18,7 @@ from paddle.base.libpaddle import pir
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program_view import dtype_name
 from paddle_ngraph.registry import find_converter
 
 # Programs that wait for another run, of all graphs together.
@@ -40,14 +41,15 @@ def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequen
     Raises:
         What Paddle's operators raise.
     """
-    program = _waiting.take(text)
+    dtypes = tuple(dtype_name(tensor._dtype()) for tensor in [*inputs, *states])
+    program = _waiting.take(text, dtypes)
     if program is None:
         try:
-            program = NativeInterval(Graph.from_string(text))
+            program = NativeInterval(Graph.from_string(text), dtypes)
         except Exception as error:
             raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
-    _waiting.give(text, program)
+    _waiting.give(text, dtypes, program)
 
 
 class NativeInterval:
@@ -55,15 +57,16 @@ class NativeInterval:
 
     Args:
         graph: The interval.
+        dtypes: Those of its inputs and states, which may not be what the program declares.
 
     Raises:
         NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
             has no such operator.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, dtypes: Sequence[str]) -> None:
         self._scope = core.Scope()
-        program = program_of(graph)
+        program = program_of(graph, dtypes)
         sources = [*graph.inputs, *graph.states]
         self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
         with _PIR_IN_EXECUTOR:
@@ -89,19 +92,21 @@ class NativeInterval:
                 mine._clear()
 
 
-def program_of(graph: Graph) -> Any:
-    """The graph as a PIR program: inputs, states and outputs are variables of the scope.
+def program_of(graph: Graph, dtypes: Sequence[str]) -> Any:
+    """The graph as a PIR program: inputs and states are variables of the scope, outputs are fetched.
 
-    Raises:
-        NgraphError: As :class:`NativeInterval`.
+    See :class:`NativeInterval`.
     """
     program = pir.Program()
     block = program.global_block()
     values: dict[int, Any] = {}
-    for number, spec in enumerate([*graph.inputs, *graph.states]):
-        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
+    sources = [*graph.inputs, *graph.states]
+    for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+        type = dtype, list(spec.shape)
+        values[spec.id] = _core.append_variable(block, _input_name(number), type)
+    as_declared = all(spec.dtype == dtype for spec, dtype in zip(sources, dtypes))
     for op in graph.ops:
-        _append(block, op, values)
+        _append(block, op, values, as_declared)
     for number, spec in enumerate(graph.outputs):
         attributes = [("name", None, f"output_{number}"), ("col", None, number)]
         _core.append_operator(block, "pd_op.fetch", [values[spec.id]], [_type(spec)], attributes)
@@ -139,7 +144,7 @@ def _drops_open_ones(graph: Graph, op: Op) -> bool:
     return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
 
 
-def _append(block: Any, op: Op, values: dict[int, Any]) -> None:
+def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> None:
     form = op.form
     if form is None:
         raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
@@ -148,9 +153,7 @@ def _append(block: Any, op: Op, values: dict[int, Any]) -> None:
         gradient, axes = op.input("out_grad"), op.input("axis")
         operands = [values[gradient.id], values[axes.id]]
         target = op.output("x_grad")
-        made = _core.append_operator(
-            block, _WITHOUT_SHAPE[op.type], operands, [_type(target)], []
-        )
+        made = _core.append_operator(block, _WITHOUT_SHAPE[op.type], operands, [_type(target)], [])
         values[target.id] = made[0]
         return
     inputs = {**op.inputs, **form.ignored}
@@ -164,10 +167,12 @@ def _append(block: Any, op: Op, values: dict[int, Any]) -> None:
         _packed([values[spec.id] for spec in specs], name in input_lists)
         for name, specs in inputs.items()
     ]
-    types = [
-        _packed([_type(spec) for spec in specs], name in output_lists)
-        for name, specs in form.results.items()
-    ]
+    types = None
+    if as_declared:
+        types = [
+            _packed([_type(spec) for spec in specs], name in output_lists)
+            for name, specs in form.results.items()
+        ]
     attributes = [(name, form.kinds.get(name), value) for name, value in op.attrs.items()]
     results = _core.append_operator(block, op.type, operands, types, attributes)
     for (name, specs), made in zip(form.results.items(), results):
@@ -190,23 +195,26 @@ def _input_name(number: int) -> str:
     return f"input_{number}"
 
 
+_Key = tuple[str, tuple[str, ...]]
+
+
 class _Waiting:
     """Programs between two runs; each belongs to one run at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._programs: OrderedDict[int, tuple[str, NativeInterval]] = OrderedDict()
+        self._programs: OrderedDict[int, tuple[_Key, NativeInterval]] = OrderedDict()
 
-    def take(self, text: str) -> NativeInterval | None:
-        """A program of this graph, which is the caller's from here on."""
+    def take(self, *key: Any) -> NativeInterval | None:
+        """A program for this graph and these dtypes, the caller's from here on."""
         with self._lock:
-            found = next((k for k, (graph, _) in self._programs.items() if graph == text), None)
+            found = next((k for k, (known, _) in self._programs.items() if known == key), None)
             return None if found is None else self._programs.pop(found)[1]
 
-    def give(self, text: str, program: NativeInterval) -> None:
+    def give(self, text: str, dtypes: tuple[str, ...], program: NativeInterval) -> None:
         """Keeps a program for another run, and drops the one that waited longest."""
         with self._lock:
-            self._programs[id(program)] = text, program
+            self._programs[id(program)] = (text, dtypes), program
             if len(self._programs) > _MOST_PROGRAMS:
                 self._programs.popitem(last=False)
 

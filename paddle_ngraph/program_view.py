@@ -467,9 +467,7 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int
         if kind is not None:
             kinds[name] = kind
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
-    input_lists = {
-        name for name, v in inputs if v.initialized() and not v.is_dense_tensor_type()
-    }
+    input_lists = {name for name, v in inputs if v.initialized() and not v.is_dense_tensor_type()}
     output_lists: set[str] = set()
     results = {}
     names, values = node.op.get_output_names(), node.op.results()

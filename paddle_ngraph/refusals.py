@@ -82,7 +82,7 @@ def refuse_graph(graph: str, reason: str) -> None:
     with _lock:
         error = _suspicions.pop(graph, None)
     if error is None:
-        error = NgraphError(f"nGraph could not run its interval: {' '.join(reason.split())}")
+        error = NgraphError(f"nGraph could not compile its interval: {' '.join(reason.split())}")
     refuse(graph, error)
     global _number
     with _lock:

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from tests.programs import Program, floats
+from tests.programs import Program, floats, summary
 
 
 def direct():
@@ -68,7 +68,7 @@ def test_a_refused_step_changes_no_weight(feed):
     for engine in (False, True):
         with pytest.raises((ValueError, IndexError)) as caught:
             program.run(engine, **{**good, **feed})
-        told.append((caught.type, str(caught.value).partition("[operator")[0].split()))
+        told.append((caught.type, summary(caught.value)))
     assert told[0] == told[1]
     for name, value in zip(names, before):
         np.testing.assert_array_equal(program.variable(name), value)

@@ -8,7 +8,7 @@ import pytest
 from paddle.base import core
 
 import paddle_ngraph
-from tests.programs import Program, chain, floats, linear_regression
+from tests.programs import Program, chain, floats, linear_regression, summary
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_variable_without_contents_is_told_as_natively():
     program.scope.var("weight").get_tensor()
     told = []
     for engine in (False, True):
-        with pytest.raises(RuntimeError, match="holds no memory") as caught:
+        with pytest.raises((RuntimeError, ValueError)) as caught:
             program.run(engine, x=floats(2, 4))
-        told.append(str(caught.value).partition("[operator")[0])
+        told.append((caught.type, summary(caught.value)))
     assert told[0] == told[1]

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "error.h"
+#include "paddle/fluid/pir/dialect/operator/interface/infermeta.h"
 #include "paddle/fluid/pir/dialect/operator/interface/op_yaml_info.h"
 #include "paddle/fluid/pir/dialect/operator/ir/op_attribute.h"
 #include "paddle/fluid/pir/dialect/operator/utils/utils.h"
@@ -179,20 +180,26 @@ py::list result_types(const pir::Operation& op) {
 }
 
 py::list append_operator(pir::Block* block, const std::string& name, const py::list& operands,
-                         const py::list& types, const py::list& attributes) {
+                         const py::object& types, const py::list& attributes) {
   auto info = ir()->GetRegisteredOpInfo(name);
   if (!info) throw NgraphError(concat("this release of Paddle has no operator ", name));
   pir::Builder builder(ir(), block);
   std::vector<pir::Value> inputs;
   for (const auto& operand : operands) inputs.push_back(operand_of(&builder, operand));
-  std::vector<pir::Type> outputs;
-  for (const auto& type : types) outputs.push_back(type_of(type));
   pir::AttributeMap all;
   for (const auto& attribute : attributes) {
     const auto [key, kind, value] = attribute.cast<std::tuple<std::string, py::object, py::object>>();
     all[key] = attribute_of(kind, value);
   }
   add_places(info, name, &all);
+  std::vector<pir::Type> outputs;
+  if (types.is_none()) {
+    const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();
+    if (interface == nullptr) throw NgraphError(concat(name, " does not tell its types"));
+    outputs = interface->infer_meta_by_value_(inputs, &all);
+  } else {
+    for (const auto& type : types) outputs.push_back(type_of(type));
+  }
   all["stop_gradient"] = all_of(outputs.size(), true);
   auto* op = pir::Operation::Create(inputs, all, outputs, info);
   builder.Insert(op);

@@ -24,9 +24,9 @@ pybind11::list attributes_of(const pir::Operation& op);
 pybind11::list result_types(const pir::Operation& op);
 
 // Appends an operator to `block`. Operands are values, lists of values, or None; `types` as of
-// result_types, `attributes` as of attributes_of. Returns the results, lists taken apart.
+// result_types, or None: as Paddle tells from the operands; `attributes` as of attributes_of. Returns the results, lists taken apart.
 pybind11::list append_operator(pir::Block* block, const std::string& name,
-                               const pybind11::list& operands, const pybind11::list& types,
+                               const pybind11::list& operands, const pybind11::object& types,
                                const pybind11::list& attributes);
 
 // Appends what names a variable of the scope that a run reads and may write.

@@ -405,24 +405,35 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 
 void NgraphEngine::run(const NgraphIO& io) const {
   const Settings now = settings();
-  if (FLAGS_ngraph_strict) return run_function(io, now);
-  if (refused_at_ == attempts()) return run_natively(io);
-  try {
-    return run_function(io, now);
-  } catch (const InvalidInput& failure) {  // this run's data, of which Paddle has its own opinion
-    if (std::strstr(failure.what(), kUnnoticed) != nullptr) throw;
-    run_natively(io);
-  } catch (const std::bad_alloc&) {
-    run_natively(io);
-  } catch (const std::exception& failure) {
-    refuse_and_run_natively(io, failure);
+  if (FLAGS_ngraph_strict) {
+    auto step = Step::kData;
+    return run_function(io, now, &step);
   }
+  if (refused_at_ == attempts()) return run_natively(io);
+  auto step = Step::kData;
+  std::string reason;  // to leave the interval to Paddle for good: none where the data is to blame
+  std::exception_ptr failure;
+  try {
+    return run_function(io, now, &step);
+  } catch (const std::bad_alloc&) {
+    failure = std::current_exception();
+  } catch (const InvalidInput& error) {
+    if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
+    failure = std::current_exception();
+    if (step == Step::kCompile) reason = error.what();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    if (step != Step::kData) reason = error.what();
+  }
+  run_instead(io, failure, reason);
 }
 
-void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings) const {
-  may_fail(Step::kData);
+void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, Step* step) const {
+  may_fail(*step = Step::kData);
   for (size_t i = 0; i < io.inputs.size(); ++i) require_plain(*io.inputs[i], i);
+  *step = Step::kCompile;
   const auto function = get_ng_function(io, settings);
+  *step = Step::kRun;
   try {
     function->run(io);
   } catch (const InvalidInput&) {
@@ -443,19 +454,20 @@ void NgraphEngine::run_natively(const NgraphIO& io) const {
   ++EngineStats::instance().native_runs;
 }
 
-void NgraphEngine::refuse_and_run_natively(const NgraphIO& io,
-                                           const std::exception& failure) const {
+void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                               const std::string& reason) const {
   const uint64_t attempt = attempts();
   try {
     run_natively(io);
   } catch (const NgraphError&) {  // there is no other way
     acquit(graph_);
-    throw NgraphError(failure.what());
+    std::rethrow_exception(failure);
   } catch (...) {
     acquit(graph_);
     throw;
   }
-  refuse(graph_, failure.what());
+  if (reason.empty()) return;
+  refuse(graph_, reason);
   refused_at_ = attempt;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "disk_cache.h"
+#include "faults.h"
 #include "function_cache.h"
 #include "ov/ov_function.h"
 #include "paddle/extension.h"
@@ -127,13 +128,14 @@ class NgraphEngine {
   void run(const NgraphIO& io) const;
 
  private:
-  // Runs the function. Throws what came up, and nothing was published then.
-  void run_function(const NgraphIO& io, const Settings& settings) const;
+  // Runs the function; `step` tells where it is. Throws what came up, and nothing was published then.
+  void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
                                                   const Settings& settings) const;
   void run_natively(const NgraphIO& io) const;
-  // Runs natively what the engine should have run: `failure` is to blame if that succeeds.
-  void refuse_and_run_natively(const NgraphIO& io, const std::exception& failure) const;
+  // Runs natively what the engine failed at, and from now on if that succeeds and there is a reason.
+  void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                   const std::string& reason) const;
   Signature signature(const NgraphIO& io, const Settings& settings) const;
   Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,

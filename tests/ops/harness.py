@@ -16,7 +16,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from tests.programs import floats
+from tests.programs import floats, summary
 
 Build = Callable[..., Any]
 
@@ -102,7 +102,7 @@ def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Seq
             try:
                 return executor.run(program, feed=dict(inputs), fetch_list=[out])[0].tolist()
             except Exception as error:
-                return type(error), str(error).partition("[operator")[0].split()
+                return type(error), summary(error)
 
     before = paddle_ngraph.stats()["engine_runs"]
     assert outcome(engine=True) == outcome(engine=False)
