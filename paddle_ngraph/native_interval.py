@@ -1,8 +1,8 @@
 """An interval run by Paddle itself: the native twin of an engine operator.
 
-The graph string holds all that Paddle's operators have, so a program is made of it again, which reads
-and writes the memory that the engine operator was given. The engine publishes nothing before it has
-succeeded; so whatever fails there, the interval can still run here, at once and for the first time.
+The graph string holds all that Paddle's operators have, so a program is made of it again, which
+reads and writes the memory that the engine operator was given. The engine publishes nothing before
+it has succeeded; so whatever fails there, the interval can still run here, for the first time.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class NativeInterval:
 
 
 def program_of(graph: Graph, dtypes: Sequence[str]) -> Any:
-    """The graph as a PIR program: inputs and states are variables of the scope, outputs are fetched.
+    """The graph as a PIR program: inputs and states are variables, outputs are fetched.
 
     See :class:`NativeInterval`.
     """
@@ -123,7 +123,7 @@ _WITHOUT_SHAPE = {
 
 
 def reason_against(graph: Graph) -> tuple[Op, str] | None:
-    """An operator of a graph that Paddle could not run in its interval, and why; mostly ``None``."""
+    """An operator that Paddle could not run in its interval, and why; mostly ``None``."""
     for op in graph.ops:
         entry = find_converter(op.type)
         kept = op.form.ignored if op.form is not None else {}

@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
@@ -67,7 +68,7 @@ def suspect(graph: str, error: NgraphError) -> None:
 
 
 def acquit(graph: str) -> None:
-    """Called by the C++ engine: Paddle refused the run of ``graph`` as well, so its data is to blame."""
+    """Called by the C++ engine: Paddle refused the run as well, so its data is to blame."""
     with _lock:
         _suspicions.pop(graph, None)
 
@@ -88,10 +89,8 @@ def refuse_graph(graph: str, reason: str) -> None:
     with _lock:
         _graphs.add(_name(graph))
         _number += 1
-    try:
+    with suppress(Warning):  # an error by the user's filters: the run has succeeded
         warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
-    except Warning:  # as an error, by the user's filters: the run has succeeded
-        pass
 
 
 def number() -> int:

@@ -191,7 +191,7 @@ def labels():
 
 
 def error_of(program, engine, **feed):
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         program.run(engine, **feed)
     return caught.type, summary(caught.value)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import paddle
-import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
