@@ -168,8 +168,8 @@ class Graph:
         for op in self.ops:
             tensors.update({spec.id: spec for spec in op.input_specs()})
             tensors.update({spec.id: spec for spec in op.output_specs()})
-            for specs in op.form.results.values() if op.form else ():
-                tensors.update({spec.id: spec for spec in specs})
+            for results in op.form.results.values() if op.form else ():
+                tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
         return {
