@@ -104,9 +104,10 @@ def cache_info() -> CacheInfo:
 def clear_cache() -> None:
     """Forgets every compiled function, and gives back the memory that is kept for the next run."""
     library.load()
-    from paddle_ngraph import _core, bridge, dynamic_shapes, program_key
+    from paddle_ngraph import _core, bridge, dynamic_shapes, native_interval, program_key
 
     dynamic_shapes.forget()
+    native_interval.clear()
     bridge.forget()
     program_key.forget()
     _core.clear_cache()

@@ -227,6 +227,7 @@ class NgraphBridge:
         high: int | Sequence[int],
         ignored: int | None = None,
         position: int = 0,
+        noticed: bool = True,
     ) -> None:
         """Lets the engine refuse a run whose input ``name`` holds a value out of range.
 
@@ -239,6 +240,8 @@ class NgraphBridge:
             high: One more than the greatest value, likewise.
             ignored: A value that is allowed as well.
             position: Which of its tensors, when the input holds a list.
+            noticed: Whether Paddle's own kernel checks the values, and so may run in the place of
+                the engine.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
@@ -253,7 +256,8 @@ class NgraphBridge:
             high=[int(v) for v in bounds[1]],
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
-            message=f"{op.type} (operator {op.index}): input '{name}' is out of range.",
+            message=f"{op.type} (operator {op.index}): input '{name}' is out of range"
+            + ("." if noticed else ", and Paddle would not notice."),
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)

@@ -9,7 +9,7 @@ scope, so the switch may be turned between any two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ from paddle_ngraph import (
     weights,
     whole_program,
 )
-from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import BLANK, COMMUNICATE, DRAW, nodes_of
 from paddle_ngraph.report import Report
 
@@ -238,45 +237,20 @@ class SwitchedExecutor:
             prepare: Called before the run.
 
         Returns:
-            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to, whose errors
-            are also those of this one.
+            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to.
         """
         whole = self._whole
-        if whole is None or not self.is_repeatable or _core.is_watched():
+        if whole is None or not self.is_repeatable or _core.is_watched() or self._has_refused():
             return None
         prepare()
-        stream = core.default_cpu_generator().get_state() if whole.draws else None
-        try:
-            results = whole.run_on(feed)
-        except Exception:  # nothing was written: the run behind this one tells it
-            if stream is not None:
-                core.default_cpu_generator().set_state(stream)
-            return None
-        return results
+        return whole.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
         self._is_new = False
-        before = _RunState(self._scope, feed_names)
-        try:
-            return engine.run(feed_names, enable_job_schedule_profiler)
-        except Exception as error:
-            failed = engine.take_refusals()
-            if not failed:
-                raise
-            if not engine.can_repeat(failed):
-                self._leave_native(failed)
-                raise NgraphError(
-                    f"{error}\nOther operators may have written their variables in this run; "
-                    "from the next one on, Paddle runs what was refused itself."
-                ) from error
-        # Paddle has its own word on the feed; if it can run it, the converter was to blame.
-        before.restore()
-        result = self._run_native(feed_names, enable_job_schedule_profiler)
-        self._leave_native(failed)
-        return result
+        return engine.run(feed_names, enable_job_schedule_profiler)
 
     def run_profile(self, feed_names: Sequence[str]) -> Any:
         """Paddle's profiling run: always native."""
@@ -289,11 +263,6 @@ class SwitchedExecutor:
             programs = _pir_programs(self._plan) if programs is None else programs
             self._may_write = not programs or any(map(weights.may_be_written_by, programs.values()))
         return self._may_write
-
-    def _leave_native(self, failed: dict[str, NgraphError]) -> None:
-        for graph, error in failed.items():
-            refusals.refuse(graph, error)
-        self._is_planned = False
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with self._native_flag:
@@ -317,9 +286,9 @@ class SwitchedExecutor:
         if any(0 in shape for shape in fed.values()):
             # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
             return None
-        if not self._is_planned or self._has_outgrown(fed):
+        if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
             with self._planning:
-                if not self._is_planned or self._has_outgrown(fed):
+                if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
                     self._plan_for(fed)
         elif self._open_size > 0:
             self._small_runs += 1
@@ -354,6 +323,10 @@ class SwitchedExecutor:
         if engine.whole is not None:
             self._engine, self._open_size = engine, 0
 
+    def _has_refused(self) -> bool:
+        """Whether a run has left to Paddle for good what the engine was planned for."""
+        return self._engine is not None and self._engine.has_refused()
+
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
         """Whether what was too small for the engine may pay by now."""
         if self._open_size == 0:
@@ -379,25 +352,6 @@ class SwitchedExecutor:
         return {name: found.get_tensor().shape() for name, found in variables if found is not None}
 
 
-class _RunState:
-    """What a run uses up: its feeds, which Paddle drops when they are read, and random numbers."""
-
-    def __init__(self, scope: Any, feed_names: Sequence[str]) -> None:
-        self._stream = core.default_cpu_generator().get_state()
-        self._feeds = []
-        for name in feed_names:
-            variable = scope.find_var(name)
-            if variable is not None:
-                kept = core.DenseTensor()
-                kept._share_data_with(variable.get_tensor())
-                self._feeds.append((variable, kept))
-
-    def restore(self) -> None:
-        core.default_cpu_generator().set_state(self._stream)
-        for variable, kept in self._feeds:
-            variable.get_tensor()._share_data_with(kept)
-
-
 class _EngineExecutor:
     """What runs rewritten programs, also where Paddle runs old-style ones.
 
@@ -412,7 +366,8 @@ class _EngineExecutor:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
         self._graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in self._graphs]  # kept alive
-        self._writers = [node for node in nodes if node.writes_variables]
+        self._refusals = refusals.number()
+        self._has_refused = False
         # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
         native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
@@ -428,7 +383,6 @@ class _EngineExecutor:
         # An old-style program raises where a variable is missing.
         old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
         self._unfed = [name for program in old for name in _unfed(program)]
-        self._draws = drawing > 0
         self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
         self._whole = scopes.Bound(scope, self._names, self._find_whole)
 
@@ -460,18 +414,17 @@ class _EngineExecutor:
         if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
             return None
         (program,) = self._programs.values()
-        return whole_program.find(program, self._scope, self._draws)
+        return whole_program.find(program, self._scope)
 
     def _names(self) -> frozenset[str]:
         return scopes.names_in(self._programs.values())
 
-    def take_refusals(self) -> dict[str, NgraphError]:
-        """What could not be built in the last run, by graph."""
-        return refusals.suspicions(self._graphs)
-
-    def can_repeat(self, failed: Container[str]) -> bool:
-        """Whether nothing was written for good by a run that ended in the ``failed`` graphs."""
-        return all(node.is_engine and node.graph in failed for node in self._writers)
+    def has_refused(self) -> bool:
+        """Whether a run has refused one of its graphs."""
+        if self._refusals != refusals.number():
+            self._refusals = refusals.number()
+            self._has_refused = any(map(refusals.is_refused, self._graphs))
+        return self._has_refused
 
 
 def _unfed(program: Any) -> list[str]:

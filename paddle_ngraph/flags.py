@@ -78,6 +78,11 @@ FLAGS = {
             "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole "
             "program that runs often; 0: none does.",
         ),
+        Flag(
+            "ngraph_strict",
+            False,
+            "Raise what the engine cannot run, instead of leaving it to Paddle.",
+        ),
         Flag("use_mkl_packed", True, "Run the recurrent layers of a program with packed weights."),
         Flag("mkl_packed_provider", "auto", "Who multiplies by packed weights: auto, mkl, onednn."),
     ]

@@ -7,14 +7,15 @@ The first line is read by the C++ engine::
 The last two are lists of positions, ``-`` where they are empty.
 
 The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
-string alone is enough to rebuild the function; it is data and is never executed.
+string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
+the interval (:mod:`paddle_ngraph.native_interval`); it is data and is never executed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 2
+FORMAT = 3
 
 # Known whole numbers of at most this many elements are computed while a function is built, in 64
 # bits: shape arithmetic.
@@ -45,6 +46,24 @@ class TensorSpec:
 
 
 @dataclass
+class NativeForm:
+    """What Paddle's own operator has and converters do not see.
+
+    Attributes:
+        kinds: Paddle's types of attributes where their values do not tell, by name:
+            ``attributes_of`` of the core says which there are.
+        lists: Inputs and outputs that hold a list of tensors, of any length.
+        ignored: Inputs that the converter needs nothing of, made by the same graph.
+        results: The tensors of every output, also those that are ``None`` to converters.
+    """
+
+    kinds: dict[str, str] = field(default_factory=dict)
+    lists: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    ignored: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    results: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+
+
+@dataclass
 class Op:
     """One Paddle operator: what validators and converters see.
 
@@ -56,6 +75,7 @@ class Op:
             optional output (the gradient of what is not trained) an empty tuple.
         attrs: Attributes as plain Python values; a dtype is its name.
         constants: Contents of inputs that are known when the program is built, by input name.
+        form: What Paddle needs beside all this to run the operator itself; ``None``: it cannot.
     """
 
     type: str
@@ -64,6 +84,7 @@ class Op:
     outputs: dict[str, tuple[TensorSpec | None, ...]] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
+    form: NativeForm | None = None
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute ``name``, or ``default``."""
@@ -159,6 +180,8 @@ class Graph:
         for op in self.ops:
             tensors.update({spec.id: spec for spec in op.input_specs()})
             tensors.update({spec.id: spec for spec in op.output_specs()})
+            for results in op.form.results.values() if op.form else ():
+                tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
         return {
@@ -223,7 +246,7 @@ def _digest(body: str) -> str:
 
 
 def _op_to_json(op: Op) -> dict[str, Any]:
-    return {
+    item = {
         "type": op.type,
         "index": op.index,
         "inputs": {name: [spec.id for spec in specs] for name, specs in op.inputs.items()},
@@ -233,23 +256,51 @@ def _op_to_json(op: Op) -> dict[str, Any]:
         },
         "attrs": op.attrs,
     }
+    if op.form is not None:
+        item["form"] = _form_to_json(op, op.form)
+    return item
+
+
+def _form_to_json(op: Op, form: NativeForm) -> list[Any]:
+    differing = {n: specs for n, specs in form.results.items() if specs != op.outputs.get(n, ())}
+    ignored, results = (
+        {name: [spec.id for spec in specs] for name, specs in side.items()}
+        for side in (form.ignored, differing)
+    )
+    return [form.kinds, *map(sorted, form.lists), ignored, results]
+
+
+def _form_from_json(
+    item: list[Any], outputs: Mapping[str, tuple[Any, ...]], tensors: dict[int, TensorSpec]
+) -> NativeForm:
+    kinds, input_lists, output_lists, ignored, differing = item
+    results = {name: tuple(tensors[i] for i in ids) for name, ids in differing.items()}
+    return NativeForm(
+        kinds=kinds,
+        lists=(frozenset(input_lists), frozenset(output_lists)),
+        ignored={name: tuple(tensors[i] for i in ids) for name, ids in ignored.items()},
+        results={name: results.get(name, specs) for name, specs in outputs.items()},
+    )
+
+
+def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
+    outputs = {
+        name: tuple(None if i is None else tensors[i] for i in ids)
+        for name, ids in item["outputs"].items()
+    }
+    return Op(
+        type=item["type"],
+        index=item["index"],
+        inputs={name: tuple(tensors[i] for i in ids) for name, ids in item["inputs"].items()},
+        outputs=outputs,
+        attrs=item["attrs"],
+        form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
+    )
 
 
 def _from_json(data: dict[str, Any]) -> Graph:
     tensors = {tid: TensorSpec(tid, dtype, tuple(shape)) for tid, dtype, shape in data["tensors"]}
-    ops = [
-        Op(
-            type=item["type"],
-            index=item["index"],
-            inputs={k: tuple(tensors[i] for i in ids) for k, ids in item["inputs"].items()},
-            outputs={
-                k: tuple(None if i is None else tensors[i] for i in ids)
-                for k, ids in item["outputs"].items()
-            },
-            attrs=item["attrs"],
-        )
-        for item in data["ops"]
-    ]
+    ops = [_op_from_json(item, tensors) for item in data["ops"]]
     return Graph(
         ops=ops,
         inputs=[tensors[i] for i in data["inputs"]],

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from paddle_ngraph import _core, cost, disk_cache, refusals, statistics, weights
+from paddle_ngraph import (
+    _core,
+    cost,
+    disk_cache,
+    native_interval,
+    refusals,
+    statistics,
+    weights,
+)
 from paddle_ngraph.bridge import try_conversion
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -142,6 +150,8 @@ def _refused(
 def _refused_before(border: Border) -> Iterator[tuple[OpNode, str]]:
     if (reason := refusals.reason_against_interval(border.graph)) is not None:
         yield from ((node, reason) for node in border.interval.nodes)
+    elif (found := native_interval.reason_against(border.graph)) is not None:
+        yield next(n for n in border.interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
         return  # it was converted before
     elif error := try_conversion(border.graph, border.text):
@@ -842,7 +852,7 @@ class _GraphBuilder:
         self._overwritten: list[str] = []
         self._by_value: set[str] = set()
         self._ops: list[Op] = []
-        self._constants: set[OpNode] = set()
+        self._made: set[int] = set()  # tensors, those that converters do not make too
 
     def build(self) -> Border:
         for node in self._interval.nodes:
@@ -883,13 +893,26 @@ class _GraphBuilder:
             name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in ignored)
             for name, specs in op.inputs.items()
         }
-        self._ops.append(Op(op.type, op.index, inputs, op.outputs, op.attrs))
+        assert op.form is not None
+        kept = {name: self._made_here(op.inputs.get(name, ())) for name in ignored}
+        form = replace(op.form, ignored={name: specs for name, specs in kept.items() if specs})
+        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
+        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
             if root != vid and root in self._external and root not in self._overwritten:
                 self._overwritten.append(root)
             self._content[root] = vid
+
+    def _made_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if operators of the interval make them all."""
+        roots = [self._view.root(self._names[spec.id]) for spec in specs]
+        now = [
+            self._spec(self._content[root]) if root in self._content else spec
+            for root, spec in zip(roots, specs)
+        ]
+        return tuple(now) if all(spec.id in self._made for spec in now) else ()
 
     def _read(self, vid: str) -> TensorSpec:
         root = self._view.root(vid)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import NativeForm, Op, TensorSpec
 
 # They name a variable or a constant and compute nothing.
 SOURCES = frozenset(
@@ -248,9 +249,7 @@ class BlockView:
         """dtype and shape of a variable, under the number it has in a graph."""
         if vid not in self._types:
             value = self.values[vid]
-            # Paddle multiplies open dimensions: four instances of -1 become -4.
-            shape = tuple(max(dim, -1) for dim in value.shape)
-            self._types[vid] = dtype_name(value.dtype), shape
+            self._types[vid] = dtype_name(value.dtype), _open(value.shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Any) -> list[str] | None:
@@ -286,6 +285,18 @@ class BlockView:
             else:
                 return None
         return members
+
+    def all_members(self, value: Any, type: Any) -> Iterator[tuple[str, Any]]:
+        """Id and type of a result, or of each member of a list, whether anybody reads it or not."""
+        if type is None:
+            return
+        if not isinstance(type, list):
+            yield self._known(value), type
+            return
+        members = self.result_members(value) or ()
+        for number, each in enumerate(type):
+            known = members[number] if number < len(members) else None
+            yield known or f"{value_id(value)}[{number}]", each
 
     def _known(self, value: Any) -> str:
         vid = value_id(value)
@@ -526,41 +537,37 @@ def describe(
             for vid in results
         )
     try:
-        attributes = node.op.attrs()
-    except NotImplementedError:  # complex numbers, for one
-        return "its attributes cannot be read"
-    for key, attribute in attributes.items():
-        if key in _NOT_COMPUTED:
-            continue
-        op.attrs[key] = _plain(attribute)
+        _describe_form(view, node, op, numbers)
+    except NgraphError as error:  # complex numbers, for one
+        return str(error)
     return op
 
 
-# Attributes that say nothing about what is computed.
-_NOT_COMPUTED = frozenset(
-    {
-        "stop_gradient",
-        "persistable",
-        "op_callstack",
-        "callstack",
-        "place",
-        "op_role",
-        "is_distributed",
-        "need_clip",
-        "trainable",
-        "struct_name",
-    }
-)
+def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int]) -> None:
+    """What Paddle needs to run the operator itself. Raises NgraphError where it cannot be told."""
+    kinds = {}
+    for name, kind, value in _core.attributes_of(node.op):
+        op.attrs[name] = value
+        if kind is not None:
+            kinds[name] = kind
+    inputs = zip(node.op.get_input_names(), node.op.operands_source())
+    input_lists = {name for name, v in inputs if v.initialized() and not v.is_dense_tensor_type()}
+    output_lists: set[str] = set()
+    results = {}
+    names, values = node.op.get_output_names(), node.op.results()
+    for name, value, type in zip(names, values, _core.result_types(node.op)):
+        if isinstance(type, list):
+            output_lists.add(name)
+        results[name] = tuple(
+            TensorSpec(numbers.setdefault(vid, len(numbers)), dtype, _open(shape))
+            for vid, (dtype, shape) in view.all_members(value, type)
+        )
+    op.form = NativeForm(kinds, (frozenset(input_lists), frozenset(output_lists)), {}, results)
 
 
-def _plain(attribute: Any) -> Any:
-    """An attribute as JSON can hold it."""
-    if attribute is None or isinstance(attribute, (bool, int, float, str)):
-        return attribute
-    if isinstance(attribute, (list, tuple)):
-        return [_plain(item) for item in attribute]
-    text = str(attribute)
-    return dtype_name(text) if text.startswith("paddle.") else text
+def _open(shape: Sequence[int]) -> tuple[int, ...]:
+    # Paddle multiplies open dimensions: four instances of -1 become -4.
+    return tuple(max(dim, -1) for dim in shape)
 
 
 def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:

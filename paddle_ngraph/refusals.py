@@ -4,14 +4,17 @@ They stay native, and the report says why.
 
 A converter runs when a function is built. What it raises there is first a *suspicion*, because a
 feed that Paddle refuses as well makes converters raise too; it becomes a *refusal* when Paddle
-could run the operator, or when every shape was known beforehand.
+has run the interval, or when every shape was known beforehand.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
@@ -20,6 +23,8 @@ _lock = threading.Lock()
 _reasons: dict[str, dict[str, str]] = {}  # operator type -> kind of operator -> reason
 _intervals: dict[str, str] = {}  # what an interval computes -> reason
 _suspicions: dict[str, NgraphError] = {}
+_graphs: set[str] = set()  # refused in a run, by their first lines
+_number = 0  # of refusals in runs
 
 
 def reason_against(op: Op) -> str | None:
@@ -62,22 +67,65 @@ def suspect(graph: str, error: NgraphError) -> None:
         _suspicions[graph] = error
 
 
-def suspect_interval(graph: str, text: str) -> None:
-    """Called by the C++ engine: nGraph could not compile a function of ``graph``."""
-    words = " ".join(text.split())
-    suspect(graph, NgraphError(f"nGraph could not compile its interval: {words}"))
-
-
-def suspicions(graphs: Iterable[str]) -> dict[str, NgraphError]:
-    """Takes what came up while functions of ``graphs`` were built, by graph."""
+def acquit(graph: str) -> None:
+    """Called by the C++ engine: Paddle refused the run as well, so its data is to blame."""
     with _lock:
-        return {graph: _suspicions.pop(graph) for graph in graphs if graph in _suspicions}
+        _suspicions.pop(graph, None)
+
+
+def refuse_graph(graph: str, reason: str) -> None:
+    """Called by the C++ engine: Paddle ran what a function of ``graph`` could not be had for.
+
+    Args:
+        graph: The graph string.
+        reason: What the engine said, where nobody was suspected before.
+    """
+    with _lock:
+        error = _suspicions.pop(graph, None)
+    if error is None:
+        error = NgraphError(f"nGraph could not compile its interval: {' '.join(reason.split())}")
+    refuse(graph, error)
+    global _number
+    with _lock:
+        _graphs.add(_name(graph))
+        _number += 1
+    with suppress(Warning):  # an error by the user's filters: the run has succeeded
+        warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
+
+
+def number() -> int:
+    """How many graphs were refused in runs: as long as it stays, so do the answers."""
+    return _number
+
+
+def is_refused(graph: str) -> bool:
+    """Whether a run has refused ``graph``."""
+    with _lock:
+        return _name(graph) in _graphs
+
+
+def _name(graph: str) -> str:
+    return graph.partition("\n")[0]
+
+
+def _what(graph: str, error: NgraphError) -> str:
+    """What runs natively from now on, and why."""
+    if isinstance(error, ConversionError):
+        return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
+    types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))
+    names = ", ".join(types[:5]) + (", ..." if len(types) > 5 else "")
+    return f"{names} from now on: {error}"
 
 
 def forget(type: str) -> None:
     """Gives operators of ``type`` another chance: their converter has changed."""
     with _lock:
-        _reasons.pop(type, None)
+        known = _reasons.pop(type, None)
+        if known is not None:
+            _graphs.clear()
+    core = sys.modules.get("paddle_ngraph._core")
+    if known is not None and core is not None:
+        core.try_again()
 
 
 def _kind(op: Op) -> str:

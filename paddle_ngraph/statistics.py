@@ -42,7 +42,8 @@ def stats() -> dict[str, Any]:
     """What happened since the start or the last :func:`reset_stats`.
 
     Returns:
-        ``engine_runs``: executions of an ``ngraph_engine`` operator; ``functions_reused``: hits of
+        ``engine_runs``: executions of a function by an ``ngraph_engine`` operator;
+        ``native_runs``: executions of one by Paddle, in its place; ``functions_reused``: hits of
         the function cache; ``functions_loaded`` and ``functions_built``: its misses, found on disk
         and compiled; ``functions_with_weights``: how many of both keep weights as constants;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;

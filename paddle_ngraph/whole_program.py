@@ -30,16 +30,9 @@ class Fetched(list[Any]):
 
 
 class WholeProgram:
-    """A program that one engine operator is all of. See :func:`find`.
+    """A program that one engine operator is all of. See :func:`find`."""
 
-    Attributes:
-        draws: Whether a run takes numbers of the random stream.
-    """
-
-    def __init__(
-        self, engine: Any, feeds: list[Any], fetches: list[int], scope: Any, draws: bool
-    ) -> None:
-        self.draws = draws
+    def __init__(self, engine: Any, feeds: list[Any], fetches: list[int], scope: Any) -> None:
         sources = [value.get_defining_op() for value in _members(engine)]
         names = [_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
@@ -58,7 +51,7 @@ class WholeProgram:
         """Runs it on what the scope holds, which uses up the feeds.
 
         Raises:
-            What the engine operator raises; nothing was written then.
+            What the engine operator raises.
         """
         return Fetched(self._program.run())
 
@@ -81,13 +74,12 @@ class WholeProgram:
         return self._program.run_on(arrays)
 
 
-def find(program: Any, scope: Any, draws: bool) -> WholeProgram | None:
+def find(program: Any, scope: Any) -> WholeProgram | None:
     """The program as one engine operator.
 
     Args:
         program: A PIR program after the program pass.
         scope: Its variables.
-        draws: Whether a run takes numbers of the random stream.
 
     Returns:
         ``None`` where it computes or names anything beside what the operator computes, or where a
@@ -105,7 +97,7 @@ def find(program: Any, scope: Any, draws: bool) -> WholeProgram | None:
         return None
     if any(scope.find_var(_name(op)) is None for op in sources):
         return None
-    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope, draws)
+    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
 
 
 def _members(engine: Any) -> Iterator[Any]:

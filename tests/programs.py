@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,12 @@ class Program:
     def variable(self, name: str) -> np.ndarray:
         """The contents of a variable of the scope."""
         return np.array(self.scope.find_var(name).get_tensor())
+
+
+def summary(error: BaseException) -> list[str]:
+    """The words of Paddle's error, without the lines of the user's and the operators around it."""
+    text = str(error).partition("[operator")[0].rpartition("Error: ")[2]
+    return re.sub(r"^\(\w+\) ", "", text).split()
 
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray:

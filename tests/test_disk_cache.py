@@ -122,7 +122,7 @@ def test_positions_are_checked_as_before():
         return paddle.nn.Embedding(10, 4)(ids) * 2.0
 
     run_twice(build, ids=np.array([[1, 2, 9]]))
-    with pytest.raises(ValueError, match=r"out of range.* but got 10"):
+    with pytest.raises(ValueError, match=r"(?s)embedding.* 10\b"):
         Program(build).run(ids=np.array([[1, 2, 10]]))
     assert built_and_loaded() == (0, 1)
 

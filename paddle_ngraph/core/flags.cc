@@ -16,6 +16,8 @@ PHI_DEFINE_EXPORTED_int32(ngraph_num_threads, 0,
 PHI_DEFINE_EXPORTED_string(ngraph_precision, "f32", "What inference computes in: f32 or bf16.");
 PHI_DEFINE_EXPORTED_int32(ngraph_min_interval_us, 60,
                           "An interval that Paddle runs in fewer microseconds stays native.");
+PHI_DEFINE_EXPORTED_bool(ngraph_strict, false,
+                         "Raise what the engine cannot run, instead of leaving it to Paddle.");
 PHI_DEFINE_EXPORTED_bool(use_mkl_packed, true,
                          "Run the recurrent layers of a program with packed weights.");
 PHI_DEFINE_EXPORTED_string(mkl_packed_provider, "auto",

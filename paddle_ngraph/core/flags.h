@@ -14,5 +14,6 @@ COMMON_DECLARE_int32(ngraph_cache_min_ms);
 COMMON_DECLARE_int32(ngraph_num_threads);
 COMMON_DECLARE_string(ngraph_precision);
 COMMON_DECLARE_int32(ngraph_min_interval_us);
+COMMON_DECLARE_bool(ngraph_strict);
 COMMON_DECLARE_bool(use_mkl_packed);
 COMMON_DECLARE_string(mkl_packed_provider);

@@ -5,8 +5,12 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "error.h"
+#include "faults.h"
+#include "ngraph_engine.h"
+#include "paddle/common/enforce.h"
 #include "tensors.h"
 #include "threads.h"
 
@@ -62,11 +66,60 @@ py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
   return views;
 }
 
+py::object reference_to(phi::DenseTensor* tensor) {
+  return py::cast(tensor, py::return_value_policy::reference);
+}
+
 Draw to_draw(const py::handle& draw) {
   const auto [distribution, a, b, seed, shape] =
       draw.cast<std::tuple<int, double, double, int64_t, std::vector<size_t>>>();
   return {static_cast<Distribution>(distribution), static_cast<float>(a), static_cast<float>(b),
           seed, shape};
+}
+
+std::string text_of(const py::error_already_set& error) {
+  return py::str(error.value()).cast<std::string>();
+}
+
+// Paddle's code for the type of Python's exception that Paddle makes of it.
+common::ErrorCode code_of(const py::error_already_set& error) {
+  const std::pair<PyObject*, common::ErrorCode> codes[] = {
+      {PyExc_IndexError, common::ErrorCode::OUT_OF_RANGE},
+      {PyExc_ValueError, common::ErrorCode::INVALID_ARGUMENT},
+      {PyExc_TypeError, common::ErrorCode::INVALID_TYPE},
+      {PyExc_MemoryError, common::ErrorCode::RESOURCE_EXHAUSTED},
+      {PyExc_NotImplementedError, common::ErrorCode::UNIMPLEMENTED},
+      {PyExc_SystemError, common::ErrorCode::FATAL},
+      {PyExc_OSError, common::ErrorCode::EXTERNAL},
+      {PyExc_RuntimeError, common::ErrorCode::PRECONDITION_NOT_MET}};
+  for (const auto& [type, code] : codes) {
+    if (error.matches(type)) return code;
+  }
+  return common::ErrorCode::LEGACY;
+}
+
+// What native Paddle threw before it became Python's: "(Kind) message (at file:line)", and more.
+common::enforce::EnforceNotMet native_error(const py::error_already_set& error) {
+  std::string text = text_of(error);
+  std::string file = __FILE__;
+  int line = __LINE__;
+  const size_t at = text.rfind(" (at ");
+  const size_t colon = text.find(':', at);
+  if (at != std::string::npos && colon != std::string::npos) {
+    file = text.substr(at + 5, colon - at - 5);
+    line = std::atoi(text.c_str() + colon + 1);
+    text.resize(at);
+  }
+  const size_t kind = text.find_first_not_of(" \n");
+  const size_t end = text.find(") ");
+  if (kind != std::string::npos && text[kind] == '(' && end != std::string::npos) {
+    text.erase(0, end + 2);
+  }
+  const size_t summary = text.find("Error: ");  // behind the user's lines, which a graph does not know
+  if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
+    text.erase(0, summary + 7);
+  }
+  return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
 }
 
 template <typename Function>
@@ -75,20 +128,10 @@ auto with_python(Function&& function) {
   try {
     return function();
   } catch (const py::error_already_set& error) {
-    const auto text = py::str(error.value()).cast<std::string>();
+    const auto text = text_of(error);
+    if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
     if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
     throw NgraphError(text);
-  }
-}
-
-// Runs `function`. Where it raises, Paddle may still be able to run the interval itself.
-template <typename Function>
-auto or_suspect(const std::string& graph, Function&& function) {
-  try {
-    return function();
-  } catch (const std::exception& error) {
-    py::module_::import("paddle_ngraph.refusals").attr("suspect_interval")(graph, error.what());
-    throw;
   }
 }
 
@@ -137,7 +180,7 @@ BuiltFunction build_function(const std::string& graph,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights, const Settings& settings) {
   return with_python([&]() -> BuiltFunction {
-    const py::list signature = or_suspect(graph, [&] { return signature_of(inputs); });
+    const py::list signature = signature_of(inputs);
     py::tuple result = py::module_::import("paddle_ngraph.bridge")
                            .attr("build_model")(graph, signature, read_values(inputs, value_inputs),
                                                 view_weights(inputs, weights));
@@ -152,10 +195,11 @@ BuiltFunction build_function(const std::string& graph,
     of_part.streams = std::min(of_part.parts, num_threads());
     const auto compile = [&] {
       py::gil_scoped_release release;
+      may_fail(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part);
     };
     if (built.least_sizes.empty()) {
-      built.function = or_suspect(graph, compile);
+      built.function = compile();
       return built;
     }
     try {
@@ -166,6 +210,46 @@ BuiltFunction build_function(const std::string& graph,
     }
     return built;
   });
+}
+
+void run_natively(const std::string& graph, const NgraphIO& io) {
+  py::gil_scoped_acquire gil;
+  const size_t num_read = io.inputs.size() - io.num_states;
+  py::list inputs, states, outputs;
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    (i < num_read ? inputs : states).append(reference_to(io.inputs[i]));
+  }
+  for (auto* output : io.outputs) outputs.append(reference_to(output));
+  try {
+    py::module_::import("paddle_ngraph.native_interval").attr("run")(graph, inputs, states, outputs);
+  } catch (const py::error_already_set& error) {
+    if (error.matches(py::module_::import("paddle_ngraph.errors").attr("NgraphError"))) {
+      throw NgraphError(text_of(error));
+    }
+    throw native_error(error);
+  }
+  for (size_t i = 0; i < io.num_states; ++i) {
+    if (io.state_outputs[i] != nullptr) *io.state_outputs[i] = *io.inputs[num_read + i];
+  }
+}
+
+void refuse(const std::string& graph, const std::string& reason) {
+  with_python([&] {
+    py::module_::import("paddle_ngraph.refusals").attr("refuse_graph")(graph, reason);
+    return true;
+  });
+}
+
+void acquit(const std::string& graph) {
+  with_python([&] {
+    py::module_::import("paddle_ngraph.refusals").attr("acquit")(graph);
+    return true;
+  });
+}
+
+std::atomic<uint64_t>& attempts() {
+  static std::atomic<uint64_t> count{1};
+  return count;
 }
 
 }  // namespace paddle_ngraph

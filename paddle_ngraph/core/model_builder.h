@@ -42,4 +42,18 @@ BuiltFunction build_function(const std::string& graph,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights, const Settings& settings);
 
+// Paddle's own kernels in the place of a function: reads and writes what `io` names, as the program's
+// operators would. Throws what they throw, as Paddle's own exception; NgraphError, and nothing was run,
+// where the graph does not tell how. Takes the GIL.
+void run_natively(const std::string& graph, const NgraphIO& io);
+
+// Leaves to Paddle, from the next plan on, what a function of the graph could not be built or run for.
+void refuse(const std::string& graph, const std::string& reason);
+
+// Forgets what the bridge had against the graph: the fault was in the data.
+void acquit(const std::string& graph);
+
+// Refusals are good for as long as this number stays; a converter that changed has another chance.
+std::atomic<uint64_t>& attempts();
+
 }  // namespace paddle_ngraph

@@ -10,6 +10,7 @@
 #include "engines.h"
 #include "error.h"
 #include "exposure.h"
+#include "faults.h"
 #include "flags.h"
 #include "model_builder.h"
 #include "ngraph_engine_op.h"
@@ -22,13 +23,16 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 2;
+constexpr size_t kFormat = 3;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
+
+// What the bridge says of a value that would lead Paddle's own kernel out of its memory.
+constexpr char kUnnoticed[] = "Paddle would not notice";
 
 // int64 tensors are positions in an interval, and the engine computes them in 32 bits.
 void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
@@ -38,6 +42,16 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
     if (values[i] == static_cast<int32_t>(values[i])) continue;
     throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
                               " is out of range: the engine has 32 bits"));
+  }
+}
+
+// What a function can take: memory, and nothing beside numbers and a shape.
+void require_plain(const phi::DenseTensor& tensor, size_t input) {
+  if (!tensor.initialized() && tensor.numel() != 0) {
+    throw InvalidInput(concat("input ", input, " is not initialized; run the startup program first"));
+  }
+  if (!tensor.lod().empty()) {
+    throw InvalidInput(concat("input ", input, " of the interval carries a LoD"));
   }
 }
 
@@ -170,6 +184,7 @@ void NgraphFunction::run(const NgraphIO& io) const {
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
   }
+  StreamGuard stream(!draws_.empty());
   std::vector<phi::DenseTensor> drawn = draw_numbers(io);
   std::vector<phi::DenseTensor*> parameters;
   parameters.reserve(parameter_inputs_.size());
@@ -179,6 +194,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
   }
   std::vector<phi::DenseTensor> fresh =
       function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+  may_fail(Step::kRun);
+  stream.used();
   const size_t num_outputs = io.outputs.size();
   for (size_t i = 0; i < drawn.size(); ++i) {
     spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
@@ -314,6 +331,7 @@ EngineStats& EngineStats::instance() {
 
 void EngineStats::reset() {
   engine_runs = 0;
+  native_runs = 0;
   functions_built = 0;
   functions_loaded = 0;
   functions_reused = 0;
@@ -410,7 +428,11 @@ Settings NgraphEngine::settings() const {
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  const Settings now = settings();
+  return get_ng_function(io, settings());
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
+                                                              const Settings& now) const {
   Signature key = signature(io, now);
   key.weights = weights_->fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
@@ -496,12 +518,36 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
-  for (size_t i = 0; i < io.inputs.size(); ++i) {
-    if (!io.inputs[i]->initialized() && io.inputs[i]->numel() != 0) {
-      throw NgraphError(concat("input ", i, " is not initialized; run the startup program first"));
-    }
+  const Settings now = settings();
+  if (FLAGS_ngraph_strict) {
+    auto step = Step::kData;
+    return run_function(io, now, &step);
   }
-  const auto function = get_ng_function(io);
+  if (refused_at_ == attempts()) return run_natively(io);
+  auto step = Step::kData;
+  std::string reason;  // to leave the interval to Paddle for good: none where the data is to blame
+  std::exception_ptr failure;
+  try {
+    return run_function(io, now, &step);
+  } catch (const std::bad_alloc&) {
+    failure = std::current_exception();
+  } catch (const InvalidInput& error) {
+    if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
+    failure = std::current_exception();
+    if (step == Step::kCompile) reason = error.what();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    if (step != Step::kData) reason = error.what();
+  }
+  run_instead(io, failure, reason);
+}
+
+void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, Step* step) const {
+  may_fail(*step = Step::kData);
+  for (size_t i = 0; i < io.inputs.size(); ++i) require_plain(*io.inputs[i], i);
+  *step = Step::kCompile;
+  const auto function = get_ng_function(io, settings);
+  *step = Step::kRun;
   try {
     function->run(io);
   } catch (const InvalidInput&) {
@@ -512,9 +558,31 @@ void NgraphEngine::run(const NgraphIO& io) const {
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
-    get_ng_function(io)->run(io);
+    get_ng_function(io, settings)->run(io);
   }
   ++EngineStats::instance().engine_runs;
+}
+
+void NgraphEngine::run_natively(const NgraphIO& io) const {
+  paddle_ngraph::run_natively(graph_, io);
+  ++EngineStats::instance().native_runs;
+}
+
+void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                               const std::string& reason) const {
+  const uint64_t attempt = attempts();
+  try {
+    run_natively(io);
+  } catch (const NgraphError&) {  // there is no other way
+    acquit(graph_);
+    std::rethrow_exception(failure);
+  } catch (...) {
+    acquit(graph_);
+    throw;
+  }
+  if (reason.empty()) return;
+  refuse(graph_, reason);
+  refused_at_ = attempt;
 }
 
 }  // namespace paddle_ngraph

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "disk_cache.h"
+#include "faults.h"
 #include "function_cache.h"
 #include "ov/ov_function.h"
 #include "paddle/extension.h"
@@ -86,6 +87,7 @@ class NgraphFunction {
 
 struct EngineStats {
   std::atomic<int64_t> engine_runs{0};
+  std::atomic<int64_t> native_runs{0};
   std::atomic<int64_t> functions_built{0};
   std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
@@ -126,12 +128,21 @@ class NgraphEngine {
   // asked.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
-  // Runs the function for the signature of `io`. Throws NgraphError for an input without memory, and
-  // what NgraphFunction::run and building throw.
+  // Runs the interval: by the function for the signature of `io`, and by Paddle's own kernels where
+  // that cannot be built or run. Throws what these kernels throw; with FLAGS_ngraph_strict, and for
+  // settings that there are not, what the function does.
   void run(const NgraphIO& io) const;
 
  private:
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
+  // Runs the function; `step` tells where it is. Throws what came up, and nothing was published then.
+  void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
+                                                  const Settings& settings) const;
+  void run_natively(const NgraphIO& io) const;
+  // Runs natively what the engine failed at, and from now on if that succeeds and there is a reason.
+  void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                   const std::string& reason) const;
   Signature signature(const NgraphIO& io, const Settings& settings) const;
   Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
@@ -150,6 +161,7 @@ class NgraphEngine {
   mutable std::optional<WeightWatch> weights_;
   bool infers_ = false;  // what trains keeps float32: an update needs more than bfloat16's 8 bits
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
+  mutable std::atomic<uint64_t> refused_at_{0};          // see attempts()
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;

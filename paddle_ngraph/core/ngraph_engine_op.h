@@ -15,7 +15,7 @@ constexpr size_t kMaxOutputs = size_t{1} << kMaxOutputsLog2;
 size_t output_capacity(size_t num_outputs);
 
 // Runs `function`. What it throws is thrown as Paddle's own: InvalidArgument for InvalidInput, else
-// External, with the interval of the operator list where it happened.
+// External, with the interval of the operator list where it happened; what native Paddle threw stays.
 void run_interval(const std::vector<int>& interval, const std::function<void()>& function);
 
 }  // namespace paddle_ngraph

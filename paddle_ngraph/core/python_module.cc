@@ -18,8 +18,11 @@
 #include "engines.h"
 #include "error.h"
 #include "exposure.h"
+#include "faults.h"
 #include "function_cache.h"
 #include "memory_pool.h"
+#include "model_builder.h"
+#include "native_operator.h"
 #include "ngraph_engine.h"
 #include "ov/own_operators.h"
 #include "ngraph_engine_op.h"
@@ -276,6 +279,7 @@ py::dict engine_stats() {
   auto& stats = EngineStats::instance();
   py::dict result;
   result["engine_runs"] = stats.engine_runs.load();
+  result["native_runs"] = stats.native_runs.load();
   result["functions_built"] = stats.functions_built.load();
   result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
@@ -343,6 +347,17 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_split", &insert_split, py::arg("anchor"), py::arg("list"));
   module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
              py::arg("operands"), py::arg("like"), py::arg("attributes"));
+  module.def("attributes_of", &attributes_of, py::arg("op"));
+  module.def("result_types", &result_types, py::arg("op"));
+  module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
+             py::arg("operands"), py::arg("types"), py::arg("attributes"));
+  module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
+             py::arg("type"));
+  module.def("append_result", &append_result, py::arg("block"), py::arg("value"), py::arg("name"));
+  module.def(
+      "share_tensor",
+      [](phi::DenseTensor* target, const phi::DenseTensor& source) { *target = source; },
+      py::arg("target"), py::arg("source"), "Makes `target` all that `source` is, memory and LoD.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
@@ -374,6 +389,9 @@ PYBIND11_MODULE(_core, module) {
     FunctionCache::instance().reset_counters();
   });
   module.def("cache_info", &cache_info);
+  module.def("fail_at", &fail_at, py::arg("step"), "For tests: see core/faults.h.");
+  module.def("try_again", [] { ++attempts(); },
+             "Gives every refused graph another chance: a converter has changed.");
   module.def("weights_written", &weights_written);
   module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
   module.def("hand_out", &hand_out, py::arg("tensor"),

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "faults.h"
 #include "paddle/phi/core/generator.h"
 #include "vectorized.h"
 
@@ -177,6 +178,15 @@ void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs) {
       draw(draws[i], &own, outputs[i]);
     }
   }
+  may_fail(Step::kDraw);
+}
+
+StreamGuard::StreamGuard(bool draws) {
+  if (draws) before_ = *phi::DefaultCPUGenerator()->GetCPUEngine();
+}
+
+StreamGuard::~StreamGuard() {
+  if (before_) *phi::DefaultCPUGenerator()->GetCPUEngine() = *before_;
 }
 
 }  // namespace paddle_ngraph

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <random>
 #include <vector>
 
 #include "ov/ov_function.h"
@@ -31,5 +33,19 @@ struct Draw {
 // Fills `outputs[i]` with what `draws[i]` asks for, in order; a nullptr: nobody reads the numbers, they
 // are only taken.
 void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs);
+
+// Puts the stream that paddle.seed sets back where it was, unless the numbers were used.
+class StreamGuard {
+ public:
+  explicit StreamGuard(bool draws);
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+  void used() { before_.reset(); }
+
+ private:
+  std::optional<std::mt19937_64> before_;
+};
 
 }  // namespace paddle_ngraph

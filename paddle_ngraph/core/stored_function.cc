@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "error.h"
+#include "faults.h"
 #include "flags.h"
 
 namespace paddle_ngraph {
@@ -114,6 +115,7 @@ BuiltFunction from_file(StoredFunction stored) {
 
 std::optional<BuiltFunction> load_function(const DiskKey& key) {
   try {
+    may_fail(Step::kLoad);
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
     return from_file(std::move(*stored));
@@ -123,7 +125,10 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
 }
 
 void store_function(const DiskKey& key, const BuiltFunction& built) {
-  store_file(key, words_of(built), [&](const char* path) { built.function->save(path); });
+  store_file(key, words_of(built), [&](const char* path) {
+    may_fail(Step::kStore);
+    built.function->save(path);
+  });
 }
 
 }  // namespace paddle_ngraph

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "error.h"
+#include "faults.h"
 #include "memory_pool.h"
 #include "paddle/phi/api/include/context_pool.h"
 
@@ -44,6 +45,7 @@ std::vector<int64_t> dimensions(const ResultType& type) {
 }
 
 phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
+  may_fail(Step::kAllocate);
   static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
   const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
   if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};

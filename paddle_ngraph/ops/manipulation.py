@@ -93,7 +93,8 @@ _CLOSED = Limit("a dimension that it adds or removes is open", _without_open_one
     "pd_op.squeeze_grad_",
     "pd_op.unsqueeze_grad",
     "pd_op.unsqueeze_grad_",
-    ignored=("x", "axis"),
+    ignored=("x",),
+    unread=("axis",),
     limits=[_CLOSED],
 )
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:

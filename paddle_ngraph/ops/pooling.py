@@ -496,7 +496,7 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
     total = int(np.prod(out))
-    bridge.require_range(op, "indices", 0, total)
+    bridge.require_range(op, "indices", 0, total, noticed=False)
     shape = [batch, channels, int(np.prod(size))]
     values = reshaped(bridge, x, shape)
     positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
@@ -513,7 +513,7 @@ def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)
     total = int(np.prod(out))
-    bridge.require_range(op, "indices", 0, total)
+    bridge.require_range(op, "indices", 0, total, noticed=False)
     positions = bridge.get_input_node(op, "indices")
     positions = reshaped(bridge, positions, [batch, channels, int(np.prod(dims[2:]))])
     found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)

@@ -170,7 +170,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     x = bridge.get_input_node(op, "x")
     mask = None
     if op.has_input("sequence_length"):
-        bridge.require_range(op, "sequence_length", 0, _shape(x)[0] + 1)
+        bridge.require_range(op, "sequence_length", 0, _shape(x)[0] + 1, noticed=False)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), _shape(x)[0])
     cells = _cells(bridge, op, directions)
     kept = dropout if _drops(op) else None

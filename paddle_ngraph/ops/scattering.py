@@ -370,7 +370,7 @@ def _index_places(
     count = math.prod(dims)
     columns = []
     for position, size in enumerate(shape[: len(nodes)]):
-        bridge.require_range(op, "indices", -size, size, position=position)
+        bridge.require_range(op, "indices", -size, size, position=position, noticed=False)
         node = bridge.get_input_node(op, "indices", position)
         columns.append(reshaped(bridge, broadcast_to(bridge, node, dims), [count, 1]))
     return (opset15.concat(columns, 1) if len(columns) > 1 else columns[0]), dims

@@ -1,0 +1,231 @@
+"""An interval run by Paddle itself: the native twin of an engine operator.
+
+The graph string holds all that Paddle's operators have, so a program is made of it again, which
+reads and writes the memory that the engine operator was given. The engine publishes nothing before
+it has succeeded; so whatever fails there, the interval can still run here, for the first time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from paddle.base import core
+from paddle.base.libpaddle import pir
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program_view import dtype_name
+from paddle_ngraph.registry import find_converter
+
+# Programs that wait for another run, of all graphs together.
+_MOST_PROGRAMS = 32
+
+# Executors take PIR programs, and stay in the thread that asks.
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+
+
+def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Called by the C++ engine: runs the interval with Paddle's kernels.
+
+    Args:
+        text: The graph string.
+        inputs: Tensors that are read, in the order of the graph.
+        states: Tensors that are read and written.
+        outputs: Tensors that receive the results.
+
+    Raises:
+        What Paddle's operators raise.
+    """
+    dtypes = tuple(dtype_name(tensor._dtype()) for tensor in [*inputs, *states])
+    program = _waiting.take(text, dtypes)
+    if program is None:
+        try:
+            program = NativeInterval(Graph.from_string(text), dtypes)
+        except Exception as error:
+            raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
+    program.run(inputs, states, outputs)
+    _waiting.give(text, dtypes, program)
+
+
+class NativeInterval:
+    """A graph as a program of Paddle's own operators, with a scope of its own. One run at a time.
+
+    Args:
+        graph: The interval.
+        dtypes: Those of its inputs and states, which may not be what the program declares.
+
+    Raises:
+        NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
+            has no such operator.
+    """
+
+    def __init__(self, graph: Graph, dtypes: Sequence[str]) -> None:
+        self._scope = core.Scope()
+        program = program_of(graph, dtypes)
+        sources = [*graph.inputs, *graph.states]
+        self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
+        with _PIR_IN_EXECUTOR:
+            plan = core.Plan([core.Job("default")], {"default": program})
+            self._executor = core.StandaloneExecutor(core.CPUPlace(), plan, self._scope)
+
+    def run(self, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """See :func:`run`."""
+        given = [*inputs, *states]
+        try:
+            for mine, theirs in zip(self._inputs, given):
+                _core.share_tensor(mine, theirs)
+            with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
+                fetched = self._executor.run([], False)._move_to_list()
+            for number in range(len(outputs)):
+                self._scope.find_var(f"output_{number}@fetch").get_tensor()._clear()
+            for mine, theirs in zip(fetched, outputs):
+                _core.share_tensor(theirs, mine)
+        finally:  # a kernel that fails may have written states before
+            for mine, theirs in zip(self._inputs[len(inputs) :], states):
+                _core.share_tensor(theirs, mine)
+            for mine in self._inputs:
+                mine._clear()
+
+
+def program_of(graph: Graph, dtypes: Sequence[str]) -> Any:
+    """The graph as a PIR program: inputs and states are variables, outputs are fetched.
+
+    See :class:`NativeInterval`.
+    """
+    program = pir.Program()
+    block = program.global_block()
+    values: dict[int, Any] = {}
+    sources = [*graph.inputs, *graph.states]
+    for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+        type = dtype, list(spec.shape)
+        values[spec.id] = _core.append_variable(block, _input_name(number), type)
+    as_declared = all(spec.dtype == dtype for spec, dtype in zip(sources, dtypes))
+    for op in graph.ops:
+        _append(block, op, values, as_declared)
+    for number, spec in enumerate(graph.outputs):
+        attributes = [("name", None, f"output_{number}"), ("col", None, number)]
+        _core.append_operator(block, "pd_op.fetch", [values[spec.id]], [_type(spec)], attributes)
+    return program
+
+
+# Without ``x``, whose shape they need else: what they are then.
+_WITHOUT_SHAPE = {
+    "pd_op.squeeze_grad": "pd_op.unsqueeze",
+    "pd_op.squeeze_grad_": "pd_op.unsqueeze",
+    "pd_op.unsqueeze_grad": "pd_op.squeeze",
+    "pd_op.unsqueeze_grad_": "pd_op.squeeze",
+}
+
+
+def reason_against(graph: Graph) -> tuple[Op, str] | None:
+    """An operator that Paddle could not run in its interval, and why; mostly ``None``."""
+    for op in graph.ops:
+        entry = find_converter(op.type)
+        kept = op.form.ignored if op.form is not None else {}
+        if entry is not None and any(op.inputs.get(name) for name in entry.internal):
+            made = {spec.id for other in graph.ops for spec in other.output_specs()}
+            if any(spec.id not in made for name in entry.internal for spec in op.inputs[name]):
+                return op, "the operator that it is the gradient of is in another interval"
+        if op.type in _WITHOUT_SHAPE and "x" not in kept and _drops_open_ones(graph, op):
+            return op, "the shape that it restores is known in another interval"
+    return None
+
+
+def _drops_open_ones(graph: Graph, op: Op) -> bool:
+    """Whether only a run tells which dimensions a ``squeeze`` has dropped: whichever are 1."""
+    is_open = any(-1 in spec.shape for spec in op.output_specs())
+    axes = {spec.id for spec in op.inputs["axis"]}
+    lists = (o.attr("value") for o in graph.ops if axes & {s.id for s in o.output_specs()})
+    return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
+
+
+def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> None:
+    form = op.form
+    if form is None:
+        raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
+    input_lists, output_lists = form.lists
+    if op.type in _WITHOUT_SHAPE and "x" not in form.ignored:
+        gradient, axes = op.input("out_grad"), op.input("axis")
+        operands = [values[gradient.id], values[axes.id]]
+        target = op.output("x_grad")
+        made = _core.append_operator(block, _WITHOUT_SHAPE[op.type], operands, [_type(target)], [])
+        values[target.id] = made[0]
+        return
+    inputs = {**op.inputs, **form.ignored}
+    if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
+        shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
+        full = [shape, dtype, ("value", "float64", 0.0)]
+        (blank,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
+        inputs["dropout_state_in"] = (TensorSpec(-1, "uint8", (1,)),)
+        values[-1] = blank
+    operands = [
+        _packed([values[spec.id] for spec in specs], name in input_lists)
+        for name, specs in inputs.items()
+    ]
+    types = None
+    if as_declared:
+        types = [
+            _packed([_type(spec) for spec in specs], name in output_lists)
+            for name, specs in form.results.items()
+        ]
+    attributes = [(name, form.kinds.get(name), value) for name, value in op.attrs.items()]
+    results = _core.append_operator(block, op.type, operands, types, attributes)
+    for (name, specs), made in zip(form.results.items(), results):
+        members = made if name in output_lists else [made]
+        values.update((spec.id, member) for spec, member in zip(specs, members))
+
+
+def _packed(items: list[Any], is_list: bool) -> Any:
+    """An operand or type as the core takes it; ``None`` where it is absent."""
+    if is_list:
+        return items
+    return items[0] if items else None
+
+
+def _type(spec: TensorSpec) -> tuple[str, list[int]]:
+    return spec.dtype, list(spec.shape)
+
+
+def _input_name(number: int) -> str:
+    return f"input_{number}"
+
+
+_Key = tuple[str, tuple[str, ...]]
+
+
+class _Waiting:
+    """Programs between two runs; each belongs to one run at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[int, tuple[_Key, NativeInterval]] = OrderedDict()
+
+    def take(self, *key: Any) -> NativeInterval | None:
+        """A program for this graph and these dtypes, the caller's from here on."""
+        with self._lock:
+            found = next((k for k, (known, _) in self._programs.items() if known == key), None)
+            return None if found is None else self._programs.pop(found)[1]
+
+    def give(self, text: str, dtypes: tuple[str, ...], program: NativeInterval) -> None:
+        """Keeps a program for another run, and drops the one that waited longest."""
+        with self._lock:
+            self._programs[id(program)] = (text, dtypes), program
+            if len(self._programs) > _MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._programs.clear()
+
+
+_waiting = _Waiting()
+
+
+def clear() -> None:
+    """Drops every program that waits for another run."""
+    _waiting.clear()
