@@ -19,6 +19,7 @@
 #include "paddle/pir/include/core/ir_context.h"
 #include "program_editor.h"
 #include "program_fingerprint.h"
+#include "size_guards.h"
 #include "switched_flag.h"
 #include "tensors.h"
 #include "threads.h"
@@ -286,6 +287,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("keep_freed_memory", &keep_freed_memory);
   module.def("num_threads", &num_threads);
+  module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
   py::class_<UsedFlag>(module, "SwitchedFlag",
                        "A flag of Paddle's executor inside `with`: on, or as the user set it.")
       .def(py::init([](const std::string& name, bool on) {

@@ -10,6 +10,8 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.graph import Op
+from paddle_ngraph.size_rules import same
+from paddle_ngraph.sizes import Number, Size, is_open
 
 # -- numbers ---------------------------------------------------------------------------------------
 
@@ -36,14 +38,18 @@ def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
     return reshaped(bridge, node, [])
 
 
-def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[int]:
+def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[Number]:
     """The whole numbers in input ``name``, known while the function is built."""
-    return [int(number) for number in bridge.constant(op, name).reshape(-1)]
+    return [_whole(number) for number in bridge.constant(op, name).reshape(-1).tolist()]
 
 
-def known_int(bridge: NgraphBridge, op: Op, name: str) -> int:
+def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
     """The one whole number in input ``name``, known while the function is built."""
-    return int(bridge.constant(op, name).item())
+    return _whole(bridge.constant(op, name).item())
+
+
+def _whole(number: Any) -> Number:
+    return number if isinstance(number, Size) else int(number)
 
 
 # -- choices ---------------------------------------------------------------------------------------
@@ -84,11 +90,27 @@ def axis_first(axis: int, rank: int) -> list[int]:
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
-def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Output:
+def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: what remains."""
-    if bridge.shape(x) != list(shape):
-        x = opset15.reshape(x, bridge.ints(shape), False)
+    now = bridge.shape(x)
+    if not same(now, shape):
+        target, keeps = _target(now, shape)
+        x = opset15.reshape(x, bridge.ints(target), keeps)
     return as_output(x)
+
+
+def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
+    """The target of a Reshape, and whether 0 keeps a dimension: by numbers alone if possible."""
+    target = list(shape)
+    if not is_open(target) or any(same([size], [0]) for size in target):
+        return target, False
+    for axis, pair in enumerate(zip(now, shape)):
+        if isinstance(pair[1], Size) and same(pair[:1], pair[1:]):
+            target[axis] = 0
+    left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
+    if len(left) == 1 and not any(same([size], [-1]) for size in target):
+        target[left[0]] = -1
+    return target, True
 
 
 def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Output:
