@@ -512,7 +512,6 @@ def build_model(
         _warn_without_bfloat16()
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
-        finish(found.model)
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.guards, 1
     try:
@@ -554,6 +553,7 @@ def _open_model(
         model, positions = bridge.build(weights)
         if bridge.draws:
             raise NgraphError("how many numbers are drawn depends on sizes")
+        finish(model)
         return model, positions
 
     return dynamic_shapes.open_model(text, signature, build)

@@ -482,7 +482,9 @@ class Size:
         return self.guards.fix(self.terms)
 
     __int__ = __index__
-    __hash__ = None  # type: ignore[assignment]
+
+    def __hash__(self) -> int:
+        return hash(int(self))
 
     def __float__(self) -> float:
         return float(int(self))

@@ -9,6 +9,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, as_output
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.size_rules import same
 from paddle_ngraph.sizes import Number, Size, is_open
@@ -58,6 +59,16 @@ def _whole(number: Any) -> Number:
 def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
     """One of two numbers by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
+
+
+def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
+    """0, 1, ... of so many numbers."""
+    if not isinstance(count, Size):
+        return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
+    if kind == Type.f32 and count > 2**24:
+        raise NgraphError("float32 does not count so far")
+    ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
+    return opset15.range(*ends, output_type=kind)
 
 
 def select(condition: Any, x: Any, y: Any) -> Node:
@@ -123,19 +134,22 @@ def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = 
 # -- broadcasting and sums -------------------------------------------------------------------------
 
 
-def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
-    by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
+    # Broadcast goes through single elements one by one
+    by_gather = (
+        bool(dims) and same(dims[-1:], [1]) and isinstance(shape[-1], int) and shape[-1] != 1
+    )
     target = [*shape[:-1], 1] if by_gather else list(shape)
-    if dims != target:
+    if not same(dims, target):
         x = opset15.broadcast(x, bridge.ints(target))
-    if by_gather:  # Broadcast goes through single elements one by one
+    if by_gather:
         x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
     return x
 
 
-def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[Number]) -> Any:
     """Sums ``node`` down to ``shape``, from which it was broadcast."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)

@@ -7,6 +7,7 @@ planes; pooling over three axes is led back to them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -457,11 +458,11 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", values)
     if not op.has_output("mask"):
         return
-    table = np.arange(int(np.prod(size)), dtype="int32").reshape(size)
+    table = np.arange(math.prod(size), dtype="int32").reshape(size)
     for axis, layout in enumerate(layouts):
         table = np.take(table, np.reshape(layout, -1), axis=axis)
     none = bridge.full(0, "int32")
-    line = reshaped(bridge, found, [batch * channels * int(np.prod(out))])
+    line = reshaped(bridge, found, [batch * channels * math.prod(out)])
     chosen = opset15.gather(
         opset15.constant(table.reshape(-1)), opset15.maximum(line, none), bridge.ints([0])
     )
@@ -477,10 +478,10 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
     """Hands ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    out = [*bridge.shape(grad)[:-2], int(np.prod(bridge.shape(grad)[-2:]))]
+    out = [*bridge.shape(grad)[:-2], math.prod(bridge.shape(grad)[-2:])]
     if len(dims) == 5:
         mask, grad = (reshaped(bridge, node, out) for node in (mask, grad))
-    size = [int(np.prod(dims[2:-1])), dims[-1]]
+    size = [math.prod(dims[2:-1]), dims[-1]]
     x_grad = bridge.extension("MaxPoolWithIndexGrad", [mask, grad], input=size)
     bridge.set_output_node(op, "x_grad", reshaped(bridge, x_grad, dims))
 
@@ -495,9 +496,9 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
-    total = int(np.prod(out))
+    total = math.prod(out)
     bridge.require_range(op, "indices", 0, total)
-    shape = [batch, channels, int(np.prod(size))]
+    shape = [batch, channels, math.prod(size)]
     values = reshaped(bridge, x, shape)
     positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
     zeros = bridge.full(0.0, "float32", [batch, channels, total])
@@ -512,10 +513,10 @@ def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)
-    total = int(np.prod(out))
+    total = math.prod(out)
     bridge.require_range(op, "indices", 0, total)
     positions = bridge.get_input_node(op, "indices")
-    positions = reshaped(bridge, positions, [batch, channels, int(np.prod(dims[2:]))])
+    positions = reshaped(bridge, positions, [batch, channels, math.prod(dims[2:])])
     found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)
     bridge.set_output_node(op, "x_grad", reshaped(bridge, found, dims))
 
