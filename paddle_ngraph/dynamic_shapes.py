@@ -26,8 +26,9 @@ Signature = tuple[tuple[str, Shape], ...]
 # So many shapes get functions of their own, which are faster, before open ones are tried.
 OWN_FUNCTIONS = 2
 
-# A graph whose guards hold for few shapes each would get one function after the other.
-MOST_OPEN_FUNCTIONS = 16
+# How often open shapes are tried for a graph: where its guards hold for few shapes each, it would
+# get one function after the other.
+MOST_TRIES = 16
 
 # Of so many graphs it is known what shapes they met; the one longest unused is forgotten.
 MOST_GRAPHS = 1024
@@ -128,7 +129,8 @@ class _Graph:
     """What is known of a graph."""
 
     met: dict[tuple[tuple[str, int], ...], _Met] = field(default_factory=dict)
-    open_functions: int = 0
+    tries: int = 0
+    opens: bool = False  # it has a function with open shapes
     is_given_up: bool = False
 
 
@@ -190,8 +192,9 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
         return None
     found = _opened(signature, opening, build)
     with _lock:
-        graph.open_functions += 1
-        graph.is_given_up |= found is None or graph.open_functions >= MOST_OPEN_FUNCTIONS
+        graph.tries += 1
+        graph.opens |= found is not None
+        graph.is_given_up |= not graph.opens or graph.tries >= MOST_TRIES
     return found
 
 
