@@ -312,13 +312,9 @@ class Guards:
         rest, constant = _parts(terms)
         if not rest:
             return constant, constant
-        least, most = 0, 0
-        for monomial, number in rest:
-            low, high = number, number
-            for atom in monomial:
-                products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
-                low, high = min(products), max(products)
-            least, most = least + low, most + high
+        least, most = self._bounds_of_terms(rest)
+        low, high = self._bounds_of_remainders(rest)
+        least, most = max(least, low), min(most, high)
         divisor = math.gcd(*(number for _, number in rest))
         primitive = tuple((monomial, number // divisor) for monomial, number in rest)
         opposite = tuple((monomial, -number) for monomial, number in primitive)
@@ -327,6 +323,39 @@ class Guards:
         if opposite in self._least:
             most = min(most, -self._least[opposite] * divisor)
         return least + constant, most + constant
+
+    def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
+        """Bounds of a polynomial from those of each term alone."""
+        least, most = 0, 0
+        for monomial, number in terms:
+            low, high = number, number
+            for atom in monomial:
+                products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
+                low, high = min(products), max(products)
+            least, most = least + low, most + high
+        return least, most
+
+    def _bounds_of_remainders(self, terms: Terms) -> tuple[int, int]:
+        """Bounds from ``a - (b - 1) <= a // b * b <= a``."""
+        quotients = {
+            term: (dividend, divisor)
+            for term in terms
+            if (found := _quotient_in(((term[0], 1),))) is not None
+            for dividend, divisor in [(found[0], _number(found[1]))]
+            if divisor is not None
+        }
+        scale = math.lcm(*(d // math.gcd(d, term[1]) for term, (_, d) in quotients.items()))
+        whole: Terms = tuple((m, n * scale) for m, n in terms if (m, n) not in quotients)
+        low = high = 0
+        for (_, number), (dividend, divisor) in quotients.items():
+            share = number * scale // divisor
+            whole = _sum(whole, dividend, share)
+            low, high = (
+                low - max(share, 0) * (divisor - 1),
+                high - min(share, 0) * (divisor - 1),
+            )
+        least, most = self._bounds_of_terms(whole)
+        return -(-(least + low) // scale), (most + high) // scale
 
     def _bounds_of_atom(self, atom: Atom) -> tuple[int, int]:
         key: Terms = (((atom,), 1),)

@@ -65,7 +65,7 @@ class _Pooling:
     def end(self, axis: int) -> int:
         """The padding after the axis that the outputs need."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
-        return max(reach - self.size[axis] - self.begin[axis], 0)
+        return max(0, reach - self.size[axis] - self.begin[axis])
 
     def is_even(self) -> bool:
         """Whether adaptive windows are all of one size, side by side."""
@@ -84,19 +84,18 @@ class _Pooling:
         picked: dict[str, Any] = {name: [getattr(self, name)[0], rest[name]] for name in _AXES}
         return replace(self, **picked)
 
-    def window(self, axis: int, index: int) -> range:
-        """The elements under window ``index``, without padding."""
-        begin = index * self.strides[axis] - self.begin[axis]
-        return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
-
     def sees_data(self) -> bool:
-        """Whether every window holds an element that is not padding."""
-        windows = (self.window(axis, at) for axis, out in enumerate(self.out) for at in range(out))
-        return self.adaptive or all(windows)
+        """Whether every window holds an element that is not padding: the first and the last do."""
+        return self.adaptive or all(
+            self.kernel[axis] > begin and (out - 1) * self.strides[axis] - begin < self.size[axis]
+            for axis, (begin, out) in enumerate(zip(self.begin, self.out))
+        )
 
     def is_global(self) -> bool:
         """Whether one window is the whole input, and nothing else."""
-        return self.kernel == self.size and set(self.out) == {1} and not any(self.begin)
+        return (
+            self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
+        )
 
     def counts_plainly(self) -> bool:
         """Whether OpenVINO's average divides by what native Paddle's does.
