@@ -191,6 +191,11 @@ class NgraphBridge:
             return self._shapes.of(as_output(node))
         return [int(dim) for dim in as_output(node).get_shape()]
 
+    def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
+        """Tells the shape of a node that no rule knows (size_rules.py), as a loop's result."""
+        if self._shapes is not None:
+            self._shapes.set(as_output(node), shape)
+
     def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
         """A constant of one ``value``; a scalar unless ``shape`` is given."""
         kind = element_type(dtype) if isinstance(dtype, str) else dtype

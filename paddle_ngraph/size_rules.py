@@ -73,6 +73,11 @@ class Shapes:
 
     # -- shapes ----------------------------------------------------------------------------------
 
+    def set(self, output: Output, dims: Sequence[Number]) -> None:
+        """Tells the shape of ``output``, which no rule knows."""
+        if list(map(hint_of, dims)) == list(output.get_shape()):
+            self._dims[_key(output)] = list(dims)
+
     def of(self, output: Output) -> Dims:
         """The shape of ``output``."""
         key = _key(output)
