@@ -103,7 +103,7 @@ class NgraphBridge:
         self._op_types = frozenset(op.type for op in graph.ops)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
-        self._shapes = opening and Shapes(opening.guards)
+        self._shapes = None if opening is None else Shapes(opening.guards)
         # What a layout of its own makes of an operator's output before others read it.
         self.settle: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
@@ -337,7 +337,8 @@ class NgraphBridge:
             return
         for node in model.get_ordered_ops():
             for output in node.outputs():
-                self._shapes.of(output)
+                if any(not isinstance(dim, Size) and dim == 0 for dim in self._shapes.of(output)):
+                    raise dynamic_shapes.Empty
         fixed = self._opening.guards.fixed()
         for node in model.get_parameters():
             numbers = self._opening.numbers.get(self._input_of_parameter[node.get_friendly_name()])

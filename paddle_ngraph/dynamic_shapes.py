@@ -84,6 +84,10 @@ class Opening:
                 int(self.guards.size(number))
 
 
+class Empty(Exception):
+    """Something has no elements at the shapes at hand; open functions compute with elements only."""
+
+
 Build = Callable[[Opening], tuple[ov.Model, list[int]]]
 
 
@@ -190,7 +194,10 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
         opening = met.opening(signature)
     if not opening.guards.hints:
         return None
-    found = _opened(signature, opening, build)
+    try:
+        found = _opened(signature, opening, build)
+    except Empty:  # which says nothing of other shapes
+        return None
     with _lock:
         graph.tries += 1
         graph.opens |= found is not None

@@ -148,9 +148,14 @@ class Shapes:
         if kind == "ShapeOf":
             return _array(self.of(node.input_value(0)))
         rule = _OF_VALUES.get(kind)
-        values = [self.value(source) for source in node.input_values()] if rule else []
-        if rule is None or any(value is None for value in values):
+        if rule is None:
             return None
+        values = []
+        for source in node.input_values():
+            value = self.value(source)
+            if value is None:
+                return None
+            values.append(value)
         try:
             found = _array(rule(node, values)[output.get_index()])
         except (_NoRule, ArithmeticError):

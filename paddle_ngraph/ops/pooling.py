@@ -84,6 +84,11 @@ class _Pooling:
         picked: dict[str, Any] = {name: [getattr(self, name)[0], rest[name]] for name in _AXES}
         return replace(self, **picked)
 
+    def window(self, axis: int, index: int) -> range:
+        """The elements under window ``index``, without padding."""
+        begin = index * self.strides[axis] - self.begin[axis]
+        return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
+
     def sees_data(self) -> bool:
         """Whether every window holds an element that is not padding: the first and the last do."""
         return self.adaptive or all(
