@@ -2,8 +2,8 @@
 
 One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
 and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`.
-A function is built at one input signature. Where some of its dimensions are open, shapes and what is
-known of contents hold sizes that know it (sizes.py); nobody may ask nodes for their shapes but here.
+A function is built at one input signature. Where some of its dimensions are open, shapes and what
+is known of contents hold sizes that know it (sizes.py): converters ask for shapes here only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Functions with open shapes: one for hundreds of widths, lengths and batch sizes.
 
-Converters see the shapes at hand, and a function of its own for every shape costs a compilation each.
-So when a graph has met several shapes, the dimensions that differed among these become *open*: the
-function is built with sizes that know what is decided by them (sizes.py), and then serves every shape
-for which its guards hold. Dimensions that were always equal are one open size. A shape beyond the
-guards gets another function, with open shapes too where that helps; so several of one graph live side
-by side. Where nothing stays open, or open shapes fail, every shape keeps a function of its own.
+Converters see the shapes at hand, and a function of its own for every shape costs a compilation
+each. So when a graph has met several shapes, the dimensions that differed among these become
+*open*: the function is built with sizes that know what is decided by them (sizes.py), and then
+serves every shape for which its guards hold. Dimensions that were always equal are one open size. A
+shape beyond the guards gets another function, with open shapes too where that helps; so several of
+one graph live side by side. Where nothing stays open, or open shapes fail, every shape keeps a
+function of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 
 import openvino as ov
 
-from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.sizes import LEAST_OPEN, MOST_OPEN, Guards, to_words
 
 Shape = tuple[int, ...]
@@ -85,7 +85,7 @@ class Opening:
 
 
 class Empty(Exception):
-    """Something has no elements at the shapes at hand; open functions compute with elements only."""
+    """Something has no elements at the shapes at hand: no case for an open function."""
 
 
 Build = Callable[[Opening], tuple[ov.Model, list[int]]]
@@ -208,8 +208,10 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
 def _opened(signature: Signature, opening: Opening, build: Build) -> OpenModel | None:
     try:
         model, positions = build(opening)
-    except (ConversionError, NgraphError, RuntimeError, TypeError, ValueError):
-        return None  # the shape alone may do better; where it does not, that tells why
+    except Empty:
+        raise
+    except Exception:  # the shape alone may do better; where it does not, that tells why
+        return None
     fixed = opening.guards.fixed()
     left = [number for number in opening.guards.hints if number not in fixed]
     if not left:

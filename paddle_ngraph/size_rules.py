@@ -1,11 +1,11 @@
 """How the sizes of a node's outputs follow from those of its inputs, by a rule for each type.
 
 nGraph tells the shapes of nodes at hand. Here they are told for every value of the open dimensions
-(sizes.py). What a rule finds is compared with nGraph's shapes at hand, and a type without a rule, or a
-node that its rule does not cover, fixes every open size it reads: that is always right.
+(sizes.py). What a rule finds is compared with nGraph's shapes at hand, and a type without a rule,
+or a node that its rule does not cover, fixes every open size it reads: that is always right.
 
-The numbers in small tensors of whole numbers (targets of reshapes, ends of slices, and what a program
-computes of shapes) are followed likewise.
+The numbers in small tensors of whole numbers (targets of reshapes, ends of slices, and what a
+program computes of shapes) are followed likewise.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ class Shapes:
         """What decides the contents of ``output``.
 
         Returns:
-            ``"nothing"`` but constants; ``"sizes"``; ``"shapes"``, where on the way from sizes there
-            are tensors of open shapes; ``"data"``.
+            ``"nothing"`` but constants; ``"sizes"``; ``"shapes"``, where there are tensors of open
+            shapes on the way; ``"data"``.
         """
         node = output.get_node()
         name = node.get_name()
@@ -190,7 +190,7 @@ class Shapes:
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The contents of ``output`` at hand, unless they follow from data: fixes what they follow."""
+        """The contents of ``output`` at hand, unless data decide them: fixes the sizes that do."""
         node = output.get_node()
         kind = node.get_type_name()
         if kind == "Constant":

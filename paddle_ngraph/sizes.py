@@ -1,15 +1,15 @@
 """Sizes that know that they are sizes.
 
-A function with open shapes is built once, at the shapes at hand. What a converter then computes with
-an open dimension must hold for every other value of it, or it must be known for which values it
-holds. So an open dimension is a :class:`Size`: it computes like the number that it is at hand, its
-*hint*, but keeps how that follows from the open dimensions; and whoever makes a decision by it, or
-takes it as a plain number, leaves a *guard*: a condition on the open dimensions under which the same
-would have happened. The function is right exactly where its guards hold.
+A function with open shapes is built once, at the shapes at hand. What a converter then computes
+with an open dimension must hold for every other value of it, or it must be known for which values
+it holds. So an open dimension is a :class:`Size`: it computes like the number that it is at hand,
+its *hint*, but keeps how that follows from the open dimensions; and whoever makes a decision by it,
+or takes it as a plain number, leaves a *guard*: a condition on the open dimensions under which the
+same would have happened. The function is right exactly where its guards hold.
 
-An expression is a polynomial with whole coefficients over *atoms*: an open dimension, or the floor of
-a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal sizes need
-no guard, and neither does what follows from bounds already known.
+An expression is a polynomial with whole coefficients over *atoms*: an open dimension, or the floor
+of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal sizes
+need no guard, and neither does what follows from bounds already known.
 """
 
 from __future__ import annotations
