@@ -142,8 +142,9 @@ _graphs: OrderedDict[str, _Graph] = OrderedDict()
 
 
 def _graph(text: str) -> _Graph:
-    graph = _graphs.setdefault(text, _Graph())
-    _graphs.move_to_end(text)
+    key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
+    graph = _graphs.setdefault(key, _Graph())
+    _graphs.move_to_end(key)
     if len(_graphs) > MOST_GRAPHS:
         _graphs.popitem(last=False)
     return graph
