@@ -246,9 +246,9 @@ def check(seed: int) -> tuple[int, int]:
     return int(stats["engine_runs"]), int(stats["functions_built"])
 
 
-@pytest.mark.parametrize("start", range(0, 24, 6))
+@pytest.mark.parametrize("start", range(0, 16, 4))
 def test_random_programs_at_random_sizes(start):
-    found = [check(seed) for seed in range(start, start + 6)]
+    found = [check(seed) for seed in range(start, start + 4)]
     assert all(runs > 0 for runs, _ in found)
     # Open functions served sizes that they were not built at.
-    assert sum(built < runs / 2 for runs, built in found) >= 3
+    assert sum(built < runs / 2 for runs, built in found) >= 2
