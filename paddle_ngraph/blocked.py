@@ -109,7 +109,7 @@ class Blocked:
 
     def _any(self, output: Output) -> Output | None:
         """As :meth:`find`, with whatever padding."""
-        return self._search(output, _DEPTH) if len(output.get_shape()) == 4 else None
+        return self._search(output, _DEPTH) if len(self._bridge.shape(output)) == 4 else None
 
     def _is_clean(self, blocked: Output) -> bool:
         return not self._padding.get(_key(blocked), np.float32(0)).any()
@@ -171,7 +171,7 @@ class Blocked:
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
         """The padding of a blocked operand, or the number that is one for all; None if unknown."""
-        if len(operand.get_shape()) == 5:
+        if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(_key(operand), np.zeros((), np.float32))
         value = self._bridge.known_value(operand)
         return None if value is None else value.reshape(())

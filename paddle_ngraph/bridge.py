@@ -2,7 +2,8 @@
 
 One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
 and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`.
-Shapes are concrete here: a function is built for one input signature.
+A function is built at one input signature. Where some of its dimensions are open, shapes and what
+is known of contents hold sizes that know it (sizes.py): converters ask for shapes here only.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from paddle_ngraph import (
     products,
     refusals,
 )
+from paddle_ngraph.dynamic_shapes import Opening
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.registry import find_converter
+from paddle_ngraph.size_rules import Shapes
+from paddle_ngraph.sizes import Number, Size, is_open
 
 _TYPES = {
     "bool": Type.boolean,
@@ -79,6 +83,7 @@ class NgraphBridge:
         graph: The subgraph.
         signature: dtype name and shape of each input, then of each state.
         values: The contents of the inputs that are read by value, by position.
+        opening: The dimensions that are open, if any.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class NgraphBridge:
         graph: Graph,
         signature: Sequence[tuple[str, Sequence[int]]],
         values: dict[int, np.ndarray] | None = None,
+        opening: Opening | None = None,
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
@@ -96,6 +102,8 @@ class NgraphBridge:
         self.draws: list[Draw] = []
         self._op_types = frozenset(op.type for op in graph.ops)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        self._opening = opening
+        self._shapes = None if opening is None else Shapes(opening.guards)
         # What a layout of its own makes of an operator's output before others read it.
         self.settle: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
@@ -158,31 +166,54 @@ class NgraphBridge:
         """
         arrays = []
         for node in self.get_input_nodes(op, name):
-            producer = node.get_node()
-            if producer.get_type_name() != "Constant":
+            array = self._contents(node)
+            if array is None:
                 raise NgraphError(f"input '{name}' is known only at run time")
-            arrays.append(producer.get_data())
+            arrays.append(array)
         if not arrays:
             raise NgraphError(f"input '{name}' is absent")
         if len(arrays) == 1:
             return arrays[0]
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
-    def shape(self, node: Any) -> list[int]:
-        """The concrete shape of a node."""
+    def _contents(self, node: Output) -> np.ndarray | None:
+        producer = node.get_node()
+        if producer.get_type_name() == "Constant":
+            return np.asarray(producer.get_data())
+        if self._shapes is None or self._shapes.follows(node) == "data":
+            return None
+        value = self._shapes.value(node)
+        return self._shapes.fixed_value(node) if value is None else value
+
+    def shape(self, node: Any) -> list[Number]:
+        """The shape of a node; open dimensions are Sizes."""
+        if self._shapes is not None:
+            return self._shapes.of(as_output(node))
         return [int(dim) for dim in as_output(node).get_shape()]
 
-    def full(self, value: Any, dtype: str | Type, shape: Sequence[int] = ()) -> Node:
+    def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
+        """Tells the shape of a node that no rule knows (size_rules.py), as a loop's result."""
+        if self._shapes is not None:
+            self._shapes.set(as_output(node), shape)
+
+    def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
         """A constant of one ``value``; a scalar unless ``shape`` is given."""
         kind = element_type(dtype) if isinstance(dtype, str) else dtype
-        scalar = opset15.constant(value, kind)
+        if isinstance(value, Size):
+            number = opset15.convert(self.ints([value]), kind)
+            scalar = opset15.squeeze(number, self.ints([0]))
+        else:
+            scalar = opset15.constant(value, kind)
         if not shape:
             return scalar
-        return opset15.broadcast(scalar, opset15.constant(list(shape), Type.i64))
+        return opset15.broadcast(scalar, self.ints(shape))
 
-    def ints(self, values: Sequence[int]) -> Node:
-        """A 1-D int64 constant: axes, shapes, pads."""
-        return opset15.constant(np.asarray(values, dtype=np.int64).reshape(-1))
+    def ints(self, values: Sequence[Number]) -> Any:
+        """A 1-D int64 tensor, constant where it is not of Sizes: axes, shapes, pads."""
+        numbers = list(values)
+        if self._shapes is not None and is_open(numbers):
+            return self._shapes.node(numbers)
+        return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
 
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
@@ -274,18 +305,15 @@ class NgraphBridge:
         while self._pending:
             self._convert(self._pending.popleft())
 
-    def build(
-        self, weights: Mapping[int, Any] | None = None, copies: bool = True
-    ) -> tuple[ov.Model, list[int]]:
+    def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
         """Converts what is not yet converted, and makes the model.
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
-            copies: Whether the constants copy them; views are for models that are never run.
 
         Returns:
             The model, and the input position that feeds each of its parameters; positions beyond
-            the inputs count on through :attr:`draws`.
+            the inputs count on through :attr:`draws`. Its open dimensions are dynamic.
 
         Raises:
             ConversionError: As :meth:`convert`.
@@ -295,18 +323,36 @@ class NgraphBridge:
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
             if position in weights:
-                constant = _filled(node, weights[position], copies)
-                constant.set_friendly_name(f"{dynamic_shapes.WEIGHT_PREFIX}{position}")
-                replace_node(node, constant)
+                replace_node(node, _filled(node, weights[position]))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
+        self._open(model)
         fuse_rectifiers(model, self.extension)
         plugin_faults.avoid(model)
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         return model, positions
+
+    def _open(self, model: ov.Model) -> None:
+        """Makes the open dimensions of a model dynamic."""
+        if self._opening is None or self._shapes is None:
+            return
+        for node in model.get_ordered_ops():
+            for output in node.outputs():
+                if any(not isinstance(dim, Size) and dim == 0 for dim in self._shapes.of(output)):
+                    raise dynamic_shapes.Empty
+        fixed = self._opening.guards.fixed()
+        for node in model.get_parameters():
+            numbers = self._opening.numbers.get(self._input_of_parameter[node.get_friendly_name()])
+            if numbers:
+                dims = [
+                    size if number is None or number in fixed else -1
+                    for number, size in zip(numbers, node.get_output_shape(0))
+                ]
+                node.set_partial_shape(ov.PartialShape(dims))
+        model.validate_nodes_and_infer_types()
 
     def _computed(self, output: Output) -> Output:
         """``output``, made by a node: the engine leaves a result that is an input unwritten."""
@@ -343,23 +389,25 @@ class NgraphBridge:
                 f"input {position} of the interval is {_DTYPES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
-        self._as_declared &= _fits(spec.shape, shape)
         if value is not None:
             self._nodes[spec.id] = opset15.constant(value, kind).output(0)
-            return
-        self._nodes[spec.id] = self._parameter(position, kind, shape)
+        else:
+            self._nodes[spec.id] = self._parameter(position, kind, shape)
+        self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
 
     def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
+        if self._shapes is not None and self._opening is not None:
+            self._shapes.declare(node.output(0), self._opening.numbers.get(position, ()))
         return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
             found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
-        shape = list(output.get_shape())
+        shape = self.shape(output)
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
         is_scalar = not shape and list(spec.shape) == [1]
         if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
@@ -371,11 +419,30 @@ class NgraphBridge:
         """``output`` as a constant when it is a small computation on constants only."""
         if output.get_node().get_type_name() == "Constant":
             return output
+        if self._shapes is not None and self._shapes.follows(output) == "sizes":
+            return self._of_sizes(self._shapes, output)
         value = self.known_value(output)
         return output if value is None else opset15.constant(value).output(0)
 
+    def _of_sizes(self, shapes: Shapes, output: Output) -> Output:
+        """What a program computes of sizes: in 64 bits, and for every value of them."""
+        kind = output.get_element_type()
+        if kind.is_real():
+            return output
+        value = shapes.value(output)
+        if value is None or not is_open(value.reshape(-1).tolist()):
+            return opset15.constant(shapes.fixed_value(output), kind).output(0)
+        node = shapes.node(value.reshape(-1).tolist())
+        if kind != Type.i64:
+            node = opset15.convert(node, kind).output(0)
+        if value.ndim != 1:
+            node = opset15.reshape(node, self.ints(value.shape), False).output(0)
+        return node
+
     def known_value(self, output: Output) -> np.ndarray | None:
         """The contents of ``output`` if they follow from constants and shapes."""
+        if self._shapes is not None and (source := self._shapes.follows(output)) != "nothing":
+            return self._shapes.fixed_value(output) if source == "sizes" else None
         node = output.get_node()
         if node.get_type_name() == "Constant":
             return np.array(node.get_data())
@@ -454,16 +521,15 @@ def build_model(
     Returns:
         The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
         draw before a run, and where shapes are open: the number of the open size, or -1, for each
-        dimension of each input, and the least value of each open size. Last, how many parts the
-        batch has: the model is the one of a part.
+        dimension of each input, and the guards on the open sizes (:func:`sizes.to_words`). Last,
+        how many parts the batch has: the model is the one of a part.
     """
     if flags.get("ngraph_precision") == "bf16":
         _warn_without_bfloat16()
     signature = tuple(signature)
     if not values and (found := _open_model(text, signature, weights)) is not None:
-        finish(found.model)
         bare = found.model._Model__model
-        return bare, found.positions, [], found.dimensions, found.least, 1
+        return bare, found.positions, [], found.dimensions, found.guards, 1
     try:
         with _converted_lock:
             bridge = _converted.pop((text, signature), None)
@@ -497,13 +563,15 @@ def _open_model(
     text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
 ) -> dynamic_shapes.OpenModel | None:
     """See :func:`dynamic_shapes.open_model`."""
-    graph = cache(lambda: Graph.from_string(text))
 
-    def build(sample: dynamic_shapes.Signature, copies: bool) -> tuple[ov.Model, list[int]]:
-        bridge = NgraphBridge(graph(), sample)
-        model, positions = bridge.build(weights, copies)
+    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
+        for position in weights:  # a constant, with everything that it is
+            opening.fix(position)
+        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+        model, positions = bridge.build(weights)
         if bridge.draws:
-            raise ValueError("how many numbers are drawn depends on sizes")
+            raise NgraphError("how many numbers are drawn depends on sizes")
+        finish(model)
         return model, positions
 
     return dynamic_shapes.open_model(text, signature, build)
@@ -550,17 +618,17 @@ def as_output(node: Any) -> Output:
     return node.output(0) if isinstance(node, Node) else node
 
 
-def _fits(declared: Sequence[int], actual: Sequence[int]) -> bool:
+def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
     if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
         return True
     return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
 
 
-def _filled(parameter: Node, contents: Any, copies: bool) -> Node:
+def _filled(parameter: Node, contents: Any) -> Node:
     """A constant in the place of a parameter."""
     dtype = parameter.get_output_element_type(0).to_dtype()
     array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
-    return opset15.constant(array, shared_memory=not copies)
+    return opset15.constant(array)
 
 
 def _is_used(node: Node) -> bool:

@@ -1,44 +1,41 @@
 """Functions with open shapes: one for hundreds of widths, lengths and batch sizes.
 
-Converters see concrete shapes, and a function of its own for every shape costs a compilation each.
-So when a graph has met several shapes, its models at these and at further sample shapes are laid
-side by side. Sizes that vary together are one *open size*. Where the models differ only in numbers
-that follow open sizes (targets of reshapes, most of all), one model serves them all: these numbers
-are computed from the shapes at hand. Where they differ in anything else, padding that depends on a
-remainder for example, every shape keeps a function of its own.
+Converters see the shapes at hand, and a function of its own for every shape costs a compilation
+each. So when a graph has met several shapes, the dimensions that differed among these become
+*open*: the function is built with sizes that know what is decided by them (sizes.py), and then
+serves every shape for which its guards hold. Dimensions that were always equal are one open size. A
+shape beyond the guards gets another function, with open shapes too where that helps; so several of
+one graph live side by side. Where nothing stays open, or open shapes fail, every shape keeps a
+function of its own.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 import openvino as ov
-from openvino import Node, Output, Type, opset15
+
+from paddle_ngraph.sizes import LEAST_OPEN, MOST_OPEN, Guards, to_words
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
-Sizes = tuple[int, ...]  # one value for each sample
 
 # So many shapes get functions of their own, which are faster, before open ones are tried.
 OWN_FUNCTIONS = 2
 
-# Further samples lie so far from a shape that was met: every remainder by a stride up to 32 occurs.
-_SHIFTS = (1, 2, 4, 8, 16)
+# How often open shapes are tried for a graph: where its guards hold for few shapes each, it would
+# get one function after the other.
+MOST_TRIES = 16
 
-# A constant of more numbers is a table, not a shape.
-_MOST_NUMBERS = 16
+# Of so many graphs it is known what shapes they met; the one longest unused is forgotten.
+MOST_GRAPHS = 1024
 
 FIXED = -1
 
-# How the constants of a model are named that hold weights; their position follows.
-WEIGHT_PREFIX = "weight_"
-
 _lock = threading.Lock()
-_met: dict[str, list[Signature]] = {}
-_given_up: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -49,276 +46,181 @@ class OpenModel:
         model: Its open dimensions are dynamic.
         positions: The input that feeds each parameter.
         dimensions: For each dimension of each input, in order: the number of its open size, or -1.
-        least: The least value of each open size.
+        guards: For what open sizes it is right, as words (:func:`sizes.to_words`).
     """
 
     model: ov.Model
     positions: list[int]
     dimensions: list[int]
-    least: list[int]
+    guards: list[int]
 
 
-Build = Callable[[Signature, bool], tuple[ov.Model, list[int]]]
+class Opening:
+    """What is open in one build.
+
+    Attributes:
+        numbers: Of each input the number of the open size of each dimension, or ``None``.
+        guards: The open sizes, and what was decided by them.
+    """
+
+    def __init__(self, signature: Signature, classes: list[list[int | None]]) -> None:
+        hints: dict[int, int] = {}
+        self.numbers: dict[int, list[int | None]] = {}
+        for position, ((_, shape), row) in enumerate(zip(signature, classes)):
+            # One element is no size like others: it is repeated along its axis. Nor is none.
+            self.numbers[position] = [
+                number if LEAST_OPEN <= size <= MOST_OPEN else None
+                for number, size in zip(row, shape)
+            ]
+            for number, size in zip(self.numbers[position], shape):
+                if number is not None:
+                    hints[number] = size
+        self.guards = Guards(hints)
+
+    def fix(self, position: int) -> None:
+        """Fixes the open dimensions of an input."""
+        for number in self.numbers[position]:
+            if number is not None:
+                int(self.guards.size(number))
+
+
+class Empty(Exception):
+    """Something has no elements at the shapes at hand: no case for an open function."""
+
+
+Build = Callable[[Opening], tuple[ov.Model, list[int]]]
+
+
+@dataclass
+class _Met:
+    """The shapes that a graph has met with one list of dtypes and ranks."""
+
+    # Some of those that were met, to count them.
+    first: list[Signature] = field(default_factory=list)
+    # For each dimension of each input a number that dimensions share which were always equal.
+    classes: list[list[int]] = field(default_factory=list)
+    varied: set[int] = field(default_factory=set)  # the numbers of dimensions that differed
+
+    def add(self, signature: Signature) -> None:
+        if signature in self.first:
+            return
+        shapes = [shape for _, shape in signature]
+        if not self.first:
+            self.classes = [[0] * len(shape) for shape in shapes]
+        # Dimensions stay in one class as long as they are equal.
+        numbers: dict[tuple[int, int], int] = {}
+        varied: set[int] = set()
+        own = [shape for _, shape in (self.first or [signature])[0]]
+        for position, shape in enumerate(shapes):
+            for axis, size in enumerate(shape):
+                before = self.classes[position][axis]
+                number = numbers.setdefault((before, size), len(numbers))
+                if before in self.varied or size != own[position][axis]:
+                    varied.add(number)
+                self.classes[position][axis] = number
+        self.varied = varied
+        if len(self.first) <= OWN_FUNCTIONS:
+            self.first.append(signature)
+
+    def opening(self, signature: Signature) -> Opening:
+        """What differed is open."""
+        rows = [[n if n in self.varied else None for n in row] for row in self.classes]
+        return Opening(signature, rows)
+
+
+@dataclass
+class _Graph:
+    """What is known of a graph."""
+
+    met: dict[tuple[tuple[str, int], ...], _Met] = field(default_factory=dict)
+    tries: int = 0
+    opens: bool = False  # it has a function with open shapes
+    is_given_up: bool = False
+
+
+_graphs: OrderedDict[str, _Graph] = OrderedDict()
+
+
+def _graph(text: str) -> _Graph:
+    key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
+    graph = _graphs.setdefault(key, _Graph())
+    _graphs.move_to_end(key)
+    if len(_graphs) > MOST_GRAPHS:
+        _graphs.popitem(last=False)
+    return graph
 
 
 def give_up(text: str) -> None:
     """From now on every shape of this graph has a function of its own."""
     with _lock:
-        _given_up.add(text)
-        _met.pop(text, None)
+        _graph(text).is_given_up = True
 
 
 def forget() -> None:
     """Forgets what shapes every graph has met."""
     with _lock:
-        _met.clear()
-        _given_up.clear()
+        _graphs.clear()
 
 
 def remember(text: str, signature: Signature) -> None:
     """Tells that a graph has met this signature; the C++ engine calls it, too."""
     with _lock:
-        if text in _given_up:
-            return
-        met = _met.setdefault(text, [])
-        if signature not in met:
-            met.append(signature)
+        _remember(_graph(text), signature)
+
+
+def _remember(graph: _Graph, signature: Signature) -> _Met:
+    structure = tuple((kind, len(shape)) for kind, shape in signature)
+    met = graph.met.setdefault(structure, _Met())
+    met.add(signature)
+    return met
 
 
 def open_model(text: str, signature: Signature, build: Build) -> OpenModel | None:
-    """A model for every signature that the graph has met and for all like them.
+    """A model for this signature and for all for which its guards hold.
 
     Args:
         text: The graph string.
-        signature: What it meets now.
-        build: Makes the model of one signature; its constants are copies of the weights where it is
-            told so, else views.
+        signature: What the graph meets now.
+        build: Makes the model at this signature.
 
     Returns:
         The model; ``None`` where the graph has not met enough signatures yet, or where there is no
-        such model: then it is not tried again.
+        such model: then it is not tried again, unless other shapes may have one.
     """
-    remember(text, signature)
     with _lock:  # another thread may give up at any time
-        met = list(_met.get(text, ()))
-    if len(met) <= OWN_FUNCTIONS:
+        graph = _graph(text)
+        met = _remember(graph, signature)
+        if graph.is_given_up or len(met.first) <= OWN_FUNCTIONS:
+            return None
+        opening = met.opening(signature)
+    if not opening.guards.hints:
         return None
-    found = _open(met, build)
-    if found is None:
-        give_up(text)
+    try:
+        found = _opened(signature, opening, build)
+    except Empty:  # which says nothing of other shapes
+        return None
+    with _lock:
+        graph.tries += 1
+        graph.opens |= found is not None
+        graph.is_given_up |= not graph.opens or graph.tries >= MOST_TRIES
     return found
 
 
-def _open(met: list[Signature], build: Build) -> OpenModel | None:
-    sizes = _open_sizes(met)
-    if not sizes:
-        return None
+def _opened(signature: Signature, opening: Opening, build: Build) -> OpenModel | None:
     try:
-        samples = [*met, *_samples(met[-1], sizes)]
-        models = [build(sample, False)[0] for sample in samples[:-1]]
-        model, positions = build(samples[-1], True)
-        _Joined([*models, model]).open()
-        _open_parameters(model, positions, met[0], sizes)
-        _check(model, models, samples, positions)
-    except (_Different, RuntimeError, ValueError):  # the latter two: shapes that cannot be
+        model, positions = build(opening)
+    except Empty:
+        raise
+    except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
-    least = [min(_value(sample, places) for sample in samples) for places in sizes]
-    return OpenModel(model, positions, list(_numbered(met[0], sizes)), least)
-
-
-class _Different(Exception):
-    """The models differ in more than sizes."""
-
-
-# -- which sizes are open ------------------------------------------------------------------------
-
-Places = list[tuple[int, int]]  # (input, axis)
-
-
-def _open_sizes(met: list[Signature]) -> list[Places]:
-    """The open sizes: the places of each. Places whose sizes were always equal are one."""
-    if len({tuple((kind, len(shape)) for kind, shape in each) for each in met}) > 1:
-        return []
-    found: dict[Sizes, Places] = {}
-    for number, (_, shape) in enumerate(met[0]):
-        for axis in range(len(shape)):
-            values = tuple(each[number][1][axis] for each in met)
-            if len(set(values)) > 1:
-                found.setdefault(values, []).append((number, axis))
-    return list(found.values()) if all(min(values) > 1 for values in found) else []
-
-
-def _value(signature: Signature, places: Places) -> int:
-    number, axis = places[0]
-    return signature[number][1][axis]
-
-
-def _numbered(signature: Signature, sizes: list[Places]) -> Iterator[int]:
-    number_of = {place: k for k, places in enumerate(sizes) for place in places}
-    for number, (_, shape) in enumerate(signature):
-        yield from (number_of.get((number, axis), FIXED) for axis in range(len(shape)))
-
-
-def _samples(signature: Signature, sizes: list[Places]) -> Iterator[Signature]:
-    """Further shapes; different sizes are shifted differently, to tell them apart."""
-    for turn in range(len(_SHIFTS)):
-        shapes = [list(shape) for _, shape in signature]
-        for number, places in enumerate(sizes):
-            for index, axis in places:
-                shapes[index][axis] += _SHIFTS[(turn + number) % len(_SHIFTS)]
-        yield tuple((kind, tuple(shape)) for (kind, _), shape in zip(signature, shapes))
-
-
-# -- models side by side -------------------------------------------------------------------------
-
-
-@dataclass
-class _Joined:
-    """Models of the same graph at different shapes; the last one is opened."""
-
-    models: list[ov.Model]
-    _places: dict[str, int] = field(default_factory=dict)  # of nodes, by name
-    _sources: dict[Sizes, tuple[int, Output, int]] = field(default_factory=dict)
-
-    def open(self) -> None:
-        """Makes the last model independent of open sizes. Raises _Different where it cannot."""
-        rows = list(zip(*(model.get_ordered_ops() for model in self.models)))
-        lengths = {len(model.get_ops()) for model in self.models}
-        if len(lengths) > 1:
-            raise _Different("another number of nodes")
-        self._places = {node.get_name(): k for k, row in enumerate(rows) for node in row}
-        for row in rows:
-            _require_alike(row, self._places)
-        self._sources = dict(reversed(list(_dimensions(rows))))
-        for row in rows:
-            if row[-1].get_type_name() == "Constant" and not _is_same_constant(row):
-                self._follow(row, rows)
-
-    def _follow(self, row: Sequence[Node], rows: Sequence[Sequence[Node]]) -> None:
-        """Replaces a constant whose numbers follow open sizes."""
-        values = [np.array(node.get_data()) for node in row]
-        for target in list(row[-1].output(0).get_target_inputs()):
-            place = self._places[target.get_node().get_name()]
-            node = None
-            if rows[place][0].get_type_name() == "Reshape" and target.get_index() == 1:
-                node = _follow_source(values, rows[place])
-            if node is None:
-                node = self._computed(values, row[-1].get_output_element_type(0), place)
-            target.replace_source_output(node.output(0))
-
-    def _computed(self, values: list[np.ndarray], kind: Type, before: int) -> Node:
-        if len({value.shape for value in values}) == 1 and values[0].size <= _MOST_NUMBERS:
-            whole = opset15.convert(self._vector([v.reshape(-1) for v in values], before), kind)
-            shape = opset15.constant(np.array(values[0].shape, np.int64))
-            return opset15.reshape(whole, shape, False)
-        first = values[0].reshape(-1)[:1]
-        if any(value.ndim != values[0].ndim or (value != first).any() for value in values):
-            raise _Different("a table that depends on sizes")
-        shape = self._vector([np.array(value.shape) for value in values], before)
-        return opset15.broadcast(opset15.constant(first, kind), shape)
-
-    def _vector(self, values: list[np.ndarray], before: int) -> Node:
-        """Numbers that follow open sizes, as a node [n] of int64."""
-        numbers = zip(*(value.tolist() for value in values))
-        return opset15.concat([self._number(tuple(each), before) for each in numbers], 0)
-
-    def _number(self, values: tuple[float, ...], before: int) -> Node:
-        """One number of a constant, as a node [1] of int64."""
-        if any(value != int(value) for value in values):
-            raise _Different("a number that depends on sizes")
-        sizes = tuple(int(value) for value in values)
-        if len(set(sizes)) == 1:
-            return opset15.constant(np.array(sizes[:1], np.int64))
-        place, output, axis = self._sources.get(sizes, (before, None, 0))
-        if output is None or place >= before:
-            raise _Different(f"{values}: a number that is no dimension")
-        index, first = opset15.constant(np.array([axis], np.int64)), opset15.constant(np.int64(0))
-        return opset15.gather(opset15.shape_of(output, Type.i64), index, first)
-
-
-def _require_alike(row: Sequence[Node], position: dict[str, int]) -> None:
-    first = row[0]
-    kinds = {node.get_type_name() for node in row}
-    sources = {
-        tuple(
-            (position[value.get_node().get_name()], value.get_index())
-            for value in node.input_values()
-        )
-        for node in row
-    }
-    if len(kinds) > 1 or len(sources) > 1:
-        raise _Different("other nodes")
-    if first.get_type_name() in ("Constant", "Parameter"):
-        return
-    if len({str(node.get_attributes()) for node in row}) > 1:
-        raise _Different(f"{first.get_type_name()} with other attributes")
-
-
-def _dimensions(rows: Sequence[Sequence[Node]]) -> Iterator[tuple[Sizes, tuple[int, Output, int]]]:
-    """Where to read a size: (position of the node, its output in the last model, axis)."""
-    for place, row in enumerate(rows):
-        if row[0].get_type_name() == "Constant":
-            continue
-        for number, output in enumerate(row[-1].outputs()):
-            shapes = [list(node.get_output_shape(number)) for node in row]
-            if len({len(shape) for shape in shapes}) > 1:
-                raise _Different("another rank")
-            for axis, values in enumerate(zip(*shapes)):
-                if len(set(values)) > 1:
-                    yield values, (place, output, axis)
-
-
-def _is_same_constant(row: Sequence[Node]) -> bool:
-    name = row[0].get_friendly_name()
-    if name.startswith(WEIGHT_PREFIX):
-        return all(node.get_friendly_name() == name for node in row)
-    values = [node.get_data() for node in row]
-    if len({value.shape for value in values}) > 1:
-        return False
-    inexact = values[0].dtype.kind == "f"
-    return all(np.array_equal(values[0], value, equal_nan=inexact) for value in values[1:])
-
-
-def _follow_source(values: list[np.ndarray], consumers: Sequence[Node]) -> Node | None:
-    """A target of Reshape with 0 for sizes that stay and -1 for one that follows from the rest."""
-    shapes = [list(consumer.get_input_shape(0)) for consumer in consumers]
-    target = values[-1].copy()
-    if 0 in target or -1 in target:
+    fixed = opening.guards.fixed()
+    left = [number for number in opening.guards.hints if number not in fixed]
+    if not left:
         return None
-    open_axes = [k for k in range(target.size) if len({int(value[k]) for value in values}) > 1]
-    for axis in list(open_axes):
-        if all(axis < len(s) and s[axis] == int(v[axis]) for s, v in zip(shapes, values)):
-            target[axis] = 0
-            open_axes.remove(axis)
-    if len(open_axes) > 1:
-        return None
-    target[open_axes] = -1
-    consumers[-1].set_attribute("special_zero", True)
-    return opset15.constant(target)
-
-
-# -- the opened model ----------------------------------------------------------------------------
-
-
-def _open_parameters(
-    model: ov.Model, positions: list[int], signature: Signature, sizes: list[Places]
-) -> None:
-    is_open = {place for places in sizes for place in places}
-    for node, number in zip(model.get_parameters(), positions):
-        shape = signature[number][1]
-        dims = [-1 if (number, axis) in is_open else size for axis, size in enumerate(shape)]
-        node.set_partial_shape(ov.PartialShape(dims))
-    model.validate_nodes_and_infer_types()
-
-
-def _check(
-    model: ov.Model, models: list[ov.Model], samples: list[Signature], positions: list[int]
-) -> None:
-    """Raises _Different where the opened model has other results than those it stands for."""
-    for expected, sample in zip(models, samples):
-        closed = model.clone()
-        shapes = [ov.PartialShape(list(sample[number][1])) for number in positions]
-        closed.reshape(dict(zip(closed.inputs, shapes)))
-        for ours, theirs in zip(closed.outputs, expected.outputs):
-            if ours.get_partial_shape() != theirs.get_partial_shape():
-                raise _Different("results of other shapes")
+    order = {number: place for place, number in enumerate(left)}
+    dimensions = [
+        order.get(number, FIXED) if number is not None else FIXED
+        for position in range(len(signature))
+        for number in opening.numbers[position]
+    ]
+    return OpenModel(model, positions, dimensions, to_words(opening.guards.kept(), order))

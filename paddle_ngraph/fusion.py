@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 from openvino import Model, Node, Output
 from openvino.utils import replace_node
 
@@ -99,7 +98,8 @@ def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
     if above.get_type_name() != "Greater" or not _is(above, 1, 0.0):
         return None
     out = above.input_value(0)
-    if list(out.get_shape()) != list(grad.get_shape()):
+    shapes = out.get_partial_shape(), grad.get_partial_shape()
+    if any(shape.is_dynamic for shape in shapes) or shapes[0] != shapes[1]:
         return None
     if below is None:
         return grad, out, 0.0
@@ -119,7 +119,7 @@ def _number(output: Output) -> float | None:
     node = output.get_node()
     if node.get_type_name() == "Reshape":
         return _number(node.input_value(0))
-    if node.get_type_name() != "Constant" or int(np.prod(node.get_output_shape(0))) != 1:
+    if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None
     return float(node.get_data().reshape(-1)[0])
 

@@ -78,9 +78,9 @@ def _compare_from_below(model: Model) -> None:
 def _squeeze_to_scalars(model: Model) -> None:
     """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
     for node in model.get_ops():
-        if node.get_type_name() == "Reshape" and not node.get_output_shape(0):
+        if node.get_type_name() == "Reshape" and len(node.get_output_partial_shape(0)) == 0:
             source = node.input_value(0)
-            rank = len(source.get_shape())
+            rank = len(source.get_partial_shape())
             if rank:
                 axes = opset15.constant(np.arange(rank), Type.i64)
                 replace_node(node, opset15.squeeze(source, axes))

@@ -150,6 +150,18 @@ def test_one_function_for_many_shapes_is_loaded():
         assert built_and_loaded() == expected
 
 
+def test_a_function_from_disk_serves_what_its_guards_admit():
+    def head() -> Any:
+        return paddle.static.data("x", [2, -1], "float32")[:, :47] * 2.0
+
+    for expected in ((4, 0), (0, 4)):
+        start_anew()
+        program = Program(head)
+        for length in (20, 30, 40, 46, 101, 33, 90):  # the last two met their functions before
+            program.both(x=floats(2, length, seed=length))
+        assert built_and_loaded() == expected
+
+
 def test_shapes_met_on_disk_count():
     for batch in (3, 5):
         Program(chain).run(x=floats(batch, 4))

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".ngraph";
 constexpr char kUnfinished[] = ".unfinished";
-constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '1'};
+constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '2'};
 
 // What a process that died left unfinished is deleted after so long.
 constexpr std::chrono::hours kUnfinishedAge{1};

@@ -4,6 +4,7 @@
 
 #include "flags.h"
 #include "ngraph_engine.h"
+#include "size_guards.h"
 
 namespace paddle_ngraph {
 
@@ -17,23 +18,30 @@ size_t SignatureHash::operator()(const Signature& signature) const {
   return static_cast<size_t>(hash);
 }
 
+namespace {
+
+constexpr int64_t kUnknown = -1;  // no dimension is negative
+
+}  // namespace
+
 bool OpenSignature::fits(const Signature& signature) const {
   if (signature.graph != example.graph || signature.weights != example.weights ||
       signature.words.size() != example.words.size()) {
     return false;
   }
-  std::vector<int64_t> sizes(least.size(), 0);
+  std::vector<int64_t> sizes;
   for (size_t i = 0; i < symbols.size(); ++i) {
     const int64_t word = signature.words[i];
     if (symbols[i] == kFixed) {
       if (word != example.words[i]) return false;
       continue;
     }
-    int64_t& size = sizes[symbols[i]];
-    if (size == 0) size = word;
-    if (word != size || word < least[symbols[i]]) return false;
+    const auto symbol = static_cast<size_t>(symbols[i]);
+    if (symbol >= sizes.size()) sizes.resize(symbol + 1, kUnknown);
+    if (sizes[symbol] == kUnknown) sizes[symbol] = word;
+    if (word != sizes[symbol]) return false;
   }
-  return true;
+  return guards_hold(guards, sizes);
 }
 
 FunctionCache& FunctionCache::instance() {

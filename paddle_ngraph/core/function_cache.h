@@ -32,12 +32,13 @@ struct Signature {
 // The signatures that one function with open shapes is good for.
 struct OpenSignature {
   Signature example;
-  std::vector<int> symbols;    // for each word: the number of the open size that it is, or kFixed
-  std::vector<int64_t> least;  // of each open size
+  std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed
+  std::vector<int64_t> guards;  // on the open sizes: see size_guards.h
 
   static constexpr int kFixed = -1;
 
-  // Whether the words that are fixed are equal, and those of one open size equal among themselves.
+  // Whether the words that are fixed are equal, those of one open size equal among themselves, and
+  // the guards hold.
   bool fits(const Signature& signature) const;
 };
 

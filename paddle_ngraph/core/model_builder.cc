@@ -188,7 +188,7 @@ BuiltFunction build_function(const std::string& graph,
     built.parameter_inputs = result[1].cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
     built.open_dimensions = result[3].cast<std::vector<int>>();
-    built.least_sizes = result[4].cast<std::vector<int64_t>>();
+    built.guards = result[4].cast<std::vector<int64_t>>();
     void* model = address_of(result[0]);
     Settings of_part = settings;
     of_part.parts = result[5].cast<int>();
@@ -198,7 +198,7 @@ BuiltFunction build_function(const std::string& graph,
       may_fail(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part);
     };
-    if (built.least_sizes.empty()) {
+    if (!built.has_open_shapes()) {
       built.function = compile();
       return built;
     }

@@ -15,9 +15,11 @@ struct BuiltFunction {
   std::vector<size_t> parameter_inputs;  // as NgraphFunction takes them
   std::vector<Draw> draws;
   // Where shapes are open: for each dimension of each input, in order, the number of the open size
-  // that it is or OpenSignature::kFixed; and the least value of each open size.
+  // that it is or OpenSignature::kFixed; and the guards on the open sizes.
   std::vector<int> open_dimensions;
-  std::vector<int64_t> least_sizes;
+  std::vector<int64_t> guards;
+
+  bool has_open_shapes() const { return !open_dimensions.empty(); }
 };
 
 // Throws NgraphError when the digest in the first line does not fit the rest. Takes the GIL.

@@ -112,12 +112,14 @@ class HeaderReader {
 
 OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
   OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed),
-                     built.least_sizes};
+                     built.guards};
   size_t dimension = 0;
   for (size_t word = 0; dimension < built.open_dimensions.size();) {
-    const int64_t rank = key.words[word + 1];
+    const int64_t rank = key.words.at(word + 1);
     word += 2;
-    for (int64_t i = 0; i < rank; ++i) open.symbols[word++] = built.open_dimensions[dimension++];
+    for (int64_t i = 0; i < rank; ++i) {
+      open.symbols.at(word++) = built.open_dimensions.at(dimension++);
+    }
   }
   return open;
 }
@@ -156,6 +158,11 @@ class Frozen {
   NgraphIO io_;
   std::vector<phi::DenseTensor> copies_;
 };
+
+// Whether a function that was stored under this key is one for it.
+bool serves(const BuiltFunction& built, const Signature& key) {
+  return !built.has_open_shapes() || open_signature(key, built).fits(key);
+}
 
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
   const size_t bytes = num_bytes(tensor);
@@ -454,7 +461,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   }
   BuiltFunction built = load_or_build(frozen.io(), key, now);
   std::optional<OpenSignature> open;
-  if (!built.least_sizes.empty()) open = open_signature(key, built);
+  if (built.has_open_shapes()) open = open_signature(key, built);
   const size_t weight_bytes = keeps_weights ? weights_->num_bytes(frozen.io().inputs) : 0;
   return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
 }
@@ -469,10 +476,11 @@ BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& k
                                           const Settings& settings) const {
   const auto on_disk = disk_key(key);
   if (on_disk) {
-    if (auto loaded = load_function(*on_disk)) {
+    auto loaded = load_function(*on_disk);
+    if (loaded && serves(*loaded, key)) {
       ++EngineStats::instance().functions_loaded;
       if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-      if (loaded->least_sizes.empty()) remember_shapes(graph_, io.inputs);
+      remember_shapes(graph_, io.inputs);
       return std::move(*loaded);
     }
   }

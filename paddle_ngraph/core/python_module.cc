@@ -31,6 +31,7 @@
 #include "program_editor.h"
 #include "program_fingerprint.h"
 #include "scopes.h"
+#include "size_guards.h"
 #include "switched_flag.h"
 #include "tensors.h"
 #include "threads.h"
@@ -364,6 +365,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
              "Calls a function in which these operators find so many threads.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
+  module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
   py::class_<UsedFlag>(module, "SwitchedFlag",
                        "A flag of Paddle's executor inside `with`: on, or as the user set it.")
       .def(py::init([](const std::string& name, bool on) {

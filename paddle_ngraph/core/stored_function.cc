@@ -75,7 +75,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.streams);
   words.add(built.parameter_inputs);
   words.add(built.open_dimensions);
-  words.add(built.least_sizes);
+  words.add(built.guards);
   words.add(built.draws.size());
   for (const Draw& draw : built.draws) {
     words.add(static_cast<int>(draw.distribution));
@@ -98,7 +98,7 @@ BuiltFunction from_file(StoredFunction stored) {
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_dimensions = words.list<int>();
-  built.least_sizes = words.list<int64_t>();
+  built.guards = words.list<int64_t>();
   built.draws.resize(words.next<size_t>());
   for (Draw& draw : built.draws) {
     draw.distribution = static_cast<Distribution>(words.next<int>());

@@ -57,7 +57,7 @@ class _Geometry:
 
     def needed_end(self) -> list[int]:
         """The padding after each axis that an output depends on."""
-        return [max(end - self.excess(axis), 0) for axis, end in enumerate(self.end)]
+        return [max(0, end - self.excess(axis)) for axis, end in enumerate(self.end)]
 
     def sees_only_padding(self) -> bool:
         """Whether no output depends on the data."""
@@ -236,7 +236,7 @@ class _Convolution:
     def _cropped(self, data: Output) -> Output:
         """``data`` without what no output depends on, as far as it is not padding."""
         g = self._g
-        ends = [g.size[axis] - max(g.excess(axis) - g.end[axis], 0) for axis in range(len(g.size))]
+        ends = [g.size[axis] - max(0, g.excess(axis) - g.end[axis]) for axis in range(len(g.size))]
         if ends == g.size:
             return data
         return self._sliced(data, [0] * len(ends), ends, [1] * len(ends))

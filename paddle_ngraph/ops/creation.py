@@ -12,6 +12,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
 from paddle_ngraph.registry import ANY, INTEGER, Limit, Range, converter, range_of
+from paddle_ngraph.sizes import Size, is_open
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",
@@ -114,6 +115,11 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
     start, end, step = (bridge.constant(op, name).item() for name in ("start", "end", "step"))
     if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
         raise NgraphError("it begins or ends where an int64 needs 64 bits")
+    if is_open((start, end, step)) and kind in (Type.i32, Type.i64):
+        numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
+        bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=kind))
+        return
+    start, end, step = (float(n) if isinstance(n, Size) else n for n in (start, end, step))
     values = start + step * np.arange(np.ceil((end - start) / step))
     bridge.set_output_node(op, "out", opset15.constant(values.astype(kind.to_dtype()), kind))
 

@@ -14,8 +14,9 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import axis_of, broadcast_to, known_int, reshaped, transposed
+from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
 from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.sizes import Number, is_open
 
 _MOVED = FLOAT | INT32 | BOOL
 
@@ -229,12 +230,22 @@ def _diagonal_of(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int, l
 def _triangle(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     """Keeps one side of diagonal number ``diagonal`` of the last two axes, 0 on the other."""
     x = bridge.get_input_node(op, name_in)
-    mask = np.ones(bridge.shape(x)[-2:], dtype=bool)
-    keep = np.tril if "tril" in op.type else np.triu
-    kept = opset15.constant(keep(mask, op.attr("diagonal")))
+    kept = _side(bridge, op, *bridge.shape(x)[-2:])
     bridge.set_output_node(
         op, name_out, opset15.select(kept, x, bridge.full(0, x.get_element_type()))
     )
+
+
+def _side(bridge: NgraphBridge, op: Op, rows: Number, columns: Number) -> Any:
+    """Which elements of a matrix are on one side of a diagonal."""
+    if is_open((rows, columns)):
+        below = opset15.unsqueeze(counting(bridge, rows, Type.f32), bridge.ints([1]))
+        border = opset15.add(below, bridge.full(op.attr("diagonal"), "float32"))
+        keep = opset15.less_equal if "tril" in op.type else opset15.greater_equal
+        return keep(counting(bridge, columns, Type.f32), border)
+    mask = np.ones((rows, columns), dtype=bool)
+    side = np.tril if "tril" in op.type else np.triu
+    return opset15.constant(side(mask, op.attr("diagonal")))
 
 
 @converter("pd_op.tril", "pd_op.tril_", "pd_op.triu", "pd_op.triu_", dtypes=_MOVED)

@@ -29,6 +29,7 @@ from paddle_ngraph.registry import (
     converter,
     range_of,
 )
+from paddle_ngraph.size_rules import broadcast_shapes, same
 
 Binary = Callable[[Any, Any], Node]
 
@@ -87,11 +88,9 @@ _register_binary("divide", opset15.divide, FLOAT)
 
 def _floored(bridge: NgraphBridge, name: str, x: Any, y: Any) -> Any:
     """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
-    shape = np.broadcast_shapes(tuple(bridge.shape(x)), tuple(bridge.shape(y)))
+    shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
     operands = [
-        value
-        if bridge.shape(value) == list(shape)
-        else opset15.broadcast(value, bridge.ints(shape))
+        value if same(bridge.shape(value), shape) else opset15.broadcast(value, bridge.ints(shape))
         for value in (x, y)
     ]
     return bridge.extension(name, operands)

@@ -17,6 +17,8 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
 from paddle_ngraph.registry import converter
+from paddle_ngraph.size_rules import same
+from paddle_ngraph.sizes import Number, is_open
 
 _CUBIC = -0.75  # the parameter of the cubic kernel
 
@@ -32,11 +34,15 @@ def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
     return [float(np.float32(scale)) for scale in op.attr("scale", ())] or [-1.0] * axes
 
 
-def _sizes(bridge: NgraphBridge, op: Op, dims: Sequence[int], scales: Sequence[float]) -> list[int]:
+def _sizes(
+    bridge: NgraphBridge, op: Op, dims: Sequence[Number], scales: Sequence[float]
+) -> list[Number]:
     for name in ("size_tensor", "out_size"):
         if op.has_input(name):
             return known_ints(bridge, op, name)
     if scales[0] > 0:
+        if all(s == int(s) and dim * int(s) <= 2**24 for dim, s in zip(dims, scales)):
+            return [dim * int(s) for dim, s in zip(dims, scales)]
         return [int(np.float32(dim) * np.float32(s)) for dim, s in zip(dims, scales)]
     return [int(op.attr(name)) for name in ("out_d", "out_h", "out_w")[-len(dims) :]]
 
@@ -124,6 +130,9 @@ def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
 def interpolate(bridge: NgraphBridge, op: Op) -> None:
     """``x`` at other sizes (Paddle ``nearest_interp``, ``bilinear_interp`` and their kin)."""
     node: Any = bridge.get_input_node(op, "x")
+    if repeated := _repeats(bridge, op):
+        bridge.set_output_node(op, "output", _upsampled(node, *repeated))
+        return
     maps = _maps(bridge, op)
     factors = [mapping.repeats() for _, _, mapping in maps]
     if maps and len(bridge.shape(node)) == 4 and all(factor in (2, 4, 8, 16) for factor in factors):
@@ -132,6 +141,22 @@ def interpolate(bridge: NgraphBridge, op: Op) -> None:
         for axis, _, mapping in maps:
             node = mapping.apply(bridge, node, axis)
     bridge.set_output_node(op, "output", node)
+
+
+def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None:
+    """Axes and factors where each element of a picture of open size is only repeated."""
+    dims = bridge.shape(bridge.get_input_node(op, "x"))
+    axes = [1, 2] if is_channels_last(op) else [2, 3]
+    if len(dims) != 4 or op.attr("interp_method") != "nearest" or op.attr("align_corners"):
+        return None
+    sizes = [dims[axis] for axis in axes]
+    scales = _scales(bridge, op, 2)
+    if not is_open(sizes) or not all(scale in (2, 4, 8, 16) for scale in scales):
+        return None
+    outs = [size * int(scale) for size, scale in zip(sizes, scales)]
+    if not same(_sizes(bridge, op, sizes, scales), outs):
+        return None
+    return axes, [int(scale) for scale in scales]
 
 
 def _upsampled(node: Any, axes: list[int], factors: list[int]) -> Node:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 from paddle_ngraph.registry import FLOAT, INT32, Limit, converter
+from paddle_ngraph.size_rules import broadcast_shapes
 
 
 @converter("pd_op.matmul")
@@ -336,7 +336,7 @@ class _Product:
         y_matrix = self._y_shape if len(self._y_shape) > 1 else [*self._y_shape, 1]
         self._rows = x_matrix[-1] if self._transpose_x else x_matrix[-2]
         self._columns = y_matrix[-2] if self._transpose_y else y_matrix[-1]
-        self._batch = np.broadcast_shapes(tuple(x_matrix[:-2]), tuple(y_matrix[:-2]))
+        self._batch = broadcast_shapes(x_matrix[:-2], y_matrix[:-2])
         self._is_flat = math.prod(y_matrix[:-2]) == 1 and not self._transpose_x
         if self._is_flat:
             # One large product in place of many small ones that share y.

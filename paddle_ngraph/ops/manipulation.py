@@ -6,15 +6,18 @@ input, never its contents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from openvino import Output, opset15
+from openvino import Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
 from paddle_ngraph.registry import ANY, KNOWN, Limit, converter
+from paddle_ngraph.sizes import Number
 
 # -- the same elements in another shape ------------------------------------------------------------
 
@@ -27,8 +30,8 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     shape = known_ints(bridge, op, "shape")
     shape = [dims[i] if dim == 0 else dim for i, dim in enumerate(shape)]
     if -1 in shape:
-        rest = int(np.prod([dim for dim in shape if dim != -1], dtype=np.int64))
-        shape[shape.index(-1)] = int(np.prod(dims, dtype=np.int64)) // max(rest, 1)
+        rest = math.prod(dim for dim in shape if dim != -1)
+        shape[shape.index(-1)] = math.prod(dims) // max(rest, 1)
     bridge.set_output_node(op, "out", reshaped(bridge, x, shape))
 
 
@@ -39,7 +42,7 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     start = axis_of(op.attr("start_axis"), len(dims))
     stop = axis_of(op.attr("stop_axis"), len(dims))
-    joined = int(np.prod(dims[start : stop + 1], dtype=np.int64))
+    joined = math.prod(dims[start : stop + 1])
     bridge.set_output_node(
         op, "out", reshaped(bridge, x, [*dims[:start], joined, *dims[stop + 1 :]])
     )
@@ -222,8 +225,8 @@ def _set_parts(
     name: str,
     node: Output,
     axis: int,
-    lengths: Sequence[int],
-    shape: Sequence[int] | None = None,
+    lengths: Sequence[Number],
+    shape: Sequence[Number] | None = None,
 ) -> None:
     """Sets the output list ``name``: parts of ``node`` along ``axis``, each in ``shape``."""
     parts = opset15.variadic_split(node, axis, bridge.ints(lengths)).outputs()
@@ -244,8 +247,12 @@ _HAS_AXES = Limit("the shape of a 0-D tensor is empty", lambda op: bool(op.input
 def shape(bridge: NgraphBridge, op: Op) -> None:
     """The dimensions of ``input``, 1-D (Paddle ``shape``, ``shape64``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
-    values = np.array(dims, dtype=op.output("out").dtype)
-    bridge.set_output_node(op, "out", opset15.constant(values))
+    bridge.set_output_node(op, "out", _whole(bridge, dims, op.output("out").dtype))
+
+
+def _whole(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
+    node, kind = bridge.ints(numbers), element_type(dtype)
+    return node if kind == Type.i64 else opset15.convert(node, kind)
 
 
 @converter("pd_op.is_empty", dtypes=KNOWN, unread=("x",))
@@ -259,5 +266,4 @@ def is_empty(bridge: NgraphBridge, op: Op) -> None:
 def numel(bridge: NgraphBridge, op: Op) -> None:
     """How many elements ``x`` has (Paddle ``numel``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    size = np.prod(dims, dtype=np.int64)
-    bridge.set_output_node(op, "size", bridge.full(int(size), op.output("size").dtype))
+    bridge.set_output_node(op, "size", bridge.full(math.prod(dims), op.output("size").dtype))

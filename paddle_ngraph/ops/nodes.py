@@ -9,7 +9,10 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, as_output
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
+from paddle_ngraph.size_rules import same
+from paddle_ngraph.sizes import Number, Size, is_open
 
 # -- numbers ---------------------------------------------------------------------------------------
 
@@ -36,14 +39,18 @@ def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
     return reshaped(bridge, node, [])
 
 
-def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[int]:
+def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[Number]:
     """The whole numbers in input ``name``, known while the function is built."""
-    return [int(number) for number in bridge.constant(op, name).reshape(-1)]
+    return [_whole(number) for number in bridge.constant(op, name).reshape(-1).tolist()]
 
 
-def known_int(bridge: NgraphBridge, op: Op, name: str) -> int:
+def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
     """The one whole number in input ``name``, known while the function is built."""
-    return int(bridge.constant(op, name).item())
+    return _whole(bridge.constant(op, name).item())
+
+
+def _whole(number: Any) -> Number:
+    return number if isinstance(number, Size) else int(number)
 
 
 # -- choices ---------------------------------------------------------------------------------------
@@ -52,6 +59,16 @@ def known_int(bridge: NgraphBridge, op: Op, name: str) -> int:
 def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
     """One of two numbers by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
+
+
+def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
+    """0, 1, ... of so many numbers."""
+    if not isinstance(count, Size):
+        return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
+    if kind == Type.f32 and count > 2**24:
+        raise NgraphError("float32 does not count so far")
+    ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
+    return opset15.range(*ends, output_type=kind)
 
 
 def select(condition: Any, x: Any, y: Any) -> Node:
@@ -84,11 +101,27 @@ def axis_first(axis: int, rank: int) -> list[int]:
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
-def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Output:
+def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: what remains."""
-    if bridge.shape(x) != list(shape):
-        x = opset15.reshape(x, bridge.ints(shape), False)
+    now = bridge.shape(x)
+    if not same(now, shape):
+        target, keeps = _target(now, shape)
+        x = opset15.reshape(x, bridge.ints(target), keeps)
     return as_output(x)
+
+
+def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number], bool]:
+    """The target of a Reshape, and whether 0 keeps a dimension: by numbers alone if possible."""
+    target = list(shape)
+    if not is_open(target) or any(same([size], [0]) for size in target):
+        return target, False
+    for axis, pair in enumerate(zip(now, shape)):
+        if isinstance(pair[1], Size) and same(pair[:1], pair[1:]):
+            target[axis] = 0
+    left = [axis for axis, size in enumerate(target) if isinstance(size, Size)]
+    if len(left) == 1 and not any(same([size], [-1]) for size in target):
+        target[left[0]] = -1
+    return target, True
 
 
 def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Output:
@@ -101,19 +134,22 @@ def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = 
 # -- broadcasting and sums -------------------------------------------------------------------------
 
 
-def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
-    by_gather = bool(dims) and dims[-1] == 1 and shape[-1] != 1
+    # Broadcast goes through single elements one by one
+    by_gather = (
+        bool(dims) and same(dims[-1:], [1]) and isinstance(shape[-1], int) and shape[-1] != 1
+    )
     target = [*shape[:-1], 1] if by_gather else list(shape)
-    if dims != target:
+    if not same(dims, target):
         x = opset15.broadcast(x, bridge.ints(target))
-    if by_gather:  # Broadcast goes through single elements one by one
+    if by_gather:
         x = opset15.gather(x, bridge.ints([0] * shape[-1]), bridge.ints([len(shape) - 1]))
     return x
 
 
-def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[int]) -> Any:
+def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[Number]) -> Any:
     """Sums ``node`` down to ``shape``, from which it was broadcast."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)

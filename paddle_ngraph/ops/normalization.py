@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ class _Channels:
         axis = len(shape) - 1 if self.is_last else 1
         self.axes = [i for i in range(len(shape)) if i != axis]
         self.size = shape[axis]
-        self.count = int(np.prod(shape, dtype=np.int64)) // max(self.size, 1)
+        self.count = math.prod(shape) // max(self.size, 1)
         self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
 
     def spread(self, node: Any) -> Any:
@@ -308,7 +309,7 @@ def _set_parameter_gradients(
 def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
     """Input ``name``, of the shape of x, with one row for each normalized part."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    length = int(np.prod(shape[op.attr("begin_norm_axis") :], dtype=np.int64))
+    length = math.prod(shape[op.attr("begin_norm_axis") :])
     return reshaped(bridge, bridge.get_input_node(op, name), [-1, length])
 
 
@@ -378,7 +379,7 @@ class _Groups:
     def __init__(self, shape: Sequence[int], groups: int, layout: str) -> None:
         is_last = layout == "NHWC"
         channels = shape[-1] if is_last else shape[1]
-        places = int(np.prod(shape[1:], dtype=np.int64)) // max(channels, 1)
+        places = math.prod(shape[1:]) // max(channels, 1)
         parts = [groups, channels // groups]
         self.shape = [shape[0], places, *parts] if is_last else [shape[0], *parts, places]
         self.axes = [1, 3] if is_last else [2, 3]
@@ -438,7 +439,7 @@ def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
 def _instances(bridge: NgraphBridge, node: Any) -> Any:
     """``node`` as [N, C, everything else]."""
     shape = bridge.shape(node)
-    rest = int(np.prod(shape[2:], dtype=np.int64))
+    rest = math.prod(shape[2:])
     return reshaped(bridge, node, [shape[0], shape[1], rest])
 
 

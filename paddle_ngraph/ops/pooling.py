@@ -7,6 +7,7 @@ planes; pooling over three axes is led back to them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,7 +65,7 @@ class _Pooling:
     def end(self, axis: int) -> int:
         """The padding after the axis that the outputs need."""
         reach = (self.out[axis] - 1) * self.strides[axis] + self.kernel[axis]
-        return max(reach - self.size[axis] - self.begin[axis], 0)
+        return max(0, reach - self.size[axis] - self.begin[axis])
 
     def is_even(self) -> bool:
         """Whether adaptive windows are all of one size, side by side."""
@@ -89,13 +90,17 @@ class _Pooling:
         return range(max(begin, 0), min(begin + self.kernel[axis], self.size[axis]))
 
     def sees_data(self) -> bool:
-        """Whether every window holds an element that is not padding."""
-        windows = (self.window(axis, at) for axis, out in enumerate(self.out) for at in range(out))
-        return self.adaptive or all(windows)
+        """Whether every window holds an element that is not padding: the first and the last do."""
+        return self.adaptive or all(
+            self.kernel[axis] > begin and (out - 1) * self.strides[axis] - begin < self.size[axis]
+            for axis, (begin, out) in enumerate(zip(self.begin, self.out))
+        )
 
     def is_global(self) -> bool:
         """Whether one window is the whole input, and nothing else."""
-        return self.kernel == self.size and set(self.out) == {1} and not any(self.begin)
+        return (
+            self.kernel == self.size and all(out == 1 for out in self.out) and not any(self.begin)
+        )
 
     def counts_plainly(self) -> bool:
         """Whether OpenVINO's average divides by what native Paddle's does.
@@ -457,11 +462,11 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", values)
     if not op.has_output("mask"):
         return
-    table = np.arange(int(np.prod(size)), dtype="int32").reshape(size)
+    table = np.arange(math.prod(size), dtype="int32").reshape(size)
     for axis, layout in enumerate(layouts):
         table = np.take(table, np.reshape(layout, -1), axis=axis)
     none = bridge.full(0, "int32")
-    line = reshaped(bridge, found, [batch * channels * int(np.prod(out))])
+    line = reshaped(bridge, found, [batch * channels * math.prod(out)])
     chosen = opset15.gather(
         opset15.constant(table.reshape(-1)), opset15.maximum(line, none), bridge.ints([0])
     )
@@ -477,10 +482,10 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
     """Hands ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    out = [*bridge.shape(grad)[:-2], int(np.prod(bridge.shape(grad)[-2:]))]
+    out = [*bridge.shape(grad)[:-2], math.prod(bridge.shape(grad)[-2:])]
     if len(dims) == 5:
         mask, grad = (reshaped(bridge, node, out) for node in (mask, grad))
-    size = [int(np.prod(dims[2:-1])), dims[-1]]
+    size = [math.prod(dims[2:-1]), dims[-1]]
     x_grad = bridge.extension("MaxPoolWithIndexGrad", [mask, grad], input=size)
     bridge.set_output_node(op, "x_grad", reshaped(bridge, x_grad, dims))
 
@@ -495,9 +500,9 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
-    total = int(np.prod(out))
+    total = math.prod(out)
     bridge.require_range(op, "indices", 0, total, noticed=False)
-    shape = [batch, channels, int(np.prod(size))]
+    shape = [batch, channels, math.prod(size)]
     values = reshaped(bridge, x, shape)
     positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
     zeros = bridge.full(0.0, "float32", [batch, channels, total])
@@ -512,10 +517,10 @@ def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)
-    total = int(np.prod(out))
+    total = math.prod(out)
     bridge.require_range(op, "indices", 0, total, noticed=False)
     positions = bridge.get_input_node(op, "indices")
-    positions = reshaped(bridge, positions, [batch, channels, int(np.prod(dims[2:]))])
+    positions = reshaped(bridge, positions, [batch, channels, math.prod(dims[2:])])
     found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)
     bridge.set_output_node(op, "x_grad", reshaped(bridge, found, dims))
 

@@ -16,7 +16,9 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.registry import Limit, converter
+from paddle_ngraph.sizes import Number
 
 Value = Union[Node, Output]
 
@@ -56,7 +58,8 @@ def _draws(op: Op) -> bool:
 class _Loop:
     """One ``TensorIterator`` over axis 0: a body of nodes that runs once for each step."""
 
-    def __init__(self, backwards: bool) -> None:
+    def __init__(self, bridge: NgraphBridge, backwards: bool) -> None:
+        self._bridge = bridge
         # start, stride, part size, end, axis
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
@@ -65,15 +68,15 @@ class _Loop:
 
     def slice(self, source: Value) -> Node:
         """The step's part of ``source``, [1, ...]."""
-        return self._part(self._slices, source, [1, *_shape(source)[1:]])
+        return self._part(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
     def whole(self, source: Value) -> Node:
         """``source``, the same in every step."""
-        return self._part(self._wholes, source, _shape(source))
+        return self._part(self._wholes, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
         """What the step before left, see :meth:`run`; ``initial`` in the first step."""
-        return self._part(self._states, initial, _shape(initial))
+        return self._part(self._states, initial, self._bridge.shape(initial))
 
     def run(
         self, carried: Sequence[Value], collected: Sequence[Value]
@@ -102,12 +105,17 @@ class _Loop:
             loop.set_merged_input(part, initial, new)
         last = [loop.get_iter_value(new, -1) for new in after]
         steps = [loop.get_concatenated_slices(output, *self._steps) for output in every]
+        count = self._bridge.shape(self._slices[0][1])[0]
+        for output, part in zip(last, after):
+            self._bridge.set_shape(output, self._bridge.shape(part))
+        for output, part in zip(steps, every):
+            self._bridge.set_shape(output, [count, *self._bridge.shape(part)[1:]])
         return last, steps
 
     @staticmethod
-    def _part(parts: list[tuple[Node, Output]], source: Value, shape: list[int]) -> Node:
+    def _part(parts: list[tuple[Node, Output]], source: Value, shape: Sequence[Number]) -> Node:
         output = as_output(source)
-        part = opset15.parameter(shape, output.get_element_type())
+        part = opset15.parameter([int(size) for size in shape], output.get_element_type())
         parts.append((part, output))
         return part
 
@@ -116,6 +124,7 @@ class _Loop:
 class _Cell:
     """The weights of one layer in one direction, and the states it starts from."""
 
+    bridge: NgraphBridge
     weight_ih: Output  # [gates * hidden, features]
     weight_hh: Output  # [gates * hidden, hidden]
     bias_ih: Output
@@ -170,8 +179,9 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     x = bridge.get_input_node(op, "x")
     mask = None
     if op.has_input("sequence_length"):
-        bridge.require_range(op, "sequence_length", 0, _shape(x)[0] + 1, noticed=False)
-        mask = _mask(bridge.get_input_node(op, "sequence_length"), _shape(x)[0])
+        steps = int(bridge.shape(x)[0])
+        bridge.require_range(op, "sequence_length", 0, steps + 1, noticed=False)
+        mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
     kept = dropout if _drops(op) else None
     inputs: list[Value] = [x]
@@ -198,7 +208,7 @@ def _cells(bridge: NgraphBridge, op: Op, directions: int) -> list[_Cell]:
         bias_ih, bias_hh = weights[2 * (count + i) : 2 * (count + i) + 2]
         initial = [state[i] for state in states]
         backwards = i % directions == 1
-        cells.append(_Cell(weight_ih, weight_hh, bias_ih, bias_hh, initial, backwards))
+        cells.append(_Cell(bridge, weight_ih, weight_hh, bias_ih, bias_hh, initial, backwards))
     return cells
 
 
@@ -243,7 +253,7 @@ def _dropout(bridge: NgraphBridge, op: Op) -> Output:
 
     0 for what is dropped, ``1 / (1 - dropout_prob)`` for the rest; a scalar where nothing is.
     """
-    steps, batch, _ = _shape(bridge.get_input_node(op, "x"))
+    steps, batch, _ = bridge.shape(bridge.get_input_node(op, "x"))
     shape = [steps, batch, op.attr("hidden_size") * (2 if op.attr("is_bidirec") else 1)]
     probability = np.float32(op.attr("dropout_prob"))
     if not _drops(op):
@@ -256,11 +266,11 @@ def _dropout(bridge: NgraphBridge, op: Op) -> Output:
 
 
 def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) -> _Pass:
-    loop = _Loop(cell.backwards)
+    loop = _Loop(cell.bridge, cell.backwards)
     bias: Value = cell.bias_ih
     if mode != "GRU":
         bias = opset15.add(bias, cell.bias_hh)
-    gates = loop.slice(_linear(x, cell.weight_ih, bias))
+    gates = loop.slice(_linear(cell.bridge, x, cell.weight_ih, bias))
     states = [loop.state(state) for state in cell.states]
     recurrent = opset15.matmul(states[0], loop.whole(cell.weight_hh), False, True)
     if mode == "GRU":
@@ -367,7 +377,7 @@ def _set_weight_grads(
 ) -> None:
     count, h = len(network.cells), _h_before(network, i)
     for position, grad, other in ((0, gates.of_input, x), (1, gates.of_recurrent, h)):
-        weight_grad = opset15.matmul(_flat(grad), _flat(other), True, False)
+        weight_grad = opset15.matmul(_flat(bridge, grad), _flat(bridge, other), True, False)
         bridge.set_output_node(op, "weight_list_grad", weight_grad, 2 * i + position)
         bias_grad = opset15.reduce_sum(grad, _ints([0, 1]), False)
         bridge.set_output_node(op, "weight_list_grad", bias_grad, 2 * (count + i) + position)
@@ -386,7 +396,7 @@ def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Valu
     cell, mask = network.cells[i], network.mask
     c, total = network.passes[i].kept
     i_, f, g, o = _lstm_gates(total)
-    c_before = _before(c, cell.states[1], cell.backwards)
+    c_before = _before(cell, c, cell.states[1])
     active = opset15.tanh(c)
     slopes = [
         _product(g, _sigmoid_slope(i_)),
@@ -394,7 +404,7 @@ def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Valu
         _product(i_, _tanh_slope(g)),
         _product(active, _sigmoid_slope(o)),
     ]
-    loop = _Loop(not cell.backwards)
+    loop = _Loop(cell.bridge, not cell.backwards)
     h_state, c_state = loop.state(last_grads[0]), loop.state(last_grads[1])
     h_grad = opset15.add(h_state, loop.slice(out_grad))
     through_h = opset15.multiply(h_grad, loop.slice(_product(o, _tanh_slope(active))))
@@ -424,7 +434,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
     stays = _masked(z, mask)
     if mask is not None:
         stays = opset15.add(stays, _complement(mask))
-    loop = _Loop(not cell.backwards)
+    loop = _Loop(cell.bridge, not cell.backwards)
     h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
     gates = opset15.multiply(
         opset15.concat([h_grad, h_grad, h_grad], 2), loop.slice(_masked(slopes, mask))
@@ -445,7 +455,7 @@ def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Val
     if network.mode == "RNN_RELU":
         zero = opset15.constant(np.float32(0))
         slope = opset15.convert(opset15.greater(out, zero), Type.f32)
-    loop = _Loop(not cell.backwards)
+    loop = _Loop(cell.bridge, not cell.backwards)
     h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
     gates = opset15.multiply(h_grad, loop.slice(_masked(slope, mask)))
     h_new = opset15.matmul(gates, loop.whole(cell.weight_hh), False, False)
@@ -461,16 +471,16 @@ def _h_before(network: _Network, i: int) -> Value:
     (The forward pass holds the initial h until there.)
     """
     cell = network.cells[i]
-    return _before(network.passes[i].out, cell.states[0], cell.backwards)
+    return _before(cell, network.passes[i].out, cell.states[0])
 
 
-def _before(steps: Value, initial: Value, backwards: bool) -> Value:
-    count = _shape(steps)[0]
+def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
+    ints, count = cell.bridge.ints, cell.bridge.shape(steps)[0]
     if count == 1:
         return initial
-    start, end = (1, count) if backwards else (0, count - 1)
-    others = opset15.slice(steps, _ints([start]), _ints([end]), _ints([1]), _ints([0]))
-    return opset15.concat([others, initial] if backwards else [initial, others], 0)
+    start, end = (1, count) if cell.backwards else (0, count - 1)
+    others = opset15.slice(steps, ints([start]), ints([end]), ints([1]), ints([0]))
+    return opset15.concat([others, initial] if cell.backwards else [initial, others], 0)
 
 
 # -- preparation -----------------------------------------------------------------------------------
@@ -496,23 +506,19 @@ def coalesce_tensor(bridge: NgraphBridge, op: Op) -> None:
 # -- helpers ---------------------------------------------------------------------------------------
 
 
-def _shape(value: Value) -> list[int]:
-    return [int(size) for size in as_output(value).get_shape()]
-
-
 def _ints(values: Sequence[int]) -> Node:
     return opset15.constant(np.array(values, np.int64))
 
 
-def _flat(value: Value) -> Value:
+def _flat(bridge: NgraphBridge, value: Value) -> Value:
     """All steps as the rows of one matrix."""
-    return opset15.reshape(value, _ints([-1, _shape(value)[-1]]), False)
+    return reshaped(bridge, value, [-1, bridge.shape(value)[-1]])
 
 
-def _linear(x: Value, weight: Value, bias: Value) -> Node:
-    steps, batch, _ = _shape(x)
-    rows = opset15.add(opset15.matmul(_flat(x), weight, False, True), bias)
-    return opset15.reshape(rows, _ints([steps, batch, -1]), False)
+def _linear(bridge: NgraphBridge, x: Value, weight: Value, bias: Value) -> Value:
+    steps, batch, _ = bridge.shape(x)
+    rows = opset15.add(opset15.matmul(_flat(bridge, x), weight, False, True), bias)
+    return reshaped(bridge, rows, [steps, batch, bridge.shape(rows)[-1]])
 
 
 def _split(value: Value, count: int, axis: int) -> list[Value]:

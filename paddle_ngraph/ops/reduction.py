@@ -14,6 +14,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
+    counting,
     keep_nan,
     known_int,
     known_ints,
@@ -181,8 +182,8 @@ def sum_grad(bridge: NgraphBridge, op: Op) -> None:
 def mean_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad / n`` broadcast to the shape of ``x``; ``n`` elements make one mean."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
-    count = np.prod([shape[axis] for axis in reduced_axes(bridge, op, len(shape))], dtype=np.int64)
-    share = opset15.divide(spread(bridge, op, "out_grad"), bridge.full(float(count), "float32"))
+    count = math.prod(shape[axis] for axis in reduced_axes(bridge, op, len(shape)))
+    share = opset15.divide(spread(bridge, op, "out_grad"), bridge.full(count, "float32"))
     bridge.set_output_node(op, "x_grad", _full_size(bridge, op, share))
 
 
@@ -250,8 +251,8 @@ def _first_position(bridge: NgraphBridge, x: Any, axis: int, mode: str) -> Node:
         return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
     # Along the last axis a stable TopK is several times slower than two reductions.
     best = opset15.topk(x, one, axis, mode, "none").output(0)
-    positions = opset15.constant(np.arange(shape[axis], dtype=np.float32))
-    last = bridge.full(float(shape[axis] - 1), "float32")
+    positions = counting(bridge, shape[axis], Type.f32)
+    last = bridge.full(shape[axis] - 1, "float32")
     candidates = opset15.select(opset15.equal(x, best), positions, last)
     return opset15.reduce_min(candidates, bridge.ints([axis]), True)
 

@@ -24,6 +24,7 @@ from paddle_ngraph.ops.nodes import (
     transposed,
 )
 from paddle_ngraph.registry import ANY, converter
+from paddle_ngraph.size_rules import broadcast_shapes
 
 
 @converter("pd_op.expand", dtypes=ANY, constant=("shape",), moves=True)
@@ -61,7 +62,7 @@ def expand_grad(bridge: NgraphBridge, op: Op) -> None:
 def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
     """Every tensor broadcast to the shape of them all (Paddle ``broadcast_tensors``)."""
     nodes = bridge.get_input_nodes(op, "input")
-    target = list(np.broadcast_shapes(*(tuple(bridge.shape(node)) for node in nodes)))
+    target = broadcast_shapes(*map(bridge.shape, nodes))
     for position, node in enumerate(nodes):
         bridge.set_output_node(op, "out", broadcast_to(bridge, node, target), position)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -59,7 +60,7 @@ def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
     grad = bridge.get_input_node(op, "output_grad")
     batch, *sizes, axes = bridge.shape(grad)
     _, points = _points(bridge, op)
-    rows = reshaped(bridge, grad, [batch, int(np.prod(sizes)), axes])
+    rows = reshaped(bridge, grad, [batch, math.prod(sizes), axes])
     bridge.set_output_node(op, "input_grad", opset15.matmul(rows, points, True, False))
 
 
@@ -95,7 +96,7 @@ class _Sampling:
         self.batch, self.channels, *self._sizes = bridge.shape(self._x)
         grid = bridge.get_input_node(op, "grid")
         self.out = bridge.shape(grid)[1:-1]
-        self.points = int(np.prod(self.out))
+        self.points = math.prod(self.out)
         axes = len(self._sizes)
         columns = reshaped(bridge, grid, [self.batch, self.points, axes])
         parts = opset15.split(transposed(bridge, columns, (2, 0, 1)), 0, axes).outputs()
@@ -191,7 +192,7 @@ class _Sampling:
 
     def rows(self) -> Node:
         """A row of channels for each element of each image, and one of zeros behind each image."""
-        bridge, size = self._bridge, int(np.prod(self._sizes))
+        bridge, size = self._bridge, math.prod(self._sizes)
         lines = reshaped(bridge, self._x, [self.batch, self.channels, size])
         zero = bridge.full(0.0, "float32", [self.batch, 1, self.channels])
         rows = opset15.concat([transposed(bridge, lines, (0, 2, 1)), zero], 1)
@@ -199,7 +200,7 @@ class _Sampling:
 
     def value(self, rows: Node, corner: Sequence[_Neighbour]) -> Node:
         """The image at a corner of every point, [N, P, C]."""
-        size = int(np.prod(self._sizes))
+        size = math.prod(self._sizes)
         first = np.arange(self.batch, dtype="int32")[:, None] * (size + 1)
         index = opset15.add(self.index(corner, size), opset15.constant(first))
         return opset15.gather(rows, index, self._bridge.ints([0]))
@@ -258,7 +259,7 @@ def _image_gradient(bridge: NgraphBridge, op: Op, sampling: _Sampling, grad: Out
     if sampling.weight(corners[0]) is not None:
         weights = [reshaped(bridge, sampling.weight(corner), shape) for corner in corners]
         shares = opset15.multiply(grad, opset15.concat(weights, 2))
-    size = [int(np.prod(dims[2:-1])), dims[-1]]
+    size = [math.prod(dims[2:-1]), dims[-1]]
     added = bridge.extension("MaxPoolWithIndexGrad", [index, shares], input=size)
     return reshaped(bridge, added, dims)
 

@@ -25,8 +25,10 @@ from paddle_ngraph.ops.nodes import (
     select,
     transposed,
 )
-from paddle_ngraph.ops.slicing import slice_ranges, sliced
+from paddle_ngraph.ops.slicing import Positions, slice_ranges, sliced
 from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.size_rules import broadcast_shapes
+from paddle_ngraph.sizes import Number
 
 _MOVED = FLOAT | INT32 | BOOL
 
@@ -366,7 +368,7 @@ def _index_places(
 ) -> tuple[Node | Output, list[int]]:
     """The positions that ``indices`` name together, one in a row, and the shape they have."""
     nodes: list[Any] = bridge.get_input_nodes(op, "indices")
-    dims = list(np.broadcast_shapes(*(tuple(bridge.shape(node)) for node in nodes)))
+    dims = broadcast_shapes(*map(bridge.shape, nodes))
     count = math.prod(dims)
     columns = []
     for position, size in enumerate(shape[: len(nodes)]):
@@ -386,7 +388,7 @@ def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
     dims = bridge.shape(value)
     value = reshaped(bridge, value, dims[max(0, len(dims) - len(target)) :])
     value = broadcast_to(bridge, value, target)
-    value = reshaped(bridge, value, [len(taken) for taken in ranges])
+    value = reshaped(bridge, value, [taken.count for taken in ranges])
     bridge.set_output_node(op, "out", _with_slice(bridge, x, ranges, value))
 
 
@@ -431,7 +433,7 @@ def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
     ranges = slice_ranges(bridge, op, bridge.shape(out_grad))
     if op.has_output("x_grad"):
-        zeros = bridge.full(0.0, Type.f32, [len(taken) for taken in ranges])
+        zeros = bridge.full(0.0, Type.f32, [taken.count for taken in ranges])
         bridge.set_output_node(op, "x_grad", _with_slice(bridge, out_grad, ranges, zeros))
     if op.has_output("values_grad"):
         target = _assigned_shape(op, ranges)
@@ -442,42 +444,46 @@ def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "values_grad", reshaped(bridge, summed, shape))
 
 
-def _assigned_shape(op: Op, ranges: Sequence[range]) -> list[int]:
+def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
     """The shape of ``x[starts:ends:steps]`` as written in the program."""
     new = list(op.attr("none_axes"))
-    shape: list[int] = []
+    shape: list[Number] = []
     for axis, taken in enumerate(ranges):
         shape += [1] * sum(1 for place in new if place == axis)
         if axis not in op.attr("decrease_axes"):
-            shape.append(len(taken))
+            shape.append(taken.count)
     return shape + [1] * sum(1 for place in new if place >= len(ranges))
 
 
-def _with_slice(bridge: NgraphBridge, x: Any, ranges: Sequence[range], value: Any) -> Any:
-    """``x``, but ``value`` at the positions ``ranges``, one range for each axis."""
+def _with_slice(bridge: NgraphBridge, x: Any, ranges: Sequence[Positions], value: Any) -> Any:
+    """``x``, but ``value`` at the positions ``ranges``, for each axis."""
     dims = bridge.shape(x)
-    if any(not taken for taken in ranges):
+    if any(taken.are_none() for taken in ranges):
         return x
-    partial = [axis for axis, dim in enumerate(dims) if ranges[axis] != range(dim)]
+    partial = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
     if not partial:
         return value
     axis = partial[0]
     taken = ranges[axis]
     if len(partial) > 1:
-        alone = [taken if i == axis else range(dim) for i, dim in enumerate(dims)]
-        inner = [range(len(taken)) if i == axis else r for i, r in enumerate(ranges)]
+        alone = [taken if i == axis else Positions(0, dim) for i, dim in enumerate(dims)]
+        inner = [Positions(0, taken.count) if i == axis else r for i, r in enumerate(ranges)]
         value = _with_slice(bridge, sliced(bridge, x, alone), inner, value)
-    if taken.step != 1 and len(taken) > 1:
-        order = np.arange(dims[axis])
-        order[list(taken)] = dims[axis] + np.arange(len(taken))
+    if taken.step != 1 and taken.count > 1:
+        size, places = int(dims[axis]), taken.known()
+        order = np.arange(size)
+        order[list(places)] = size + np.arange(len(places))
         both = opset15.concat([x, value], axis)
         return opset15.gather(both, bridge.ints(order.tolist()), bridge.full(axis, "int64"))
-    first, last = taken[0], taken[0] + len(taken)
+    first, last = taken.start, taken.start + taken.count
     parts = [value]
     if first:
-        before = [range(first) if i == axis else range(dim) for i, dim in enumerate(dims)]
+        before = [Positions(0, first if i == axis else dim) for i, dim in enumerate(dims)]
         parts.insert(0, sliced(bridge, x, before))
     if last < dims[axis]:
-        after = [range(last, dim) if i == axis else range(dim) for i, dim in enumerate(dims)]
+        after = [
+            Positions(last, dim - last) if i == axis else Positions(0, dim)
+            for i, dim in enumerate(dims)
+        ]
         parts.append(sliced(bridge, x, after))
     return opset15.concat(parts, axis)

@@ -7,6 +7,7 @@ input, never its contents.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
 from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, converter
+from paddle_ngraph.size_rules import same
+from paddle_ngraph.size_rules import taken as taken_of
+from paddle_ngraph.sizes import Number
 
 _MOVED = FLOAT | INT32 | BOOL
 
@@ -32,7 +36,7 @@ def slice_(bridge: NgraphBridge, op: Op) -> None:
     node = sliced(bridge, x, ranges)
     decrease = {axis_of(axis, len(dims)) for axis in op.attr("decrease_axis")}
     if decrease:
-        kept = [len(taken) for axis, taken in enumerate(ranges) if axis not in decrease]
+        kept = [taken.count for axis, taken in enumerate(ranges) if axis not in decrease]
         node = reshaped(bridge, node, kept)
     bridge.set_output_node(op, "out", node)
 
@@ -67,30 +71,62 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
     """``x`` backwards along every axis of ``axis`` (Paddle ``flip``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
-    ranges = [range(dim) for dim in dims]
+    ranges = [Positions(0, dim) for dim in dims]
     for axis in op.attr("axis"):
-        ranges[axis_of(axis, len(dims))] = range(dims[axis])[::-1]
+        ranges[axis_of(axis, len(dims))] = Positions(0, dims[axis]).turned()
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
 
-def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[int]) -> list[range]:
+@dataclass(frozen=True)
+class Positions:
+    """Positions along an axis, evenly spaced: a ``range`` whose sizes may be open."""
+
+    start: Number
+    count: Number
+    step: int = 1
+
+    @property
+    def stop(self) -> Number:
+        """Where the next one would be."""
+        return self.start + self.count * self.step
+
+    def are_all(self, size: Number) -> bool:
+        """Whether they are those of an axis of ``size``, in order."""
+        return self.step == 1 and same([self.start, self.count], [0, size])
+
+    def are_none(self) -> bool:
+        """Whether there are none."""
+        return same([self.count], [0])
+
+    def turned(self) -> Positions:
+        """The same, the last one first."""
+        return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
+
+    def known(self) -> range:
+        """What they are at hand, which fixes them."""
+        start, count = int(self.start), int(self.count)
+        return range(start, start + count * self.step, self.step)
+
+
+def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """The positions taken along every axis."""
-    ranges = [range(dim) for dim in dims]
+    ranges = [Positions(0, dim) for dim in dims]
     starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
     strides = known_ints(bridge, op, name) if name else [1] * len(starts)
     for axis, start, end, stride in zip(op.attr("axes"), starts, ends, strides):
         axis = axis_of(axis, len(dims))
-        ranges[axis] = range(dims[axis])[start:end:stride]
+        stride = int(stride)
+        ranges[axis] = Positions(*taken_of(dims[axis], start, end, stride), stride)
     return ranges
 
 
-def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Output:
-    """``x`` at the positions ``ranges``, one range for each axis."""
+def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[Positions]) -> Node | Output:
+    """``x`` at the positions ``ranges``, for each axis."""
     dims = bridge.shape(x)
     last = len(dims) - 1
-    axes = [axis for axis, dim in enumerate(dims) if ranges[axis] != range(dim)]
-    by_gather = last in axes and ranges[last].step != 1
+    axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
+    by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
     if by_gather:  # Slice goes through single elements one by one
         axes.remove(last)
     if axes:
@@ -103,22 +139,25 @@ def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[range]) -> Node | Outp
             bridge.ints([ranges[axis].step for axis in axes]),
             bridge.ints(axes),
         )
-    return opset15.gather(x, bridge.ints(ranges[last]), bridge.ints([last])) if by_gather else x
+    if not by_gather:
+        return x
+    return opset15.gather(x, bridge.ints(ranges[last].known()), bridge.ints([last]))
 
 
 def _put_back(
-    bridge: NgraphBridge, part: Any, ranges: Sequence[range], dims: Sequence[int]
+    bridge: NgraphBridge, part: Any, ranges: Sequence[Positions], dims: Sequence[Number]
 ) -> Node | Output:
     """A tensor of shape ``dims`` that is ``part`` at the positions ``ranges`` and 0 elsewhere."""
-    counts = [len(taken) for taken in ranges]
+    counts = [taken.count for taken in ranges]
     node = reshaped(bridge, part, counts)
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
     if backwards:
-        turned = [range(n)[::-1] if a in backwards else range(n) for a, n in enumerate(counts)]
+        whole = [Positions(0, count) for count in counts]
+        turned = [all_.turned() if a in backwards else all_ for a, all_ in enumerate(whole)]
         node = sliced(bridge, node, turned)
-    upwards = [taken[::-1] if taken.step < 0 else taken for taken in ranges]
+    upwards = [taken.turned() if taken.step < 0 else taken for taken in ranges]
     for axis, taken in enumerate(upwards):
-        if taken.step > 1 and len(taken) > 1:
+        if taken.step > 1 and taken.count > 1:
             node = _spread(bridge, node, axis, taken.step)
     before = [taken.start for taken in upwards]
     now = bridge.shape(node)
@@ -135,8 +174,8 @@ def _spread(bridge: NgraphBridge, node: Any, axis: int, step: int) -> Node | Out
     after[axis + 1] = step - 1
     cells = _padded(bridge, cells, [0] * (rank + 1), after, 0)
     line = reshaped(bridge, cells, [*dims[:axis], dims[axis] * step, *dims[axis + 1 :]])
-    ranges = [range(dim) for dim in dims]
-    ranges[axis] = range((dims[axis] - 1) * step + 1)
+    ranges = [Positions(0, dim) for dim in bridge.shape(line)]
+    ranges[axis] = Positions(0, (dims[axis] - 1) * step + 1)
     return sliced(bridge, line, ranges)
 
 
@@ -147,10 +186,9 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     counts = known_ints(bridge, op, "shape")
     offsets = known_ints(bridge, op, "offsets")
-    ends = [dim if n == -1 else first + n for dim, n, first in zip(dims, counts, offsets)]
-    bridge.set_output_node(
-        op, "out", sliced(bridge, x, [range(first, end) for first, end in zip(offsets, ends)])
-    )
+    counts = [dim - first if n == -1 else n for dim, n, first in zip(dims, counts, offsets)]
+    ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
+    bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
 
 @converter("pd_op.crop_grad", constant=("offsets",), unread=("x",))
@@ -160,7 +198,7 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
     counts = bridge.shape(out_grad)
     offsets = known_ints(bridge, op, "offsets")
-    ranges = [range(first, first + count) for first, count in zip(offsets, counts)]
+    ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
 
 
@@ -252,6 +290,7 @@ def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 def _frame_map(mode: str, size: int, before: int, after: int) -> AxisMap:
     """Where the elements along a framed axis come from."""
+    size = int(size)
     at = np.arange(-before, size + after)
     if mode == "circular":
         at = at % size
@@ -273,7 +312,7 @@ def _pad3d_frame(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]]:
 
 def _set_cropped(bridge: NgraphBridge, op: Op, before: Sequence[int]) -> None:
     dims = bridge.shape(bridge.get_input_node(op, "x"))
-    ranges = [range(first, first + dim) for first, dim in zip(before, dims)]
+    ranges = [Positions(first, dim) for first, dim in zip(before, dims)]
     out_grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", sliced(bridge, out_grad, ranges))
 

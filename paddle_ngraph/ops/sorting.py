@@ -80,6 +80,4 @@ def accuracy(bridge: NgraphBridge, op: Op) -> None:
     hit = opset15.equal(distance, bridge.full(0, "int32"))
     right = opset15.reduce_logical_or(hit, bridge.ints([1]), False)
     total = opset15.reduce_sum(chosen(right), bridge.ints([0]), False)
-    bridge.set_output_node(
-        op, "accuracy", opset15.divide(total, bridge.full(float(rows), "float32"))
-    )
+    bridge.set_output_node(op, "accuracy", opset15.divide(total, bridge.full(rows, "float32")))

@@ -49,7 +49,7 @@ def padding(
         return [0] * len(size), [0] * len(size)
     if algorithm == "SAME":
         totals = [
-            max((-(-s // stride) - 1) * stride + k - s, 0)
+            max(0, (-(-s // stride) - 1) * stride + k - s)
             for s, k, stride in zip(size, kernel, strides)
         ]
         return [total // 2 for total in totals], [total - total // 2 for total in totals]
