@@ -58,18 +58,23 @@ def explain(program: Any) -> Report:
     """What the program pass makes of a program, without running or changing it.
 
     Args:
-        program: A static program, PIR or ProgramDesc, or a ``paddle.pir.Program``.
+        program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, or the
+            ``paddle.inference.Config`` of a predictor.
 
     Returns:
         A report; ``str()`` of it lists the intervals, the share of operators converted, and the
         reason for each operator left native.
 
     Raises:
-        NgraphError: The engine is missing, or ``program`` is not a static program.
+        NgraphError: The engine is missing, or ``program`` is none of these.
     """
     library.load()
-    from paddle_ngraph import program_pass
+    from paddle.inference import Config
 
+    from paddle_ngraph import predictor_hook, program_pass
+
+    if isinstance(program, Config):
+        return predictor_hook.explain(program)
     return program_pass.plan(_as_pir(program))
 
 
@@ -128,6 +133,6 @@ def _as_pir(program: Any) -> Any:
             raise NgraphError("Paddle cannot run this old-style program as PIR: it stays native")
         return translated
     raise NgraphError(
-        f"explain() takes a static program, not {type(program).__name__}: "
-        "pass the paddle.static.Program that Executor.run gets"
+        f"explain() takes a static program, not {type(program).__name__}: pass the "
+        "paddle.static.Program that Executor.run gets, or the Config of a predictor"
     )
