@@ -24,7 +24,7 @@ _US_PER_OPERATOR = 8.0
 _ELEMENTS_PER_US = 2000.0
 
 # Where an interval begins and ends, tensors change their layout, and Paddle's fusion ends.
-_OPERATORS_PER_INTERVAL = 8
+_OPERATORS_PER_INTERVAL = 16
 
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
