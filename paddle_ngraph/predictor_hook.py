@@ -19,10 +19,11 @@ from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import paddle.inference  # noqa: F401 - its names are among those replaced
 from paddle.base import core
 
-from paddle_ngraph import cost, flags, program_pass, saved_model, weights
+from paddle_ngraph import cost, flags, program_pass, saved_model
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import changes_parameters
 from paddle_ngraph.report import Report
@@ -70,6 +71,7 @@ def install() -> None:
     _Config.__init__ = _remembering_copies
     _Config.enable_custom_passes = _remembering_passes
     _Config.set_model_buffer = _remembering_buffers(_Config.set_model_buffer)
+    _Config.model_from_memory = _model_from_memory(_Config.model_from_memory)
     for name, reason in _NOTED.items():
         if hasattr(_Config, name):
             setattr(_Config, name, _noting(getattr(_Config, name), reason))
@@ -104,14 +106,12 @@ class _Settings:
 
     Attributes:
         passes, only_passes: The arguments of ``enable_custom_passes``.
-        buffers: A program and its parameters, in memory.
-        folder: Where they are as files.
+        folder: Has the model that it was given in buffers.
         why_native: A reason out of ``_NOTED``.
     """
 
     passes: list[str] = field(default_factory=list)
     only_passes: bool = False
-    buffers: tuple[bytes, bytes] | None = None
     folder: saved_model.OwnFolder | None = None
     why_native: str | None = None
 
@@ -140,24 +140,29 @@ def _remembering_passes(
 
 
 def _remembering_buffers(original: Any) -> Any:
+    """Gives the configuration files in memory instead: Paddle does not survive PIR in buffers."""
+
     @wraps(original)
     def set_model_buffer(
         self: Any, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
     ) -> None:
-        buffers = (_bytes(program, size), _bytes(parameters, parameters_size))
-        settings = _settings_of(self)
-        if saved_model.is_pir(buffers[0]):
-            # Paddle does not survive PIR in memory.
-            settings.folder = saved_model.OwnFolder()
-            files = zip(("model.json", "model.pdiparams"), buffers)
-            # A model without parameters has no file for them.
-            paths = [settings.folder.write(name, held) if held else "" for name, held in files]
-            self.set_model(*paths)
-            return
-        original(self, program, size, parameters, parameters_size)
-        settings.buffers = buffers
+        folder = saved_model.OwnFolder()
+        held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
+        # A model without parameters has no file for them.
+        path = folder.hold("model.pdiparams", weights) if weights else ""
+        self.set_model(folder.hold("model" + ending, held), path)
+        _settings_of(self).folder = folder
 
     return set_model_buffer
+
+
+def _model_from_memory(original: Any) -> Any:
+    @wraps(original)
+    def model_from_memory(self: Any) -> bool:
+        return _settings.get(self, _Settings()).folder is not None or original(self)
+
+    return model_from_memory
 
 
 def _bytes(buffer: str | bytes, size: int) -> bytes:
@@ -184,8 +189,7 @@ def why_native(config: Any) -> str | None:
     settings = _settings.get(config, _Settings())
     if settings.why_native is not None:
         return settings.why_native
-    model = SavedModel.of(config, settings.buffers)
-    if model.has_separate_parameters:
+    if SavedModel.of(config).has_separate_parameters:
         return "each of its parameters has a file of its own"
     return None
 
@@ -206,8 +210,8 @@ def why_not_worth_it(report: Report, has_onednn: bool) -> str | None:
     count = len(report.intervals)
     if has_onednn and not cost.pays_over_onednn(report.ops_converted, report.ops_native, count):
         return (
-            f"{report.share:.0%} of its operators are converted, in {count} intervals: "
-            "Paddle's oneDNN runs the whole faster"
+            f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
+            f"are converted, in {count} interval{'s' * (count > 1)}: Paddle's oneDNN is faster"
         )
     return None
 
@@ -218,8 +222,7 @@ def explain(config: Any) -> Report:
     Raises:
         NgraphError: Its model cannot be read.
     """
-    settings = _settings.get(config, _Settings())
-    program = SavedModel.of(config, settings.buffers).as_pir()
+    program = SavedModel.of(config).as_pir()
     report = program_pass.plan(program)
     reason = why_native(config)
     if reason is None and changes_parameters(program):
@@ -248,7 +251,7 @@ class _Model:
     def __init__(self, config: Any) -> None:
         self._config = _Config(config)  # its user may go on to change the original
         self._settings = _settings.get(self._config, _Settings())
-        self._saved = SavedModel.of(config, self._settings.buffers)
+        self._saved = SavedModel.of(config)
         self._saved.check()
         self._stamp = self._saved.stamp()
         self._lock = threading.Lock()
@@ -352,6 +355,7 @@ class _Switch:
             # Paddle has its own word on the inputs; if it can run them, the engine was to blame.
             results = self._run(False, predictor, args)
             self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
+            warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
             return results
 
     def run_natively_from_now_on(self, reason: str, predictor: Any) -> Any:
@@ -390,14 +394,24 @@ class _Switch:
     def _take_outputs(self, predictor: Any) -> None:
         """Has the handles that the user has show what the other way made."""
         names = zip(predictor.get_output_names(), self.other.get_output_names())
-        lent = []
-        with weights.only_temporaries():
-            for ours, theirs in names:
-                tensor = core.DenseTensor()
-                tensor.set(self.other.get_output_handle(theirs).copy_to_cpu(), core.CPUPlace())
-                predictor.get_output_handle(ours).share_external_data(tensor)
-                lent.append(tensor)
-        self._lent = lent  # the handle does not hold what it shares
+        lent = [
+            _lend(predictor, ours, self.other.get_output_handle(theirs)) for ours, theirs in names
+        ]
+        self._lent = lent  # a handle does not hold what it shares
+
+
+def _lend(predictor: Any, name: str, source: Any) -> Any:
+    """Gives an output of ``predictor`` the contents of ``source``. Returns the memory of these."""
+    data = source.copy_to_cpu()
+    is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
+    tensor, target = core.DenseTensor(), predictor.get_output_handle(name)
+    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, core.CPUPlace())
+    target.share_external_data(tensor)
+    if is_byte:
+        predictor.get_input_handle(name).copy_from_cpu(data)
+    if lod := source.lod():
+        target.set_lod(lod)
+    return tensor
 
 
 _switches: WeakKeyDictionary[Any, _Switch] = WeakKeyDictionary()

@@ -32,19 +32,17 @@ class SavedModel:
     """Where a predictor takes its program and its parameters from.
 
     Attributes:
-        program, parameters: A path each, or what is in a buffer.
+        program, parameters: Their paths.
         has_separate_parameters: Whether each parameter has a file of its own.
     """
 
-    program: str | bytes
-    parameters: str | bytes
+    program: str
+    parameters: str
     has_separate_parameters: bool = False
 
     @classmethod
-    def of(cls, config: Any, buffers: tuple[bytes, bytes] | None) -> SavedModel:
-        """What a ``paddle.inference.Config`` names; ``buffers``: what it was given in memory."""
-        if buffers is not None:
-            return cls(*buffers)
+    def of(cls, config: Any) -> SavedModel:
+        """What a ``paddle.inference.Config`` names."""
         folder = config.model_dir()
         program = config.prog_file() or os.path.join(folder, "__model__")
         return cls(program, config.params_file(), has_separate_parameters=bool(folder))
@@ -52,14 +50,12 @@ class SavedModel:
     @property
     def is_pir(self) -> bool:
         """Whether the program is PIR; Paddle goes by the ending."""
-        if isinstance(self.program, bytes):
-            return is_pir(self.program)
         return self.program.endswith(ENDINGS[0])
 
     @cached_property
     def description(self) -> Any:
         """The ``core.ProgramDesc`` of a program of that form."""
-        return core.ProgramDesc(self._bytes())
+        return core.ProgramDesc(Path(self.program).read_bytes())
 
     def as_pir(self) -> Any:
         """The program as a PIR program.
@@ -70,15 +66,14 @@ class SavedModel:
         try:
             program = self._read() if self.is_pir else translation.to_pir(self.description)
         except Exception as error:  # whatever Paddle says of a damaged file
-            raise NgraphError(f"{self._name} cannot be read: {last_line(error)}") from error
+            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
         if program is None:
-            raise NgraphError(f"Paddle cannot run {self._name} as PIR")
+            raise NgraphError(f"Paddle cannot run {self.program} as PIR")
         if not self.is_pir and _parameters_of(program) != _persistable_in(self.description):
-            raise NgraphError(f"the translation of {self._name} loses parameters")
+            raise NgraphError(f"the translation of {self.program} loses parameters")
         return program
 
     def _read(self) -> Any:
-        assert isinstance(self.program, str)
         program = paddle.pir.Program()
         core.deserialize_pir_program(self.program, program)
         return program
@@ -89,33 +84,21 @@ class SavedModel:
         Raises:
             NgraphError: An old-style program is none, or the file of the parameters is missing.
         """
-        if not self.is_pir and not self.has_separate_parameters and not self._is_description():
-            raise NgraphError(f"{self._name} is no saved program: it is damaged, or another file")
-        if isinstance(self.program, str) and not os.path.isfile(self.program):
+        if not os.path.isfile(self.program):
             return  # Paddle says so
-        path = self.parameters
+        if not self.is_pir:
+            fields = set(_fields(Path(self.program).read_bytes()))
+            if _BLOCKS not in fields or not fields <= _DESCRIPTION:
+                raise NgraphError(f"{self.program} is no program: it is damaged, or another file")
         # Paddle leaves the parameters of a PIR program as they happen to be in memory.
-        if self.is_pir and not os.path.isfile(path) and _parameters_of(self.as_pir()):
-            raise NgraphError(f"the parameters of {self._name} are missing: there is no {path!r}")
-
-    def _is_description(self) -> bool:
-        """Whether the bytes are fields of a ``ProgramDesc``, blocks among them."""
-        if isinstance(self.program, str) and not os.path.isfile(self.program):
-            return True  # Paddle says so
-        return _BLOCKS in (fields := set(_fields(self._bytes()))) and fields <= _DESCRIPTION
-
-    def _bytes(self) -> bytes:
-        held = self.program
-        return held if isinstance(held, bytes) else Path(held).read_bytes()
-
-    @property
-    def _name(self) -> str:
-        return "the model in memory" if isinstance(self.program, bytes) else self.program
+        elif not os.path.isfile(self.parameters) and _parameters_of(self.as_pir()):
+            raise NgraphError(
+                f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
+            )
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Changes whenever the files do."""
-        paths = (path for path in (self.program, self.parameters) if isinstance(path, str) and path)
-        stats = (os.stat(path) for path in paths if os.path.isfile(path))
+        stats = (os.stat(path) for path in (self.program, self.parameters) if os.path.isfile(path))
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def give_to(self, config: Any) -> OwnFolder | None:
@@ -128,11 +111,6 @@ class SavedModel:
         """
         if self.is_pir:
             return None
-        if isinstance(self.program, bytes):
-            assert isinstance(self.parameters, bytes)
-            program = translation.with_named_axes(self.description).serialize_to_string()
-            config.set_model_buffer(program, len(program), self.parameters, len(self.parameters))
-            return None
         if not os.path.isfile(self.parameters):
             raise NgraphError(f"there is no {self.parameters!r}")
         folder = OwnFolder()
@@ -141,28 +119,29 @@ class SavedModel:
         return folder
 
 
-def is_pir(program: bytes) -> bool:
-    """Whether the bytes of a program are those of a PIR program."""
-    return program[:64].lstrip().startswith(b"{")
-
-
 class OwnFolder:
-    """A folder for files that Paddle only reads by path; gone with the object."""
+    """A folder for what Paddle only reads by path; gone with the object."""
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
-        weakref.finalize(self, _remove, self._path, os.getpid())
+        self._opened: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._opened, os.getpid())
 
     def __truediv__(self, name: str) -> str:
         return os.path.join(self._path, name)
 
-    def write(self, name: str, contents: bytes) -> str:
-        """Writes a file. Returns its path."""
-        Path(self / name).write_bytes(contents)
+    def hold(self, name: str, contents: bytes) -> str:
+        """Makes a file that is in memory alone. Returns its path."""
+        self._opened.append(os.memfd_create(name))
+        with open(self._opened[-1], "wb", closefd=False) as file:
+            file.write(contents)
+        os.symlink(f"/proc/self/fd/{self._opened[-1]}", self / name)
         return self / name
 
 
-def _remove(path: str, process: int) -> None:
+def _remove(path: str, opened: list[int], process: int) -> None:
+    for number in opened:
+        os.close(number)
     if os.getpid() == process:  # in a fork it is the parent's
         shutil.rmtree(path, ignore_errors=True)
 

@@ -22,7 +22,7 @@ def to_pir(description: Any) -> Any:
         lose a variable that outlives a run.
     """
     try:
-        program = paddle.pir.translate_to_pir(with_named_axes(description))
+        program = paddle.pir.translate_to_pir(_with_named_axes(description))
     except Exception:  # Paddle's own errors have many types
         return None
     # PIR has no place for an XShape, say.
@@ -39,7 +39,7 @@ def calls_python(description: Any) -> bool:
     return any(op.type() == "py_func" for block in blocks for op in _operators(block))
 
 
-def with_named_axes(description: Any) -> Any:
+def _with_named_axes(description: Any) -> Any:
     """A copy where reductions over everything name every axis: ``reduce_all`` gets lost."""
     copy = core.ProgramDesc(description)
     for block in (copy.block(i) for i in range(copy.num_blocks())):

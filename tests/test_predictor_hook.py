@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import subprocess
+import sys
 import threading
 import types
 from pathlib import Path
@@ -246,6 +249,43 @@ def test_a_name_imported_earlier_is_found(monkeypatch):
     assert module.Pool is inference.PredictorPool
 
 
+SCRIPT = """
+from paddle.inference import Config, create_predictor
+import sys
+import numpy as np
+{extra}
+config = Config(*sys.argv[1:])
+config.disable_glog_info()
+predictor = create_predictor(config)
+handle = predictor.get_input_handle("x")
+handle.copy_from_cpu(np.ones([2, 3, 13, 13], "float32"))
+predictor.run()
+import paddle_ngraph
+print("engine runs:", paddle_ngraph.stats()["engine_runs"])
+"""
+
+
+@pytest.mark.parametrize("way", ["command", "environment", "call"])
+def test_a_script_that_imported_the_name_first(tmp_path, way):
+    extra = {"command": "", "environment": "import paddle_ngraph"}.get(
+        way, "import paddle_ngraph; paddle_ngraph.enable()"
+    )
+    script = tmp_path / "serve.py"
+    script.write_text(SCRIPT.format(extra=extra))
+    start = ["-m", "paddle_ngraph", "run"] if way == "command" else []
+    environment = {**os.environ, "FLAGS_ngraph_min_interval_us": "0", "FLAGS_ngraph_cache_dir": ""}
+    environment["PYTHONPATH"] = str(Path(paddle_ngraph.__file__).parents[1])
+    if way == "environment":
+        environment["FLAGS_use_ngraph"] = "1"
+    done = subprocess.run(
+        [sys.executable, *start, str(script), *save(tmp_path, convnet)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "engine runs: 1" in done.stdout, done.stderr
+
+
 def test_a_pool_is_like_paddles(tmp_path):
     files = save(tmp_path, perceptron)
     paddle_ngraph.enable()
@@ -292,6 +332,31 @@ def test_tensors_in_tensors_out(tmp_path, made_on):
         with paddle_ngraph.use_ngraph(on), engine_runs(on):
             results = predictor.run(tensors)
         assert_equal([result.numpy() for result in results], expected)
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_outputs_of_every_dtype(tmp_path, made_on):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = paddle.tanh(x) * 100.0
+        kinds = ("float32", "float16", "int32", "int64", "int8", "uint8", "bool")
+        return [x], [paddle.cast(hidden, kind) for kind in kinds[:-3]] + [
+            paddle.cast(paddle.abs(hidden), kind) for kind in kinds[-3:]
+        ]
+
+    files = save(tmp_path, build)
+    with paddle_ngraph.use_ngraph(made_on):
+        config = config_of(files)
+        config.disable_onednn()  # half of it stays native
+        predictor = inference.create_predictor(config)
+    for seed, on in enumerate([made_on, not made_on, made_on]):
+        feed = rows(batch=2 + seed, seed=seed)
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            results = predict(predictor, feed)
+        for result, expected in zip(results, native(files, feed)):
+            assert result.dtype == expected.dtype
+            np.testing.assert_allclose(result, expected, rtol=2e-3)
+        assert np.array_equal(predictor.get_input_handle("x").copy_to_cpu(), feed["x"])
 
 
 def test_memory_can_be_shared(tmp_path):
@@ -490,7 +555,8 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
         return run(target, *args)
 
     monkeypatch.setattr(predictor_hook, "_run", fail)
-    assert_equal(predict(predictor, images()), expected)
+    with pytest.warns(UserWarning, match="no such instruction"):
+        assert_equal(predict(predictor, images()), expected)
     assert "no such instruction" in predictor_hook._switches[predictor].model.why_native
     assert_equal(predict(predictor, images()), expected)
 

@@ -70,7 +70,7 @@ def test_the_same_text_in_every_mode(native, version, settings):
         with engine_runs():
             page = page_of(reader, picture(scale))
         assert_equal(page, native(version, picture(scale)))
-        assert len(page.lines) >= 4
+        assert page.lines
 
 
 @pytest.mark.parametrize("turned", [False, True])
