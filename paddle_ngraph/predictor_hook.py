@@ -197,21 +197,26 @@ def why_native(config: Any) -> str | None:
 # -- which way pays ----------------------------------------------------------------------------
 
 
-def why_not_worth_it(report: Report, has_onednn: bool) -> str | None:
-    """Why Paddle alone is as fast or faster, or ``None`` where the engine pays.
+def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+    """Why a predictor had better stay with Paddle alone, or ``None`` where the engine pays.
 
     Args:
         report: What the pass makes of the program.
+        changes_parameters: Whether the program does: each way has parameters of its own.
         has_onednn: Whether Paddle alone would run on oneDNN: what stays native beside the engine
             does not, and each border of an interval costs a change of layout.
     """
-    if not report.intervals:
+    if changes_parameters:
+        return "it changes its parameters"
+    if any(interval.draws for interval in report.intervals):
+        return "it draws random numbers"
+    if not report.changes:
         return "no interval of it pays" if report.has_small_interval else "nothing is converted"
     count = len(report.intervals)
     if has_onednn and not cost.pays_over_onednn(report.ops_converted, report.ops_native, count):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
-            f"are converted, in {count} interval{'s' * (count > 1)}: Paddle's oneDNN is faster"
+            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
         )
     return None
 
@@ -224,18 +229,10 @@ def explain(config: Any) -> Report:
     """
     program = SavedModel.of(config).as_pir()
     report = program_pass.plan(program)
-    reason = why_native(config)
-    if reason is None and changes_parameters(program):
-        reason = _WRITES
-    if reason is None and any(interval.draws for interval in report.intervals):
-        reason = _DRAWS
-    if reason is None:
-        reason = why_not_worth_it(report, config.onednn_enabled())
+    reason = why_native(config) or why_not(
+        report, changes_parameters(program), config.onednn_enabled()
+    )
     return Report(report.blocks, report.packed, reason)
-
-
-_WRITES = "it changes its parameters"
-_DRAWS = "it draws random numbers"
 
 
 # -- predictors --------------------------------------------------------------------------------
@@ -289,13 +286,10 @@ class _Model:
         return config
 
     def _why_not(self, runs: Sequence[program_pass.RunByName]) -> str | None:
-        reports = [run.report for run in runs]
-        if any(run.has_state for run in runs):
-            return _WRITES
-        if any(interval.draws for report in reports for interval in report.intervals):
-            return _DRAWS
-        blocks = [block for report in reports for block in report.blocks]
-        return why_not_worth_it(Report(blocks), self._config.onednn_enabled())
+        blocks = [block for run in runs for block in run.report.blocks]
+        report = Report(blocks, sum(run.report.packed for run in runs))
+        has_state = any(run.has_state for run in runs)
+        return why_not(report, has_state, self._config.onednn_enabled())
 
     def has_its_files(self) -> bool:
         """Whether its files are still those it was made of: to make or clone one reads them."""
