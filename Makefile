@@ -13,7 +13,8 @@ SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngra
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr test test-threads sanitize fuzz models lint bench packed docs clean
+.PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models lint bench \
+	packed docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -27,6 +28,13 @@ imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
 
 ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and through nGraph.
 	$(RUN) demos/ocr_demo/read.py
+
+paddleocr:  ## Run PaddleOCR unchanged: its tests and a demo, in an environment of its own.
+	$(MAKE) VENV=$(VENV)-paddleocr paddleocr-run
+
+paddleocr-run: $(VENV)/.paddleocr
+	$(RUN) -m pytest tests/paddleocr
+	$(RUN) demos/paddleocr_demo/read.py
 
 test: $(VENV)/.built  ## Run the tests.
 	$(RUN) -m pytest tests
@@ -56,7 +64,7 @@ docs: $(VENV)/.built  ## Write docs/operators.md from the registry.
 	$(RUN) -m paddle_ngraph operators > docs/operators.md
 
 clean:  ## Remove the environment and everything built.
-	rm -rf $(VENV) build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
+	rm -rf $(VENV) $(VENV)-paddleocr build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
 # What the core is compiled against first, so that the build uses it as it is.
@@ -65,6 +73,10 @@ $(VENV)/.tools: requirements/build.txt requirements/develop.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
+	@touch $@
+
+$(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
+	$(BIN)/python -m pip install --quiet -r requirements/paddleocr.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)

@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain", help="say what nGraph makes of a saved model", description=_explain.__doc__
     )
-    explain.add_argument("model", help="a .json or .pdmodel file, or its path without the ending")
+    explain.add_argument(
+        "model", help="a folder, a .json or .pdmodel file, or its path without the ending"
+    )
     explain.set_defaults(command=_explain)
 
     operators = commands.add_parser(
@@ -81,25 +83,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     """Print which operators of a saved model run through nGraph, and why others do not."""
-    import paddle
-
     library.load()
-    prefix = Path(options.model)
-    if prefix.suffix in (".json", ".pdmodel"):
-        prefix = prefix.with_suffix("")
-    files = [prefix.with_name(prefix.name + ending) for ending in (".json", ".pdmodel")]
-    found = next((file for file in files if file.is_file()), None)
-    if found is None:
-        raise NgraphError(f"there is no model {files[0]} or {files[1]}: give the path of one")
-    paddle.enable_static()
-    executor = paddle.static.Executor(paddle.CPUPlace())
-    if found.suffix == ".pdmodel":
-        with paddle.pir_utils.OldIrGuard():
-            program = paddle.static.load_inference_model(str(prefix), executor)[0]
-            print(api.explain(program))
-    else:
-        program = paddle.static.load_inference_model(str(prefix), executor)[0]
-        print(api.explain(program))
+    from paddle.inference import Config
+
+    from paddle_ngraph import saved_model
+
+    programs = saved_model.find(options.model)
+    for program in programs:
+        if len(programs) > 1:
+            print(f"{program}:")
+        parameters = program.with_suffix(".pdiparams")
+        print(api.explain(Config(str(program), str(parameters))))
     return 0
 
 

@@ -58,19 +58,24 @@ def explain(program: Any) -> Report:
     """What the program pass makes of a program, without running or changing it.
 
     Args:
-        program: A static program, PIR or ProgramDesc, or a ``paddle.pir.Program``.
+        program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, or the
+            ``paddle.inference.Config`` of a predictor.
 
     Returns:
         A report; ``str()`` of it lists the intervals, the share of operators converted, and the
         reason for each operator left native.
 
     Raises:
-        NgraphError: The engine is missing, or ``program`` is not a static program.
+        NgraphError: The engine is missing, or ``program`` is none of these.
     """
     library.load()
-    from paddle_ngraph import program_pass, translation
+    from paddle.inference import Config
+
+    from paddle_ngraph import predictor_hook, program_pass, translation
     from paddle_ngraph.single_assignment import NotTranslatable
 
+    if isinstance(program, Config):
+        return predictor_hook.explain(program)
     try:
         return program_pass.plan(_as_pir(program))
     except NotTranslatable as reason:
@@ -132,6 +137,6 @@ def _as_pir(program: Any) -> Any:
     if hasattr(program, "desc"):
         return translation.translate(program.desc)
     raise NgraphError(
-        f"explain() takes a static program, not {type(program).__name__}: "
-        "pass the paddle.static.Program that Executor.run gets"
+        f"explain() takes a static program, not {type(program).__name__}: pass the "
+        "paddle.static.Program that Executor.run gets, or the Config of a predictor"
     )

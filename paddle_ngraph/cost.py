@@ -23,6 +23,9 @@ _US_PER_OPERATOR = 8.0
 # Elements that one thread reads or writes in a microsecond.
 _ELEMENTS_PER_US = 2000.0
 
+# Where an interval begins and ends, tensors change their layout, and Paddle's fusion ends.
+_OPERATORS_PER_INTERVAL = 16
+
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
 
@@ -58,3 +61,15 @@ def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:
     return math.prod(open_size if size < 0 else size for size in spec.shape)
+
+
+def pays_over_onednn(converted: int, native: int, intervals: int) -> bool:
+    """Whether a predictor whose configuration has oneDNN on is faster through the engine.
+
+    Args:
+        converted, native: How many operators become part of an interval, and how many do not.
+        intervals: How many there are.
+    """
+    if native == 0:
+        return True
+    return converted >= _OPERATORS_PER_INTERVAL * intervals and converted >= native

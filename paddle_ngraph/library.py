@@ -62,15 +62,16 @@ def require() -> None:
 
 @cache
 def load() -> None:
-    """Loads the core into Paddle: operator, pass, flags and executor hook. Once a process."""
+    """Loads the core into Paddle: operator, pass, flags and hooks. Once a process."""
     require()
     _preload_openvino()
     from paddle.utils import cpp_extension
 
-    from paddle_ngraph import _core, executor_hook, flags
+    from paddle_ngraph import _core, executor_hook, flags, predictor_hook
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     executor_hook.install()
+    predictor_hook.install()
     flags.read_environment()
 
 

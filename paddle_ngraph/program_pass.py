@@ -8,10 +8,12 @@ a rewriter puts one ``ngraph_engine`` operator in the place of each.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle_ngraph import (
     _core,
@@ -33,6 +35,7 @@ from paddle_ngraph.program_view import (
     BlockView,
     OpNode,
     blocks_outside_in,
+    changes_parameters,
     describe,
     dtype_name,
     is_packed,
@@ -85,7 +88,32 @@ def apply_by_name(block: Any, is_predictor: bool) -> None:
     Weights are kept for a predictor, whose scope nobody else writes. Elsewhere nothing is known of
     what the program will run beside.
     """
-    apply(block, is_predictor and not weights.may_be_written_by(block))
+    runs = getattr(_by_name, "runs", None)
+    has_state = runs is not None and changes_parameters(block)
+    report = apply(block, is_predictor and not weights.may_be_written_by(block))
+    if runs is not None:
+        runs.append(RunByName(report, has_state))
+
+
+class RunByName(NamedTuple):
+    """What the pass did by its name, and whether the program changes parameters."""
+
+    report: Report
+    has_state: bool
+
+
+_by_name = threading.local()
+
+
+@contextmanager
+def runs_by_name() -> Iterator[list[RunByName]]:
+    """Collects what the pass does by its name inside, in this thread."""
+    before = getattr(_by_name, "runs", None)
+    _by_name.runs = []
+    try:
+        yield _by_name.runs
+    finally:
+        _by_name.runs = before
 
 
 def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:

@@ -159,9 +159,13 @@ class OpNode:
         """Whether a run of it may change what outlives the run, as far as can be told."""
         if self.writes_variables or self.touches or self.type in _NAMING:
             return True
+        return not self.is_known or self.type in _WRITING
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is Paddle's or ours, and not a custom operator of the user's."""
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
-        is_known = is_paddles or self.is_engine or is_packed(self.type)
-        return not is_known or self.type in _WRITING
+        return is_paddles or self.is_engine or is_packed(self.type)
 
     @property
     def graph(self) -> str:
@@ -486,6 +490,21 @@ def nodes_of(program: Any) -> Iterator[OpNode]:
     """The operators of every block of a program."""
     for block in blocks_outside_in(program):
         yield from BlockView(block).nodes
+
+
+def changes_parameters(program: Any) -> bool:
+    """Whether running a program changes what is there before and after: parameters, by any name."""
+    views = [BlockView(block) for block in blocks_outside_in(program)]
+    makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
+    parameters = {vid for node in makers for vid in node.writes}
+    for view in views:
+        for node in view.nodes:
+            written = [*(operand for operand, _ in node.overwrites), *node.touches]
+            if any(view.root(m) in parameters for vid in written for m in view.members(vid)):
+                return True
+            if node.type in _NAMING or not node.is_known or node.type in _WRITING:
+                return True
+    return False
 
 
 def describe(

@@ -52,10 +52,12 @@ class Report:
     Attributes:
         blocks: The global block first, then the blocks of control flow.
         packed: Recurrent layers that run with packed weights.
+        why_native: Why all of it stays native nevertheless, where it does.
     """
 
     blocks: list[BlockReport]
     packed: int = 0
+    why_native: str | None = None
 
     @property
     def changes(self) -> bool:
@@ -98,6 +100,8 @@ class Report:
             f"{self.ops_converted} of {self.ops_converted + self.ops_native} compute ops "
             f"({self.share:.1%}) run through nGraph, in {_count(len(self.intervals), 'interval')}."
         ]
+        if self.why_native is not None:
+            lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         for number, block in enumerate(self.blocks):

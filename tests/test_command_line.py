@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paddle_ngraph import flags
@@ -26,6 +28,18 @@ def test_explain_reads_a_saved_model(tmp_path, capsys):
     prefix = save_model(tmp_path)
     assert main(["explain", prefix + ".json"]) == 0
     assert "run through nGraph, in 1 interval" in capsys.readouterr().out
+
+
+def test_explain_reads_the_models_of_a_folder(tmp_path, capsys):
+    prefix = save_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "of somebody else"}')
+    assert main(["explain", str(tmp_path)]) == 0
+    assert prefix not in capsys.readouterr().out
+    (tmp_path / "other.json").write_bytes(Path(prefix + ".json").read_bytes())
+    assert main(["explain", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert f"{prefix}.json:" in text
+    assert text.count("in 1 interval") == 2
 
 
 def test_explain_of_a_missing_model_is_one_sentence(tmp_path, capsys):

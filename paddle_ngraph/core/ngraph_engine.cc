@@ -374,7 +374,13 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     const auto range = context->InputRangeAt(slot);
     for (size_t i = range.first; i < range.second; ++i) {
       auto* tensor = dense(context->InputAt(i));
-      if (tensor != nullptr) io.inputs.push_back(tensor);
+      if (tensor == nullptr) continue;
+      if (!is_plain(*tensor)) {
+        phi::DenseTensor plain = as_plain(*tensor);
+        const bool is_state = io.inputs.size() >= num_inputs_ - num_states_;
+        tensor = is_state ? &(*tensor = std::move(plain)) : &io.reordered.emplace_back(plain);
+      }
+      io.inputs.push_back(tensor);
     }
   }
   require_inputs(io.inputs.size());

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,7 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
+  std::deque<phi::DenseTensor> reordered;  // what stands for inputs in a layout of oneDNN
 };
 
 // Memory that runs hand on to each other. A run computes states beside the present ones, then the two

@@ -7,6 +7,13 @@
 #include "memory_pool.h"
 #include "paddle/phi/api/include/context_pool.h"
 
+// Paddle declares it only for who compiles against its oneDNN.
+namespace phi::funcs {
+PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
+                                          const DenseTensor& in, DenseTensor* out, Place place,
+                                          bool always_copy);
+}  // namespace phi::funcs
+
 namespace paddle_ngraph {
 
 namespace {
@@ -71,6 +78,17 @@ size_t num_bytes(const phi::DenseTensor& tensor) {
 
 void* memory(const phi::DenseTensor& tensor) {
   return tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.data());
+}
+
+bool is_plain(const phi::DenseTensor& tensor) {
+  return tensor.layout() != phi::DataLayout::ONEDNN;
+}
+
+phi::DenseTensor as_plain(const phi::DenseTensor& tensor) {
+  phi::DenseTensor plain;
+  phi::funcs::TransDataLayoutFromOneDNN(tensor.layout(), phi::DataLayout::NCHW, tensor, &plain,
+                                        phi::CPUPlace(), /*always_copy=*/true);
+  return plain;
 }
 
 phi::DenseTensor allocate(const ResultType& type) {

@@ -21,6 +21,12 @@ size_t num_bytes(const phi::DenseTensor& tensor);
 // The memory of a tensor; nullptr for an empty one.
 void* memory(const phi::DenseTensor& tensor);
 
+// Whether the elements lie in the order that the shape says; oneDNN's operators of Paddle leave others.
+bool is_plain(const phi::DenseTensor& tensor);
+
+// The same tensor with its elements in that order.
+phi::DenseTensor as_plain(const phi::DenseTensor& tensor);
+
 // A freshly allocated CPU tensor: of the pool, a small one of Paddle's own allocator.
 phi::DenseTensor allocate(const ResultType& type);
 

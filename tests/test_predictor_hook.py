@@ -1,0 +1,704 @@
+"""Predictors of Paddle Inference through the engine: every way to make one and to run it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from paddle import inference
+
+import paddle_ngraph
+from paddle_ngraph import predictor_hook, program_pass
+from paddle_ngraph.saved_model import SavedModel
+from tests.programs import floats
+
+FORMS = ("json", "pdmodel")
+SIZE = 13
+
+
+@pytest.fixture(autouse=True)
+def small_intervals_pay():
+    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+    yield
+    paddle.set_flags(before)
+
+
+# -- models, saved in both forms -----------------------------------------------------------------
+
+
+def convnet():
+    x = paddle.static.data("x", [-1, 3, SIZE, SIZE], "float32")
+    if paddle.framework.in_pir_mode():
+        hidden = paddle.nn.functional.relu(paddle.nn.Conv2D(3, 20, 3, padding=1)(x))
+        hidden = paddle.nn.functional.relu(paddle.nn.Conv2D(20, 7, 3, stride=2)(hidden))
+        logits = paddle.nn.Linear(7, 5)(paddle.mean(hidden, axis=[2, 3]))
+    else:
+        hidden = paddle.static.nn.conv2d(x, 20, 3, padding=1, act="relu")
+        hidden = paddle.static.nn.conv2d(hidden, 7, 3, stride=2, act="relu")
+        logits = paddle.static.nn.fc(paddle.mean(hidden, axis=[2, 3]), 5)
+    return [x], [logits, paddle.cast(logits > 0.0, "int32")]
+
+
+def perceptron():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    y = paddle.static.data("y", [-1, 6], "float32")
+    hidden = paddle.nn.functional.relu(paddle.nn.Linear(6, 11)(x - y))
+    return [x, y], [paddle.nn.Linear(11, 3)(hidden), paddle.mean(hidden)]
+
+
+def loop():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    count = paddle.full([1], 0, "int64")
+
+    def body(count, value):
+        return count + 1, paddle.tanh(value * 1.5 + 0.25)
+
+    _, value = paddle.static.nn.while_loop(lambda n, _: n < 7, body, [count, x])
+    return [x], [paddle.nn.functional.softmax(value * 3.0)]
+
+
+def partly_native():
+    """Nothing converts ``erfinv``."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    hidden = paddle.tanh(x * 2.0) * 0.9
+    return [x], [paddle.exp(paddle.erfinv(hidden) + 1.0) * 0.5]
+
+
+def plus_parameter():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    start = paddle.ParamAttr(initializer=paddle.nn.initializer.Constant(0.0))
+    return [x], [paddle.exp(x) + paddle.static.create_parameter([1], "float32", attr=start)]
+
+
+def count_runs(files):
+    """Has a saved ``plus_parameter`` increment its parameter first; saving would drop that."""
+    program = SavedModel(*files).as_pir()
+    operators = {op.name(): op for op in program.global_block().ops}
+    with paddle.static.program_guard(program):
+        paddle.pir.set_insertion_point(operators["pd_op.add"])
+        count = paddle.increment(operators["builtin.parameter"].result(0))
+    operators["pd_op.add"].operand(1).set_source(count)
+    paddle.base.core.serialize_pir_program(program, files[0])
+
+
+def images(batch=2, seed=0):
+    return {"x": floats(batch, 3, SIZE, SIZE, seed=seed)}
+
+
+def rows(batch=4, seed=0):
+    return {"x": floats(batch, 6, seed=seed)}
+
+
+def pairs(batch=4, seed=0):
+    return {"x": floats(batch, 6, seed=seed), "y": floats(batch, 6, seed=seed + 1)}
+
+
+MODELS = {convnet: images, perceptron: pairs, loop: rows, partly_native: rows}
+# Most functions of Paddle make no old-style operators any more.
+SAVED = [(build, "json") for build in MODELS] + [(convnet, "pdmodel")]
+
+
+def save(folder, build, form="json", name="model"):
+    """Saves a model natively. Returns the path of its program and that of its parameters."""
+    old = paddle.pir_utils.OldIrGuard() if form == "pdmodel" else contextlib.nullcontext()
+    prefix = folder / name
+    with old, paddle_ngraph.use_ngraph(False):
+        main, startup, scope = (
+            paddle.static.Program(),
+            paddle.static.Program(),
+            paddle.static.Scope(),
+        )
+        with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+            inputs, outputs = build()
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        with paddle.static.scope_guard(scope):
+            paddle.seed(5)
+            executor.run(startup)
+            paddle.static.save_inference_model(str(prefix), inputs, outputs, executor, program=main)
+    return f"{prefix}.{form}", f"{prefix}.pdiparams"
+
+
+def config_of(files, in_memory=False):
+    if in_memory:
+        config = inference.Config()
+        program = Path(files[0]).read_bytes()
+        parameters = Path(files[1]).read_bytes() if Path(files[1]).exists() else b""
+        config.set_model_buffer(program, len(program), parameters, len(parameters))
+    else:
+        config = inference.Config(*files)
+    config.disable_glog_info()
+    return config
+
+
+def predict(predictor, feed):
+    for name, value in feed.items():
+        handle = predictor.get_input_handle(name)
+        handle.reshape(list(value.shape))
+        handle.copy_from_cpu(value)
+    predictor.run()
+    return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
+
+
+def native(files, feed):
+    with paddle_ngraph.use_ngraph(False):
+        return predict(inference.create_predictor(config_of(files)), feed)
+
+
+@contextlib.contextmanager
+def engine_runs(expected=True):
+    before = paddle_ngraph.stats()["engine_runs"]
+    yield
+    ran = paddle_ngraph.stats()["engine_runs"] > before
+    assert ran == expected, "the engine ran" if ran else "the engine did not run"
+
+
+def assert_equal(results, expected):
+    assert len(results) == len(expected)
+    for result, right in zip(results, expected):
+        assert result.dtype == right.dtype
+        np.testing.assert_allclose(result, right, rtol=2e-5, atol=2e-5)
+
+
+# -- ways to make one ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize(("build", "form"), SAVED)
+def test_every_model(tmp_path, build, form, in_memory):
+    files = save(tmp_path, build, form)
+    feed = MODELS[build]()
+    expected = native(files, feed)
+    paddle_ngraph.enable()
+    config = config_of(files, in_memory)
+    config.disable_onednn()  # so that whatever pays is taken
+    predictor = inference.create_predictor(config)
+    with engine_runs():
+        assert_equal(predict(predictor, feed), expected)
+    with engine_runs():
+        assert_equal(predict(predictor, MODELS[build](7, 3)), native(files, MODELS[build](7, 3)))
+
+
+def of_class(config):
+    return inference.Predictor(config)
+
+
+def of_subclass(config):
+    class Own(inference.Predictor):
+        pass
+
+    return Own(config)
+
+
+def of_pool(config):
+    of_pool.pool = inference.PredictorPool(config, 3)  # has to outlive what is in it
+    return of_pool.pool.retrieve(2)
+
+
+def of_core(config):
+    return paddle.base.core.create_predictor(config)
+
+
+def of_libpaddle(config):
+    return paddle.base.libpaddle.create_predictor(config)
+
+
+def of_clone(config):
+    return inference.create_predictor(config).clone()
+
+
+def of_clone_of_clone(config):
+    return inference.Predictor(config).clone().clone()
+
+
+MAKERS = [of_class, of_subclass, of_pool, of_core, of_libpaddle, of_clone, of_clone_of_clone]
+
+
+@pytest.mark.parametrize("enabled_first", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_way_to_make_one_can_be_switched(tmp_path, make, form, enabled_first):
+    files = save(tmp_path, convnet, form)
+    expected = native(files, images())
+    with paddle_ngraph.use_ngraph(enabled_first):
+        predictor = make(config_of(files))
+    assert isinstance(predictor, inference.Predictor)
+    for seed, on in enumerate([enabled_first, not enabled_first, True, False, True]):
+        feed = images(batch=2 + seed % 2, seed=seed)
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            assert_equal(predict(predictor, feed), native(files, feed))
+    with paddle_ngraph.use_ngraph(), engine_runs():
+        assert_equal(predict(predictor, images()), expected)
+
+
+def test_a_name_imported_earlier_is_found(monkeypatch):
+    module = types.ModuleType("serving_of_somebody")
+    module.make, module.Pool = predictor_hook._create, predictor_hook._Pool
+    monkeypatch.setitem(predictor_hook.sys.modules, module.__name__, module)
+    predictor_hook._replace_names()
+    assert module.make is inference.create_predictor
+    assert module.Pool is inference.PredictorPool
+
+
+SCRIPT = """
+from paddle.inference import Config, create_predictor
+import sys
+import numpy as np
+{extra}
+config = Config(*sys.argv[1:])
+config.disable_glog_info()
+predictor = create_predictor(config)
+handle = predictor.get_input_handle("x")
+handle.copy_from_cpu(np.ones([2, 3, 13, 13], "float32"))
+predictor.run()
+import paddle_ngraph
+print("engine runs:", paddle_ngraph.stats()["engine_runs"])
+"""
+
+
+@pytest.mark.parametrize("way", ["command", "environment", "call"])
+def test_a_script_that_imported_the_name_first(tmp_path, way):
+    extra = {"command": "", "environment": "import paddle_ngraph"}.get(
+        way, "import paddle_ngraph; paddle_ngraph.enable()"
+    )
+    script = tmp_path / "serve.py"
+    script.write_text(SCRIPT.format(extra=extra))
+    start = ["-m", "paddle_ngraph", "run"] if way == "command" else []
+    environment = {**os.environ, "FLAGS_ngraph_min_interval_us": "0", "FLAGS_ngraph_cache_dir": ""}
+    environment["PYTHONPATH"] = str(Path(paddle_ngraph.__file__).parents[1])
+    if way == "environment":
+        environment["FLAGS_use_ngraph"] = "1"
+    done = subprocess.run(
+        [sys.executable, *start, str(script), *save(tmp_path, convnet)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "engine runs: 1" in done.stdout, done.stderr
+
+
+def test_a_pool_is_like_paddles(tmp_path):
+    files = save(tmp_path, perceptron)
+    paddle_ngraph.enable()
+    with pytest.raises(ValueError, match="at least one"):
+        inference.PredictorPool(config_of(files), 0)
+    pool = inference.PredictorPool(config_of(files), 2)
+    assert pool.retrieve(0) is pool.retrieve(0)
+    with pytest.raises(ValueError, match="2 predictors"):
+        pool.retrieve(2)
+
+
+# -- ways to run one -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_handles_stay_the_same_over_switches(tmp_path, made_on):
+    files = save(tmp_path, convnet)
+    feed = images()
+    expected = native(files, feed)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(config_of(files))
+    source = predictor.get_input_handle("x")
+    targets = [predictor.get_output_handle(name) for name in predictor.get_output_names()]
+    assert isinstance(source, inference.Tensor)
+    source.reshape(feed["x"].shape)
+    source.copy_from_cpu(feed["x"])
+    for on in (True, False, True, True, False):
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            predictor.run()
+        assert_equal([target.copy_to_cpu() for target in targets], expected)
+        assert [target.shape() for target in targets] == [list(each.shape) for each in expected]
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_tensors_in_tensors_out(tmp_path, made_on):
+    files = save(tmp_path, perceptron)
+    feed = pairs()
+    expected = native(files, feed)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(config_of(files))
+    paddle.disable_static()
+    tensors = [paddle.to_tensor(value) for value in feed.values()]
+    for on in (made_on, not made_on, made_on):
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            results = predictor.run(tensors)
+        assert_equal([result.numpy() for result in results], expected)
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_outputs_of_every_dtype(tmp_path, made_on):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = paddle.tanh(x) * 100.0
+        kinds = ("float32", "float16", "int32", "int64", "int8", "uint8", "bool")
+        return [x], [paddle.cast(hidden, kind) for kind in kinds[:-3]] + [
+            paddle.cast(paddle.abs(hidden), kind) for kind in kinds[-3:]
+        ]
+
+    files = save(tmp_path, build)
+    with paddle_ngraph.use_ngraph(made_on):
+        config = config_of(files)
+        config.disable_onednn()  # half of it stays native
+        predictor = inference.create_predictor(config)
+    for seed, on in enumerate([made_on, not made_on, made_on]):
+        feed = rows(batch=2 + seed, seed=seed)
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            results = predict(predictor, feed)
+        for result, expected in zip(results, native(files, feed)):
+            assert result.dtype == expected.dtype
+            np.testing.assert_allclose(result, expected, rtol=2e-3)
+        assert np.array_equal(predictor.get_input_handle("x").copy_to_cpu(), feed["x"])
+
+
+def test_memory_can_be_shared(tmp_path):
+    files = save(tmp_path, convnet)
+    feed = images(seed=9)
+    expected = native(files, feed)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    tensor = paddle.base.core.DenseTensor()
+    tensor.set(feed["x"], paddle.CPUPlace())
+    predictor.get_input_handle("x").share_external_data(tensor)
+    for on in (True, False):
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            predictor.run()
+        names = predictor.get_output_names()
+        assert_equal([predictor.get_output_handle(n).copy_to_cpu() for n in names], expected)
+
+
+def test_clones_run_in_threads(tmp_path):
+    files = save(tmp_path, convnet)
+    feeds = [images(batch=1 + i % 3, seed=i) for i in range(12)]
+    expected = [native(files, feed) for feed in feeds]
+    paddle_ngraph.enable()
+    first = inference.create_predictor(config_of(files))
+    failures = []
+
+    def serve(predictor, number):
+        try:
+            for i in range(number, number + len(feeds)):
+                assert_equal(predict(predictor, feeds[i % 12]), expected[i % 12])
+        except BaseException as error:  # a thread has nobody to raise it to
+            failures.append(error)
+
+    threads = [threading.Thread(target=serve, args=(first.clone(), i)) for i in range(4)]
+    with engine_runs():
+        for thread in threads:
+            thread.start()
+        paddle_ngraph.disable()  # while they run
+        paddle_ngraph.enable()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_a_clone_outlives_what_it_was_cloned_from(tmp_path):
+    files = save(tmp_path, convnet)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    clone = predictor.clone()
+    del predictor
+    gc.collect()
+    for on in (True, False):
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            assert_equal(predict(clone, images()), native(files, images()))
+
+
+def test_predictors_are_freed(tmp_path):
+    files = save(tmp_path, perceptron)
+    paddle_ngraph.enable()
+    predictors = [inference.create_predictor(config_of(files)) for _ in range(3)]
+    before = len(predictor_hook._switches)
+    del predictors
+    gc.collect()
+    assert len(predictor_hook._switches) <= before - 3
+
+
+# -- configurations ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("onednn", [False, True])
+@pytest.mark.parametrize("ir_optim", [False, True])
+@pytest.mark.parametrize("memory_optim", [False, True])
+def test_settings(tmp_path, form, onednn, ir_optim, memory_optim):
+    files = save(tmp_path, convnet, form)
+    paddle_ngraph.enable()
+    config = config_of(files)
+    config.enable_onednn() if onednn else config.disable_onednn()
+    config.switch_ir_optim(ir_optim)
+    if memory_optim:
+        config.enable_memory_optim()
+    predictor = inference.create_predictor(config)
+    assert config.onednn_enabled() == onednn
+    assert config.ir_optim() == ir_optim
+    with engine_runs():
+        assert_equal(predict(predictor, images()), native(files, images()))
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_passes_of_the_user_are_kept(tmp_path, only, capfd):
+    files = save(tmp_path, convnet)
+    paddle_ngraph.enable()
+    config = config_of(files)
+    config.enable_custom_passes(["identity_op_clean_pass"], only)
+    copy = inference.Config(inference.Config(config))
+    assert predictor_hook._settings[copy].passes == ["identity_op_clean_pass"]
+    model = predictor_hook._Model(copy)
+    settings = predictor_hook._settings[model._config]
+    assert (settings.passes, settings.only_passes) == (["identity_op_clean_pass"], only)
+    predictor = inference.create_predictor(copy)
+    with engine_runs():
+        assert_equal(predict(predictor, images()), native(files, images()))
+
+
+@pytest.mark.parametrize(
+    ("ask", "reason"),
+    [
+        (lambda config: config.enable_onednn_int8(), "int8"),
+        (lambda config: config.enable_onednn_bfloat16(), "bfloat16"),
+        (lambda config: config.enable_mkldnn_bfloat16(), "bfloat16"),
+        (lambda config: config.enable_save_optim_model(True), "saves"),
+    ],
+)
+def test_what_is_left_alone(tmp_path, ask, reason):
+    config = config_of(save(tmp_path, convnet))
+    ask(config)
+    paddle_ngraph.enable()
+    assert reason in (predictor_hook.why_native(inference.Config(config)) or "")
+    assert reason in str(paddle_ngraph.explain(config))
+
+
+def test_asking_for_less_is_no_reason(tmp_path):
+    config = config_of(save(tmp_path, convnet))
+    config.use_optimized_model(False)
+    assert predictor_hook.why_native(config) is None
+
+
+def test_states_stay_with_the_native_predictor(tmp_path):
+    files = save(tmp_path, plus_parameter)
+    count_runs(files)
+    twin = inference.create_predictor(config_of(files))
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    for on in (True, False, True):
+        with paddle_ngraph.use_ngraph(on), engine_runs(False):
+            assert_equal(predict(predictor, rows()), predict(twin, rows()))
+    assert "changes its parameters" in str(paddle_ngraph.explain(config_of(files)))
+
+
+def test_hooks_of_operators_see_paddles(tmp_path):
+    files = save(tmp_path, convnet)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    seen = []
+    predictor.register_output_hook(lambda op, name, tensor: seen.append(op))
+    with engine_runs(False):
+        assert_equal(predict(predictor, images()), native(files, images()))
+    assert seen
+
+
+# -- native where that is better -----------------------------------------------------------------
+
+
+def test_many_small_intervals_are_left_to_onednn(tmp_path):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = x
+        for _ in range(5):
+            hidden = paddle.erfinv(paddle.tanh(hidden) * 0.9)
+        return [x], [hidden]
+
+    files = save(tmp_path, build)
+    paddle_ngraph.enable()
+    assert "oneDNN" in str(paddle_ngraph.explain(config_of(files)))
+    for make in (inference.create_predictor, inference.Predictor):
+        with engine_runs(False):
+            assert_equal(predict(make(config_of(files)), rows()), native(files, rows()))
+    config = config_of(files)
+    config.disable_onednn()
+    with engine_runs():
+        assert_equal(predict(inference.create_predictor(config), rows()), native(files, rows()))
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_a_model_that_nothing_pays_in_stays_native(tmp_path, made_on):
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 10**9})
+    files = save(tmp_path, convnet)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(config_of(files))
+    paddle_ngraph.enable()
+    with engine_runs(False):
+        assert_equal(predict(predictor, images()), native(files, images()))
+
+
+def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
+    files = save(tmp_path, convnet)
+    expected = native(files, images())
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    run = predictor_hook._run
+    failing = [predictor]
+
+    def fail(target, *args):
+        if target in failing:
+            raise RuntimeError("no such instruction")
+        return run(target, *args)
+
+    monkeypatch.setattr(predictor_hook, "_run", fail)
+    with pytest.warns(UserWarning, match="no such instruction"):
+        assert_equal(predict(predictor, images()), expected)
+    assert "no such instruction" in predictor_hook._switches[predictor].model.why_native
+    assert_equal(predict(predictor, images()), expected)
+
+
+# -- layouts of oneDNN ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_blocked_tensors_are_reordered(tmp_path, batch, monkeypatch):
+    """Native convolutions of oneDNN between intervals, in a configuration of the user's own."""
+    find = program_pass.find_converter
+    without = lambda kind: None if kind == "pd_op.conv2d" else find(kind)  # noqa: E731
+    monkeypatch.setattr(program_pass, "find_converter", without)
+
+    def build():
+        x = paddle.static.data("x", [-1, 3, SIZE, SIZE], "float32")
+        hidden = x
+        for channels in (16, 20, 32):
+            convolution = paddle.nn.Conv2D(hidden.shape[1], channels, 3, padding=1, bias_attr=False)
+            hidden = paddle.tanh(paddle.cumsum(convolution(hidden), axis=1))
+        return [x], [hidden]
+
+    files = save(tmp_path, build)
+    expected = native(files, images(batch))
+    config = config_of(files)
+    config.enable_onednn()
+    config.enable_custom_passes(["ngraph_pass"])
+    predictor = inference.create_predictor(config)
+    with engine_runs():
+        assert_equal(predict(predictor, images(batch)), expected)
+
+
+# -- old-style programs --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_reductions_over_everything_keep_their_axes(tmp_path, in_memory):
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = paddle.static.nn.fc(x, 7, activation="relu")
+        return [x], [hidden - paddle.mean(hidden), hidden * paddle.mean(x)]
+
+    files = save(tmp_path, build, "pdmodel")
+    expected = native(files, rows())
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files, in_memory))
+    with engine_runs():
+        assert_equal(predict(predictor, rows()), expected)
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def cut(path, share):
+    content = Path(path).read_bytes()
+    Path(path).write_bytes(content[: int(len(content) * share)])
+
+
+def removed(path, _):
+    Path(path).unlink()
+
+
+def replaced(path, _):
+    Path(path).write_bytes(b"hello world\n" * 99)
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("which", [0, 1], ids=["program", "parameters"])
+@pytest.mark.parametrize(
+    ("damage", "share"), [(removed, 0), (replaced, 0), (cut, 0), (cut, 0.01), (cut, 0.6)]
+)
+def test_a_damaged_model_is_an_error(tmp_path, form, which, damage, share, on):
+    files = save(tmp_path, convnet, form)
+    damage(files[which], share)
+    good = save(tmp_path, convnet, form, name="good")
+    paddle_ngraph.enable() if on else paddle_ngraph.disable()
+    with pytest.raises((RuntimeError, ValueError, IndexError, OSError)):
+        inference.create_predictor(config_of(files))
+    with engine_runs(on):
+        assert_equal(
+            predict(inference.create_predictor(config_of(good)), images()), native(good, images())
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "x",
+    [
+        floats(2, 4, SIZE, SIZE),
+        floats(2, SIZE),
+        np.ones((2, 3, SIZE, SIZE), "int32"),
+        np.ones((2, 3, SIZE, SIZE), "float64"),
+    ],
+    ids=["channels", "rank", "int32", "float64"],
+)
+def test_a_wrong_input_is_paddles_error(tmp_path, form, x):
+    files = save(tmp_path, convnet, form)
+    with pytest.raises(Exception) as expected:
+        native(files, {"x": x})
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    with pytest.raises(type(expected.value)):
+        predict(predictor, {"x": x})
+    with engine_runs():
+        assert_equal(predict(predictor, images()), native(files, images()))
+
+
+def test_a_wrong_name_is_paddles_error(tmp_path):
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(save(tmp_path, convnet)))
+    with pytest.raises(RuntimeError):
+        predictor.get_input_handle("no such input")
+
+
+def test_a_model_that_changed_on_disk_is_not_mixed_up(tmp_path):
+    files = save(tmp_path, convnet)
+    expected = native(files, images())
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    cut(files[1], 0.5)
+    paddle_ngraph.disable()
+    with pytest.warns(UserWarning, match="not what they were"):
+        assert_equal(predict(predictor, images()), expected)
+    with pytest.raises(paddle_ngraph.NgraphError, match="not what they were"):
+        predictor.clone()
+
+
+# -- explain -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_explain(tmp_path, form, in_memory):
+    report = paddle_ngraph.explain(config_of(save(tmp_path, convnet, form), in_memory))
+    assert report.why_native is None
+    assert report.share == 1.0
+    assert len(report.intervals) == 1
+
+
+def test_explain_says_what_cannot_be_read(tmp_path):
+    files = save(tmp_path, convnet)
+    cut(files[0], 0.5)
+    with pytest.raises(paddle_ngraph.NgraphError, match="cannot be read"):
+        paddle_ngraph.explain(config_of(files))
