@@ -28,7 +28,7 @@ from tests.fuzz.lives import shrunk
 from tests.fuzz.shares import DEFAULT_FILE, ROOT, SIZES, Share, State, revision
 
 _HUNG_SECONDS = 900  # nothing takes a share as long
-_SHRINK_SECONDS = 120
+_SHRINK_SECONDS = 90
 _LINE = f"{'-' * 80}\n"  # between what happened and the script
 
 
@@ -174,9 +174,11 @@ class _Run:
         share.failure = f"{head}{line}{shrunk(text, fails)}"
 
     def _take(self, share: Share, tally: Tally) -> None:
-        if share.failure and share.kind == "lives":
-            self._shrink(share)
         share.revision = self._revision
+        if share.failure and share.kind == "lives":
+            with self._lock:
+                self._state.add(share)  # whatever becomes of the shrinking
+            self._shrink(share)
         with self._lock:
             self._state.add(share)
             self.tally.add(tally)

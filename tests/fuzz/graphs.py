@@ -167,8 +167,7 @@ def damaged(rng: random.Random) -> str:
     if rng.random() < 0.8:
         body = rng.choice(_CHANGES)(rng, body)
     if rng.random() < 0.95:
-        digest = hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
-        header = re.sub(r"[0-9a-f]{64}", digest, header)
+        header = re.sub(r"[0-9a-f]{64}", _digest_of(body), header)
     if rng.random() < 0.25:
         words = header.split(" ")
         place = rng.randrange(3, len(words)) if rng.random() < 0.8 else rng.randrange(len(words))
@@ -177,6 +176,10 @@ def damaged(rng: random.Random) -> str:
     elif rng.random() < 0.5:
         header = _refitted(header, body)
     return f"{header}\n{body}"
+
+
+def _digest_of(body: str) -> str:
+    return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 
 def _refitted(header: str, body: str) -> str:
@@ -231,7 +234,9 @@ def _check_core(text: str, graph: Graph | None) -> None:
             raise Accepted(f"the core refuses a graph: {error}") from error
         return
     if graph is None:
-        raise Accepted("the core accepts what is no graph")
+        if _digest_of(text.partition("\n")[2]) in text:
+            raise Accepted("the core accepts what is no graph")
+        return  # it knows the whole string of this digest, and has taken that one
     counts = (engine.num_inputs, engine.num_states, engine.num_outputs)
     if counts != (
         len(graph.inputs) + len(graph.states),
