@@ -273,7 +273,9 @@ class SwitchedExecutor:
         plan = self._plan if self._is_new else _keeping_variables(self._plan)
         self._is_new = False
         binding.will_erase(map(plan.ir_program, plan.job_types()))
-        return core.StandaloneExecutor(self._place, plan, self._scope)
+        # Nothing is run here: the flag can be held, also where a run must not hold it.
+        with nullcontext() if self._native_flag is _AS_SET else _AS_SET:
+            return core.StandaloneExecutor(self._place, plan, self._scope)
 
     def _names(self) -> frozenset[str]:
         return scopes.names_in(_programs(self._plan).values())
