@@ -58,10 +58,10 @@ OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
   return open;
 }
 
-// Held while a function is built: the passes of the CPU plugin crash in two threads at once.
-std::mutex& building_mutex() {
-  static std::mutex mutex;
-  return mutex;
+// Held while a function of this graph is built.
+std::mutex& building_mutex(uint64_t graph) {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[graph % mutexes.size()];
 }
 
 const std::vector<size_t>& no_inputs() {
@@ -371,8 +371,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  // One at a time; another thread may also be at the same function.
-  std::unique_lock<std::mutex> lock(building_mutex(), std::try_to_lock);
+  // One at a time of a graph: another thread may be at the same function, or share its model.
+  std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
