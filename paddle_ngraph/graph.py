@@ -141,6 +141,8 @@ class Graph:
             read when a function is built.
         weights: Positions in ``inputs`` of parameters that only other programs write: constants of
             a function for as long as they stay as they are.
+        adapts: Whether Paddle takes kernels for the dtypes at hand, as it does in old-style
+            programs, and not for those that the program declares.
     """
 
     ops: list[Op]
@@ -150,6 +152,7 @@ class Graph:
     state_outputs: list[TensorSpec]
     value_inputs: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    adapts: bool = False
 
     def to_string(self) -> str:
         """The graph string."""
@@ -192,6 +195,7 @@ class Graph:
             "state_outputs": [spec.id for spec in self.state_outputs],
             "value_inputs": self.value_inputs,
             "weights": self.weights,
+            "adapts": self.adapts,
             "ops": [_op_to_json(op) for op in self.ops],
         }
 
@@ -309,4 +313,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         state_outputs=[tensors[i] for i in data["state_outputs"]],
         value_inputs=list(data["value_inputs"]),
         weights=list(data["weights"]),
+        adapts=bool(data["adapts"]),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from paddle.base import core
@@ -41,7 +42,7 @@ def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequen
     Raises:
         What Paddle's operators raise.
     """
-    dtypes = tuple(dtype_name(tensor._dtype()) for tensor in [*inputs, *states])
+    dtypes = tuple(map(_dtype, [*inputs, *states]))
     program = _waiting.take(text, dtypes)
     if program is None:
         try:
@@ -57,14 +58,15 @@ class NativeInterval:
 
     Args:
         graph: The interval.
-        dtypes: Those of its inputs and states, which may not be what the program declares.
+        dtypes: Those of its inputs and states, which may not be what the program declares; ``None``
+            for one without contents.
 
     Raises:
         NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
             has no such operator.
     """
 
-    def __init__(self, graph: Graph, dtypes: Sequence[str]) -> None:
+    def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
         self._scope = core.Scope()
         program = program_of(graph, dtypes)
         sources = [*graph.inputs, *graph.states]
@@ -92,7 +94,7 @@ class NativeInterval:
                 mine._clear()
 
 
-def program_of(graph: Graph, dtypes: Sequence[str]) -> Any:
+def program_of(graph: Graph, dtypes: Sequence[str | None]) -> Any:
     """The graph as a PIR program: inputs and states are variables, outputs are fetched.
 
     See :class:`NativeInterval`.
@@ -101,10 +103,11 @@ def program_of(graph: Graph, dtypes: Sequence[str]) -> Any:
     block = program.global_block()
     values: dict[int, Any] = {}
     sources = [*graph.inputs, *graph.states]
+    as_declared = True
     for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
-        type = dtype, list(spec.shape)
-        values[spec.id] = _core.append_variable(block, _input_name(number), type)
-    as_declared = all(spec.dtype == dtype for spec, dtype in zip(sources, dtypes))
+        if graph.adapts and dtype not in (None, spec.dtype):
+            as_declared, spec = False, replace(spec, dtype=dtype)
+        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
     for op in graph.ops:
         _append(block, op, values, as_declared)
     for number, spec in enumerate(graph.outputs):
@@ -187,6 +190,10 @@ def _packed(items: list[Any], is_list: bool) -> Any:
     return items[0] if items else None
 
 
+def _dtype(tensor: Any) -> str | None:
+    return dtype_name(tensor._dtype()) if tensor._is_initialized() else None
+
+
 def _type(spec: TensorSpec) -> tuple[str, list[int]]:
     return spec.dtype, list(spec.shape)
 
@@ -195,7 +202,7 @@ def _input_name(number: int) -> str:
     return f"input_{number}"
 
 
-_Key = tuple[str, tuple[str, ...]]
+_Key = tuple[str, tuple[str | None, ...]]
 
 
 class _Waiting:
@@ -211,7 +218,7 @@ class _Waiting:
             found = next((k for k, (known, _) in self._programs.items() if known == key), None)
             return None if found is None else self._programs.pop(found)[1]
 
-    def give(self, text: str, dtypes: tuple[str, ...], program: NativeInterval) -> None:
+    def give(self, text: str, dtypes: tuple[str | None, ...], program: NativeInterval) -> None:
         """Keeps a program for another run, and drops the one that waited longest."""
         with self._lock:
             self._programs[id(program)] = (text, dtypes), program

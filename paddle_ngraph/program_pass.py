@@ -898,6 +898,7 @@ class _GraphBuilder:
             state_outputs=[self._spec(self._content[root]) for root in states],
             value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
             weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
+            adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
         )
         return Border(
             interval=self._interval,
