@@ -44,6 +44,11 @@ def _whole(value: Any, place: str) -> None:
         raise _refuse(place, value, "a whole number from 0 on")
 
 
+def _truth(value: Any, place: str) -> None:
+    if type(value) is not bool:
+        raise _refuse(place, value, "true or false")
+
+
 def _name(value: Any, place: str) -> None:
     plain = isinstance(value, str) and value.isascii() and value.isprintable()
     if not plain or not 0 < len(value) <= _MAX_NAME:
@@ -100,15 +105,15 @@ def _by_name(check: Check) -> Check:
     return check_dict
 
 
-def _record(fields: dict[str, Check]) -> Check:
+def _record(fields: dict[str, Check], optional: frozenset[str] = frozenset()) -> Check:
     def check_record(value: Any, place: str) -> None:
         if not isinstance(value, dict):
             raise _refuse(place, value, "an object")
-        if value.keys() != fields.keys():
-            odd = sorted(value.keys() ^ fields.keys())
+        odd = sorted((value.keys() ^ fields.keys()) - optional)
+        if odd:
             raise Malformed(f"{place} lacks or should not have {', '.join(map(repr, odd))[:200]}")
-        for name, check in fields.items():
-            check(value[name], f"{place}.{name}")
+        for name, item in value.items():
+            fields[name](item, f"{place}.{name}")
 
     return check_record
 
@@ -123,12 +128,23 @@ def _row(*checks: Check) -> Check:
     return check_row
 
 
+# What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of attributes,
+# inputs and outputs that are lists, ignored inputs, results that differ from the outputs.
+_FORM = _row(
+    _by_name(_name),
+    _list_of(_name),
+    _list_of(_name),
+    _by_name(_list_of(_whole)),
+    _by_name(_list_of(_whole)),
+)
+
 _OPERATOR: dict[str, Check] = {
     "type": _name,
     "index": _whole,
     "inputs": _by_name(_list_of(_whole)),
     "outputs": _by_name(_list_of(_optional(_whole))),
     "attrs": _by_name(_anything),
+    "form": _FORM,
 }
 
 _GRAPH: dict[str, Check] = {
@@ -139,7 +155,8 @@ _GRAPH: dict[str, Check] = {
     "state_outputs": _list_of(_whole),
     "value_inputs": _list_of(_whole),
     "weights": _list_of(_whole),
-    "ops": _list_of(_record(_OPERATOR)),
+    "adapts": _truth,
+    "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
 _check_graph = _record(_GRAPH)
@@ -176,18 +193,44 @@ def _check_border(data: dict[str, Any], known: set[int]) -> None:
 
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     """Every tensor is computed once, before it is read."""
-    there = {*data["inputs"], *data["states"]}
+    there = {*data["inputs"], *data["states"]}  # to converters
+    made_natively = set(there)  # what nobody reads, or what converters ignore, included
     for op in data["ops"]:
         for name, ids in op["inputs"].items():
             _require(ids, there, f"input '{name}' of {op['type']}")
-        for name, ids in op["outputs"].items():
-            made = [number for number in ids if number is not None]
+        outputs = {
+            name: [number for number in ids if number is not None]
+            for name, ids in op["outputs"].items()
+        }
+        _check_form(op, outputs, known, made_natively)
+        for name, made in outputs.items():
             _require(made, known, f"output '{name}' of {op['type']}")
-            if len(set(made)) != len(made) or not there.isdisjoint(made):
-                raise Malformed(f"output '{name}' of {op['type']} is computed twice")
-            there.update(made)
+            _add_new(made, there, f"output '{name}' of {op['type']}")
     for field in ("outputs", "state_outputs"):
         _require(data[field], there, f"graph.{field}")
+
+
+def _check_form(
+    op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], there: set[int]
+) -> None:
+    """What Paddle's own operator reads is there; its results are the outputs, and more."""
+    *_, ignored, differing = op.get("form", [{}, {}])
+    for name, ids in ignored.items():
+        _require(ids, there, f"ignored input '{name}' of {op['type']}")
+    if not differing.keys() <= outputs.keys():
+        raise Malformed(f"{op['type']} has results that are no outputs")
+    for name, made in outputs.items():
+        place = f"result '{name}' of {op['type']}"
+        results = differing.get(name, made)
+        _require(results, known, place)
+        _require(made, set(results), place)
+        _add_new(results, there, place)
+
+
+def _add_new(made: list[int], there: set[int], place: str) -> None:
+    if len(set(made)) != len(made) or not there.isdisjoint(made):
+        raise Malformed(f"{place} is computed twice")
+    there.update(made)
 
 
 def _require(ids: list[int], there: set[int], place: str) -> None:

@@ -9,6 +9,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "memory_pool.h"
 #include "tensors.h"
 
 namespace paddle_ngraph {
@@ -151,7 +152,7 @@ bool is_of_paddle(const phi::DenseTensor& tensor) {
   static const phi::DenseTensor example = allocate({ElementType::f32, {1}});
   if (tensor.Holder() == nullptr) return false;
   const phi::Allocation& memory = *tensor.Holder();
-  return typeid(memory) == typeid(*example.Holder());
+  return typeid(memory) == typeid(*example.Holder()) || MemoryPool::owns(memory);
 }
 
 Standstill::Standstill() : lock_(Ledger::instance().mutex) {}
