@@ -12,7 +12,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import NgraphEngine, flags
+from paddle_ngraph import NgraphEngine, dynamic_shapes, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FORMAT, Graph, Op, TensorSpec
 from tests.programs import Program, chain, floats, linear_regression
