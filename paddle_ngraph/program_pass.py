@@ -19,6 +19,7 @@ from paddle_ngraph import (
     _core,
     cost,
     disk_cache,
+    loops,
     native_interval,
     refusals,
     statistics,
@@ -73,6 +74,7 @@ def apply(
     Returns:
         What was converted and what was not, with reasons.
     """
+    loops.copy_start_values(program)
     packed = mkl_packed_pass.apply(program)
     blocks = [
         _apply_to_block(block, keep_weights, open_size) for block in blocks_outside_in(program)
@@ -119,6 +121,7 @@ def runs_by_name() -> Iterator[list[RunByName]]:
 def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
+    loops.copy_start_values(copy)
     packed = mkl_packed_pass.apply(copy)
     plans = [
         _plan_block(block, keep_weights=False, open_size=open_size)
