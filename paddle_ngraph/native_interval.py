@@ -116,13 +116,15 @@ def program_of(graph: Graph, dtypes: Sequence[str | None]) -> Any:
     return program
 
 
-# Without ``x``, whose shape they need else: what they are then.
-_WITHOUT_SHAPE = {
-    "pd_op.squeeze_grad": "pd_op.unsqueeze",
-    "pd_op.squeeze_grad_": "pd_op.unsqueeze",
-    "pd_op.unsqueeze_grad": "pd_op.squeeze",
-    "pd_op.unsqueeze_grad_": "pd_op.squeeze",
-}
+# They need the shape of ``x``, which the interval may not know.
+_RESHAPING = frozenset(
+    {
+        "pd_op.squeeze_grad",
+        "pd_op.squeeze_grad_",
+        "pd_op.unsqueeze_grad",
+        "pd_op.unsqueeze_grad_",
+    }
+)
 
 
 def reason_against(graph: Graph) -> tuple[Op, str] | None:
@@ -134,7 +136,7 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
             made = {spec.id for other in graph.ops for spec in other.output_specs()}
             if any(spec.id not in made for name in entry.internal for spec in op.inputs[name]):
                 return op, "the operator that it is the gradient of is in another interval"
-        if op.type in _WITHOUT_SHAPE and "x" not in kept and _drops_open_ones(graph, op):
+        if op.type in _RESHAPING and "x" not in kept and _drops_open_ones(graph, op):
             return op, "the shape that it restores is known in another interval"
     return None
 
@@ -152,12 +154,10 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
     if form is None:
         raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
     input_lists, output_lists = form.lists
-    if op.type in _WITHOUT_SHAPE and "x" not in form.ignored:
-        gradient, axes = op.input("out_grad"), op.input("axis")
-        operands = [values[gradient.id], values[axes.id]]
+    if op.type in _RESHAPING and "x" not in form.ignored:
         target = op.output("x_grad")
-        made = _core.append_operator(block, _WITHOUT_SHAPE[op.type], operands, [_type(target)], [])
-        values[target.id] = made[0]
+        gradient = op.input("out_grad")
+        values[target.id] = _reshaped(block, values[gradient.id], gradient, target)
         return
     inputs = {**op.inputs, **form.ignored}
     if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
@@ -181,6 +181,26 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
     for (name, specs), made in zip(form.results.items(), results):
         members = made if name in output_lists else [made]
         values.update((spec.id, member) for spec, member in zip(specs, members))
+
+
+def _reshaped(block: Any, value: Any, source: TensorSpec, target: TensorSpec) -> Any:
+    """``value`` with the dimensions 1 of ``target`` in the place of those of ``source``."""
+    rest = [size for size in source.shape if size != 1]
+    for name, axes, shape in (
+        ("pd_op.squeeze", _ones(source), rest),
+        ("pd_op.unsqueeze", _ones(target), list(target.shape)),
+    ):
+        if axes:
+            given = [("value", "int64", axes), ("dtype", "dtype", "int64")]
+            type = "int64", [len(axes)]
+            (positions,) = _core.append_operator(block, "pd_op.full_int_array", [], [type], given)
+            types = [(source.dtype, shape)]
+            (value,) = _core.append_operator(block, name, [value, positions], types, [])
+    return value
+
+
+def _ones(spec: TensorSpec) -> list[int]:
+    return [axis for axis, size in enumerate(spec.shape) if size == 1]
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:

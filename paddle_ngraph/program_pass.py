@@ -926,7 +926,7 @@ class _GraphBuilder:
             for name, specs in op.inputs.items()
         }
         assert op.form is not None
-        kept = {name: self._made_here(op.inputs.get(name, ())) for name in ignored}
+        kept = {name: self._known_here(op.inputs.get(name, ())) for name in ignored}
         form = replace(op.form, ignored={name: specs for name, specs in kept.items() if specs})
         self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
         self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
@@ -937,14 +937,15 @@ class _GraphBuilder:
                 self._overwritten.append(root)
             self._content[root] = vid
 
-    def _made_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """The tensors, if operators of the interval make them all."""
+    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if the interval makes or reads them all anyway."""
         roots = [self._view.root(self._names[spec.id]) for spec in specs]
         now = [
             self._spec(self._content[root]) if root in self._content else spec
             for root, spec in zip(roots, specs)
         ]
-        return tuple(now) if all(spec.id in self._made for spec in now) else ()
+        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
+        return tuple(now) if all(known) else ()
 
     def _read(self, vid: str) -> TensorSpec:
         root = self._view.root(vid)

@@ -221,8 +221,4 @@ pir::Value append_variable(pir::Block* block, const std::string& name, const py:
   return variable->result(0);
 }
 
-void append_result(pir::Block* block, pir::Value value, const std::string& name) {
-  pir::Builder(ir(), block).Build<pir::ShadowOutputOp>(value, name);
-}
-
 }  // namespace paddle_ngraph

@@ -32,7 +32,4 @@ pybind11::list append_operator(pir::Block* block, const std::string& name,
 // Appends what names a variable of the scope that a run reads and may write.
 pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type);
 
-// Appends what names `value` in the scope, for whoever asks after a run.
-void append_result(pir::Block* block, pir::Value value, const std::string& name);
-
 }  // namespace paddle_ngraph

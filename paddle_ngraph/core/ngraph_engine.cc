@@ -47,7 +47,8 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
 
 // What a function can take: memory, and nothing beside numbers and a shape.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
-  if (!tensor.initialized() && tensor.numel() != 0) {
+  const bool has_shape = tensor.dims().size() >= 0;
+  if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {
     throw InvalidInput(concat("input ", input, " is not initialized; run the startup program first"));
   }
   if (!tensor.lod().empty()) {

@@ -354,7 +354,6 @@ PYBIND11_MODULE(_core, module) {
              py::arg("operands"), py::arg("types"), py::arg("attributes"));
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"));
-  module.def("append_result", &append_result, py::arg("block"), py::arg("value"), py::arg("name"));
   module.def(
       "share_tensor",
       [](phi::DenseTensor* target, const phi::DenseTensor& source) { *target = source; },

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,8 @@ def check(
         with intervals_run_natively():
             by_paddle = _run(program, startup, fetches, feed, case, engine=True)
         for number, (expected, actual) in enumerate(zip(native, by_paddle)):
-            np.testing.assert_array_equal(actual, expected, f"output {number}, by Paddle")
+            # Not to the last bit: Paddle's kernels depend on where a tensor lies in memory.
+            _assert_same(expected, actual, replace(case, rtol=2e-6, atol=1e-6), f"{number}, Paddle")
     return engine
 
 
@@ -99,7 +100,7 @@ def check_refused(build: Build, inputs: Mapping[str, np.ndarray], converted: Seq
     def outcome(engine: bool) -> Any:
         with paddle_ngraph.use_ngraph(engine):
             try:
-                return executor.run(program, feed=dict(inputs), fetch_list=[out])[0].tolist()
+                return executor.run(program, feed=dict(inputs), fetch_list=[out])[0].tobytes()
             except Exception as error:
                 return type(error), summary(error)
 

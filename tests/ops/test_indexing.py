@@ -7,7 +7,9 @@ import paddle
 import pytest
 from paddle.nn import functional
 
+import paddle_ngraph
 from tests.ops.harness import check, check_native, check_refused, ids, strange, whole
+from tests.programs import floats
 
 # -- embedding -------------------------------------------------------------------------------------
 
@@ -73,7 +75,25 @@ def test_embedding_of_joined_ids():
     check(build, feeds, [*EMBEDDING, "concat"])
 
 
-@pytest.mark.parametrize("bad", [-1, 9, 2**40])
+def test_embedding_of_an_id_that_paddle_takes_for_no_padding():
+    """Paddle reads what lies before the table: nobody knows what, and nobody refuses it."""
+    x = np.array([0, -1, 3], "int64")
+    weight = floats(9, 4)
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        out = functional.embedding(
+            paddle.static.data("x", [3], "int64"), paddle.static.data("weight", [9, 4])
+        )
+    paddle_ngraph.reset_stats()
+    with paddle_ngraph.use_ngraph(True):
+        (found,) = paddle.static.Executor().run(
+            program, feed={"x": x, "weight": weight}, fetch_list=[out]
+        )
+    np.testing.assert_array_equal(found[[0, 2]], weight[[0, 3]])
+    assert paddle_ngraph.stats()["native_runs"] == 1
+
+
+@pytest.mark.parametrize("bad", [9, 2**40])
 def test_embedding_refuses_ids_out_of_range(bad):
     x = np.array([0, bad, 3], "int64")
     check_refused(functional.embedding, {"x": x, "weight": strange(9, 4)}, ["embedding"])
