@@ -133,7 +133,7 @@ def check(program: Program, tally: Tally | None = None) -> None:
 
 
 def _may_stay_native(program: Program) -> bool:
-    """Whether Paddle chooses its elements while it runs, or runs its intervals: for empty tensors."""
+    """Whether Paddle chooses its elements while it runs, or runs intervals, which are empty."""
     chosen = ("nonzero", "masked_select", "[0:0]")
     return any(word in line.code for line in program.lines for word in chosen)
 
