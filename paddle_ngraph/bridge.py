@@ -539,8 +539,6 @@ def build_model(
         parts = batch_parts.part(model, _core().num_threads())
         finish(model)
     except ConversionError as error:
-        if any(0 in shape for _, shape in signature):  # no word on other sizes
-            raise ValueError(f"an input is empty: {error}") from error
         refusals.suspect(text, error)
         raise
     except ValueError as error:  # an input is not what the program declares

@@ -559,7 +559,10 @@ void NgraphEngine::run(const NgraphIO& io) const {
 
 void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, Step* step) const {
   may_fail(*step = Step::kData);
-  for (size_t i = 0; i < io.inputs.size(); ++i) require_plain(*io.inputs[i], i);
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    require_plain(*io.inputs[i], i);
+    if (io.inputs[i]->numel() == 0) require_list(i);
+  }
   *step = Step::kCompile;
   const auto function = get_ng_function(io, settings);
   *step = Step::kRun;
@@ -576,6 +579,13 @@ void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, St
     get_ng_function(io, settings)->run(io);
   }
   ++EngineStats::instance().engine_runs;
+}
+
+// No converter is asked about an empty input: what it says there is no word on other sizes.
+void NgraphEngine::require_list(size_t input) const {
+  const auto end = value_inputs_.end();
+  if (std::find(value_inputs_.begin(), end, input) != end) return;
+  throw InvalidInput(concat("input ", input, " of the interval is empty"));
 }
 
 void NgraphEngine::run_natively(const NgraphIO& io) const {

@@ -141,6 +141,8 @@ class NgraphEngine {
   void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
                                                   const Settings& settings) const;
+  // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
+  void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
   // Runs natively what the engine failed at, and from now on if that succeeds and there is a reason.
   void run_instead(const NgraphIO& io, const std::exception_ptr& failure,

@@ -254,6 +254,11 @@ def branch(c: Context, h: Any, k: int) -> Any:
     )
 
 
+def _start(h: Any) -> Any:
+    """What a loop starts from is gone afterwards, natively: others read ``h``, too."""
+    return paddle.assign(h)
+
+
 @layer(old=True)
 def loop(c: Context, h: Any, k: int) -> Any:
     w = c.parameter("w1", (WIDTH, WIDTH))
@@ -262,7 +267,7 @@ def loop(c: Context, h: Any, k: int) -> Any:
     def body(i: Any, h: Any) -> Any:
         return [i + 1, c.tanh(c.product(h, w))]
 
-    return paddle.static.nn.while_loop(lambda i, h: i < end, body, [i, h])[1]
+    return paddle.static.nn.while_loop(lambda i, h: i < end, body, [i, _start(h)])[1]
 
 
 @layer()
@@ -275,7 +280,7 @@ def nested(c: Context, h: Any, k: int) -> Any:
         turned = paddle.static.nn.cond(i % 2 == 0, lambda: c.tanh(h + 0.1), lambda: h * 0.9)
         return [i + 1, turned]
 
-    return paddle.static.nn.while_loop(lambda i, h: i < end, body, [i, h])[1]
+    return paddle.static.nn.while_loop(lambda i, h: i < end, body, [i, _start(h)])[1]
 
 
 # --- dtypes, random numbers, memory ------------------------------------------------------------
