@@ -465,6 +465,7 @@ def finish(model: ov.Model) -> None:
     """Gives a complete model the form that it is compiled in."""
     products.by_onednn(model, NgraphBridge.extension)
     constants.settle(model)
+    plugin_faults.keep_loops_apart(model)
 
 
 # Bridges that have converted a graph of known shapes before its first run, by graph and signature.

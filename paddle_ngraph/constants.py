@@ -92,7 +92,9 @@ def _inferred(model: Model) -> list[np.ndarray]:
             if readers:
                 fed.append((parameter, np.array(node.get_data())))
     model.add_parameters([parameter for parameter, _ in fed])
-    compiled = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    # Run once: not worth a loop fused, which the plugin may crash on (plugin_faults.py).
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "SNIPPETS_MODE": "DISABLE"}
+    compiled = ov.compile_model(model, "CPU", settings)
     return list(compiled([data for _, data in fed]).values())
 
 

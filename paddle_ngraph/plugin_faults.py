@@ -6,8 +6,11 @@ Those that show with constants only are in constants.py.
 from __future__ import annotations
 
 import numpy as np
-from openvino import Model, Type, opset15
+from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
+
+from paddle_ngraph import constants
+from paddle_ngraph.node_types import ELEMENTWISE
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 _EXACT_DIVIDE = "nonconvertable_divide_0"
@@ -23,6 +26,14 @@ _JOINED = (
 )
 # Comparisons, and the same with the operands exchanged.
 _TURNED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
+
+# The core compiles a model with this in its runtime information without fused loops (snippets).
+_LOOPS_APART = "ngraph_loops_apart"
+# What the plugin sees through when it looks for the parts of a unit, or removes.
+_PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Transpose", "Unsqueeze"}
+_SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
+# The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
+_READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
 def avoid(model: Model) -> None:
@@ -84,3 +95,74 @@ def _squeeze_to_scalars(model: Model) -> None:
             if rank:
                 axes = opset15.constant(np.arange(rank), Type.i64)
                 replace_node(node, opset15.squeeze(source, axes))
+
+
+# -- loops behind a unit -------------------------------------------------------------------------
+
+
+def keep_loops_apart(model: Model) -> None:
+    """Marks a finished model that the plugin would crash on when it fuses loops.
+
+    It makes a unit of some sequences: small matrix products with elementwise nodes in between,
+    attention, group normalization. An elementwise node that reads the end of a unit and what
+    another loop computes is to join that loop; the plugin then takes the unit for a loop too, and
+    follows a null pointer. So loops are not fused where that can be: a unit may end earlier than
+    it could, so each elementwise node behind it counts as its end.
+    """
+    traits: dict[str, frozenset[str]] = {}
+    for node in model.get_ordered_ops():
+        traits[node.get_name()] = _traits(node, traits)
+        if node.get_type_name() in ELEMENTWISE and _joins(node, traits):
+            model.set_rt_info(True, _LOOPS_APART)
+            return
+
+
+def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
+    """What of a unit lies on the way to ``node``; "unit": all of one may."""
+    kind = node.get_type_name()
+    sources = [value.get_node().get_name() for value in node.input_values()]
+    before = frozenset().union(*(known[source] for source in sources))
+    if kind == "MatMul":
+        is_layer = _is_layer(node)
+        is_last = "inner" in before or (is_layer and "layer" in before)
+        return frozenset({"product", *["layer"] * is_layer, *["unit"] * is_last})
+    if kind == "GroupNormalization":
+        return frozenset({"unit"})
+    if kind == "MVN":
+        return frozenset({"normalized"})
+    if kind not in _PASSED | _SUMS:
+        return frozenset()
+    if kind in {"Softmax", "ReduceSum"} and "product" in before:
+        before |= {"inner"}
+    if kind == "Multiply" and all("product" in known[source] for source in sources):  # a gate
+        before |= {"inner"}
+    if kind == "ReduceMean":
+        before |= {"mean"}
+    if kind in {"Power", "Sqrt"} and "mean" in before:
+        before |= {"normalized"}
+    if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
+        before |= {"unit"}
+    return before
+
+
+def _is_layer(product: Node) -> bool:
+    """Whether ``product`` is one that sequences of products are made of."""
+    shapes = [product.get_input_partial_shape(number) for number in (0, 1)]
+    return constants.is_constant(product.input_value(1)) and all(len(s) <= 2 for s in shapes)
+
+
+def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
+    """Whether ``node`` reads the end of a unit and what a loop may compute."""
+    read = {
+        (value.get_node().get_name(), value.get_index()): value
+        for value in node.input_values()
+        if not constants.is_constant(value)
+    }
+    units = sum("unit" in traits[name] for name, _ in read)
+    return units > 0 and sum(not _is_as_is(value, node) for value in read.values()) > 1
+
+
+def _is_as_is(value: Output, reader: Node) -> bool:
+    source = value.get_node().get_type_name()
+    is_float = value.get_element_type() == Type.f32
+    return source == "Parameter" and is_float and reader.get_type_name() in _READING_AS_IS

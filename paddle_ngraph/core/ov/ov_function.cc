@@ -47,6 +47,9 @@ ov::Core& core() {
 // gigabytes of packed weights after some hundred shapes; to make a kernel anew takes little.
 constexpr int kKernelsKept = 200;
 
+// Set by plugin_faults.py on models that the plugin would crash on when it fuses loops.
+constexpr char kLoopsApart[] = "ngraph_loops_apart";
+
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
@@ -71,11 +74,12 @@ ov::AnyMap configuration(const Settings& settings) {
 ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
   if (work_ns(*model) < kLeastSharedNs) settings->num_threads = 1;
+  if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
   try {
     return core().compile_model(shared, "CPU", configuration(*settings));
   } catch (const std::exception& error) {
     // The plugin fuses loops (its snippets) without asking whether the registers will do.
-    if (std::strstr(error.what(), "snippet") == nullptr) throw;
+    if (!settings->fuses_loops || std::strstr(error.what(), "snippet") == nullptr) throw;
     settings->fuses_loops = false;
     return core().compile_model(shared, "CPU", configuration(*settings));
   }

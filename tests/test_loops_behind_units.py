@@ -1,0 +1,62 @@
+"""Where the plugin is not to fuse loops, as it would crash, and where it still does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from openvino import Model, Type
+from openvino import opset15 as ops
+
+from paddle_ngraph import plugin_faults
+
+SCRIPT = Path(__file__).parent / "loops_behind_units.py"
+
+
+def test_units_are_no_loops():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", SCRIPT], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, f"computed: {done.stdout}, then {done.stderr}"
+
+
+def _weight(*shape):
+    return ops.constant(np.full(shape, 0.5, np.float32))
+
+
+def _layer(x, rows=48, columns=48):
+    product = ops.matmul(x, _weight(rows, columns), False, False)
+    return ops.relu(ops.add(product, _weight(columns)))
+
+
+def _transformer_block(x):
+    """Its residuals read a product of rank 3 with a weight, which is no part of a unit."""
+    heads = ops.transpose(
+        ops.reshape(_layer(x), ops.constant([2, 8, 3, 16]), False), ops.constant([0, 2, 1, 3])
+    )
+    scores = ops.softmax(ops.matmul(heads, heads, False, True), 3)
+    mixed = ops.transpose(ops.matmul(scores, heads, False, False), ops.constant([0, 2, 1, 3]))
+    mixed = ops.reshape(mixed, ops.constant([2, 8, 48]), False)
+    x = ops.add(ops.relu(x), _layer(mixed))
+    x = ops.multiply(ops.mvn(x, ops.constant([2]), True, 1e-5, "inside_sqrt"), _weight(48))
+    return ops.add(x, _layer(_layer(x)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "build"),
+    [
+        ((4, 48), lambda x: _layer(_layer(_layer(x)))),
+        ((4, 48), lambda x: ops.add(_layer(_layer(x)), x)),
+        ((4, 48), lambda x: ops.subtract(_layer(x), ops.exp(x))),
+        ((2, 8, 48), _transformer_block),
+    ],
+    ids=["layers", "a residual of what is fed", "one layer", "a transformer's block"],
+)
+def test_what_cannot_crash_keeps_its_loops(shape, build):
+    x = ops.parameter(list(shape), Type.f32)
+    model = Model([build(x)], [x], "kept")
+    plugin_faults.keep_loops_apart(model)
+    assert not model.has_rt_info("ngraph_loops_apart")
