@@ -128,8 +128,9 @@ def _row(*checks: Check) -> Check:
     return check_row
 
 
-# What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of attributes,
-# inputs and outputs that are lists, ignored inputs, results that differ from the outputs.
+# What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of
+# attributes, inputs and outputs that are lists, ignored inputs, results that differ from the
+# outputs.
 _FORM = _row(
     _by_name(_name),
     _list_of(_name),

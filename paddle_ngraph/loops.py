@@ -1,7 +1,7 @@
 """What a loop starts from.
 
-Paddle's ``while`` moves its start values out of their variables: whoever reads one afterwards finds no
-memory. Natively that depends on which operator a thread comes to first, in intervals it would be
+Paddle's ``while`` moves its start values out of their variables: whoever reads one afterwards finds
+no memory. Natively that depends on which operator a thread comes to first, in intervals it would be
 certain. So a start value that is read elsewhere too, or that is a variable of the scope, is copied.
 """
 
