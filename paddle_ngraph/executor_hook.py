@@ -206,6 +206,7 @@ class SwitchedExecutor:
         self._open_size = 0  # that the engine's programs were made for; 0: for any
         self._small_runs = 0  # of programs that are too small for the cost rule
         self._may_write: bool | None = None  # not yet known
+        self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
         # What py_func runs may be a program, for which this one must not hold the flag.
         self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
 
@@ -344,8 +345,15 @@ class SwitchedExecutor:
         return self._scope.find_var(name).get_tensor()
 
     def _forget_feeds(self, names: Sequence[str]) -> None:
-        """An old-style program leaves no feed in the scope for a run that lacks it."""
+        """An old-style program leaves no feed in the scope for a run that lacks it.
+
+        What outlives a run, a parameter that is fed, stays what it was given.
+        """
+        if self._persistable is None:
+            self._persistable = _persistable_in(_programs(self._plan).values())
         for name in names:
+            if name in self._persistable:
+                continue
             if (variable := self._scope.find_var(name)) is not None:
                 variable.get_tensor()._clear()
 
@@ -489,6 +497,12 @@ def _runs_python(plan: Any) -> bool:
     """Whether an old-style program of the plan calls Python."""
     programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
     return any(translation.calls_python(program) for program in programs)
+
+
+def _persistable_in(programs: Iterable[Any]) -> frozenset[str]:
+    """The variables that outlive a run of old-style programs."""
+    variables = (v for program in programs for v in program.block(0).all_vars())
+    return frozenset(variable.name() for variable in variables if variable.persistable())
 
 
 def _job_types(plan: Any) -> set[str]:

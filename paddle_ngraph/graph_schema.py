@@ -129,7 +129,8 @@ def _row(*checks: Check) -> Check:
 
 
 # What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of
-# attributes, inputs and outputs that are lists, ignored inputs, results that differ from the outputs.
+# attributes, inputs and outputs that are lists, ignored inputs, results that differ from the
+# outputs.
 _FORM = _row(
     _by_name(_name),
     _list_of(_name),

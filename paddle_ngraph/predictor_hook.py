@@ -295,6 +295,15 @@ class _Model:
         """Whether its files are still those it was made of: to make or clone one reads them."""
         return self._saved.stamp() == self._stamp
 
+    def clone(self, predictor: Any, *args: Any) -> Any:
+        """Paddle's clone of one of the predictors.
+
+        Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
+        threads that clone wait here.
+        """
+        with self._lock:
+            return _clone(predictor, *args)
+
     def make_other(self, engine: bool) -> Any:
         """A predictor of the way that the first one is not; ``None`` where there is none."""
         with self._lock:
@@ -467,7 +476,8 @@ def _clone_switched(self: Any, *args: Any) -> Any:
         return _clone(self, *args)
     if switch.is_engine and not switch.model.has_its_files():
         raise NgraphError(_FILES_CHANGED)
-    return _switched(_clone(self, *args), switch.model, switch.is_engine, original=self)
+    clone = switch.model.clone(self, *args)
+    return _switched(clone, switch.model, switch.is_engine, original=self)
 
 
 def _on_both_ways(original: Any) -> Any:

@@ -42,6 +42,8 @@ HANDING_OUT = {
 }
 # What returns the bare address of memory:
 GIVING_ADDRESSES = {"DenseTensor": ("_mutable_data", "_ptr"), "eager.Tensor": ("data_ptr",)}
+# What remembers the address of the memory of a tensor that it is given, without holding it:
+KEEPING_ADDRESSES = {"PaddleInferTensor": ("_share_external_data_bind",)}
 # What runs on a scope, or writes variables of one otherwise:
 RUNNING = {
     "": ("_create_loaded_parameter", "set_variable"),
@@ -75,6 +77,7 @@ def install() -> None:
     for table, watched in (
         (HANDING_OUT, _handing_out),
         (GIVING_ADDRESSES, _giving_address),
+        (KEEPING_ADDRESSES, _keeping_address),
         (RUNNING, _running),
         (STARTING, _starting),
         (ENDING, _ending),
@@ -166,6 +169,16 @@ def _giving_address(original: Any) -> Any:
         return address
 
     return give_address
+
+
+def _keeping_address(original: Any) -> Any:
+    @wraps(original)
+    def keep_address(self: Any, tensor: Any) -> Any:
+        if id(tensor) in _living:  # a variable's; memory of one's own is nobody else's
+            _core.give_address(tensor._ptr())
+        return original(self, tensor)
+
+    return keep_address
 
 
 # -- runs ----------------------------------------------------------------------------------------

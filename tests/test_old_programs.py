@@ -507,6 +507,18 @@ def test_a_forgotten_feed_is_an_error(forgotten, old_ir):
         np.testing.assert_allclose(found[1][name], contents, rtol=1e-5)
 
 
+@pytest.mark.parametrize("ways", [(False, False), (True, True), (True, False), (False, True)])
+def test_a_parameter_that_is_fed_keeps_what_it_was_given(ways, old_ir):
+    weight = paddle.ParamAttr(name="fed_weight")
+    program = Program(lambda: static.nn.fc(data(-1, 8), 4, weight_attr=weight, bias_attr=False) * 3)
+    x, w = floats(2, 8), floats(8, 4, seed=1)
+    for scale, feeds in ((1, {"fed_weight": w}), (1, {}), (2, {"fed_weight": w * 2}), (2, {})):
+        for engine in ways:
+            (found,) = run(program, engine, {"x": x, **feeds})
+            np.testing.assert_allclose(np.array(found), x @ w * 3 * scale, rtol=1e-5, atol=1e-5)
+    assert (paddle_ngraph.stats()["engine_runs"] > 0) == any(ways)
+
+
 def test_a_level_of_detail_that_only_the_feed_has(old_ir):
     def build():
         return F.relu(data(-1, 4)) * 2.0

@@ -401,6 +401,31 @@ def test_clones_run_in_threads(tmp_path):
     assert not failures
 
 
+def test_threads_clone_one_predictor(tmp_path):
+    """Paddle's lock of clones and Python's are never waited for crosswise."""
+    files = save(tmp_path, convnet)
+    feed = images(batch=2)
+    expected = native(files, feed)
+    paddle_ngraph.enable()
+    first = inference.create_predictor(config_of(files))
+    failures = []
+
+    def serve():
+        try:
+            for _ in range(6):
+                assert_equal(predict(first.clone(), feed), expected)
+        except BaseException as error:  # a thread has nobody to raise it to
+            failures.append(error)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(4)]
+    with engine_runs():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
 def test_a_clone_outlives_what_it_was_cloned_from(tmp_path):
     files = save(tmp_path, convnet)
     paddle_ngraph.enable()

@@ -429,6 +429,31 @@ def test_a_view_follows_the_training(view, model):
     model.run()
 
 
+def test_an_input_that_shares_a_parameter_follows_the_training(model, tmp_path):
+    """A predictor's handle keeps the address of what it shares, and holds nothing."""
+
+    def doubled() -> Any:
+        return paddle.static.data("shared", [SIZE, SIZE], "float32") * 2.0
+
+    program = Program(doubled)
+    feed = program.main.global_block().ops[0].result(0)
+    path = str(tmp_path / "doubled")
+    with paddle.static.scope_guard(program.scope):
+        paddle.static.save_inference_model(
+            path, [feed], program.fetches, program.executor, program=program.main
+        )
+    predictor = paddle.inference.create_predictor(paddle.inference.Config(f"{path}.json", ""))
+    training = trainer(model)
+    predictor.get_input_handle("shared").share_external_data(model.tensor())
+    before = paddle_ngraph.stats()["engine_runs"]
+    for step in range(4):
+        training.run(x=floats(3, SIZE, seed=step))
+        predictor.run()
+        found = predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu()
+        np.testing.assert_allclose(found, np.array(model.tensor()) * 2.0)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 4
+
+
 # -- what is not written is kept ----------------------------------------------------------------
 
 
@@ -452,7 +477,6 @@ TENSORS_OF_THEIR_OWN = {  # made for the caller; where they share memory, that s
     "MultiDeviceFeedReader": "read_next read_next_list",
     "OrderedMultiDeviceDenseTensorBlockingQueue": "push",
     "OrderedMultiDeviceFeedReader": "read_next read_next_list",
-    "PaddleInferTensor": "_share_external_data_bind",
     "SparseCooTensor": "indices",
     "": "_array_to_share_memory_tensor from_dlpack",
 }
@@ -504,6 +528,7 @@ HARMLESS = (
 WATCHED = (
     weights.HANDING_OUT,
     weights.GIVING_ADDRESSES,
+    weights.KEEPING_ADDRESSES,
     weights.RUNNING,
     weights.STARTING,
     weights.ENDING,
