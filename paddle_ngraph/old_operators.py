@@ -304,6 +304,15 @@ def check(description: Any) -> None:
                 checked.add(signature)
 
 
+_TENSORS = frozenset(
+    {
+        core.VarDesc.VarType.DENSE_TENSOR,
+        core.VarDesc.VarType.DENSE_TENSOR_ARRAY,
+        core.VarDesc.VarType.SELECTED_ROWS,
+    }
+)
+
+
 def _signature(block: Any, op: Any) -> tuple[Any, ...]:
     """All that the translation of an operator depends on, but the names of variables."""
     numbers: dict[str, int] = {}
@@ -313,6 +322,8 @@ def _signature(block: Any, op: Any) -> tuple[Any, ...]:
         found = block.find_var_recursive(name.encode())
         if found is None:
             return (number,)
+        if found.type() not in _TENSORS:  # of others Paddle knows neither dtype nor shape
+            return number, int(found.type())
         return number, int(found.type()), int(found.dtype()), tuple(found.shape())
 
     slots = [

@@ -39,14 +39,16 @@ def translate(description: Any) -> Any:
         NotTranslatable: Paddle cannot translate the program, cannot run what it makes of it, or
             would lose something on the way.
     """
-    _refuse_levels_of_detail(description)
-    old_operators.refuse_overlaps(description)
     copy = core.ProgramDesc(description)
-    old_operators.cure(copy)
-    single_assignment.rename(copy)
-    old_operators.check(copy)
     try:
+        _refuse_levels_of_detail(description)
+        old_operators.refuse_overlaps(description)
+        old_operators.cure(copy)
+        single_assignment.rename(copy)
+        old_operators.check(copy)
         program = paddle.pir.translate_to_pir(copy)
+    except NotTranslatable:
+        raise
     except Exception as error:  # Paddle's own errors have many types
         raise NotTranslatable("Paddle cannot translate it") from error
     if not _kept_by(description.block(0)) <= _named_by(program):  # PIR has no place for an XShape
