@@ -148,7 +148,7 @@ def _sanitizer() -> list[str]:
     if not SANITIZE:
         return []
     # GCC warns of what a sanitizer inserts.
-    return [f"-fsanitize={SANITIZE}", "-O1", "-g", "-fno-omit-frame-pointer", "-Wno-error"]
+    return [f"-fsanitize={SANITIZE}", "-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-error"]
 
 
 def _mkl() -> Extension:
