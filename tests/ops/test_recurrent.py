@@ -231,7 +231,7 @@ def test_a_native_gradient_keeps_its_operator_native(monkeypatch):
 
 
 def test_a_gradient_in_another_interval():
-    """It stays native, and its operator too: Paddle's gradient reads ``reserve`` as Paddle made it."""
+    """It stays native, and its operator too: Paddle's gradient reads Paddle's ``reserve``."""
     values = feeds("GRU")
 
     def build(x, h, **weights):
