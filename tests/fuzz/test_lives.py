@@ -25,7 +25,7 @@ def test_lives_agree(tmp_path: Path) -> None:
         [*command, "--state", str(state)], cwd=ROOT, capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout[-5000:]
-    assert State.read(state).passed("lives") == 16
+    assert State.read(state).passed("lives") >= 16  # a share draws some lives again
 
 
 @pytest.fixture
