@@ -1,0 +1,67 @@
+"""What a loop starts from stays there for others: compared with NumPy, for natively it is a race."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, floats
+
+
+def turns(start: Any, count: int = 3) -> Any:
+    first = paddle.full([1], 0, "int64")
+    return paddle.static.nn.while_loop(
+        lambda i, _: i < count, lambda i, h: [i + 1, paddle.tanh(h) * 0.5], [first, start]
+    )[1]
+
+
+def turned(start: np.ndarray, count: int = 3) -> np.ndarray:
+    for _ in range(count):
+        start = np.tanh(start) * 0.5
+    return start
+
+
+@pytest.fixture(autouse=True)
+def every_interval_pays():
+    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us"])
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+    yield
+    paddle.set_flags(before)
+
+
+def read_elsewhere():
+    x = paddle.static.data("x", [-1, 7], "float32")
+    h = paddle.exp(x * 0.25)
+    before = h * 2.0
+    last = turns(h)
+    return last, before, paddle.square(h) + 1.0
+
+
+def two_loops_from_one_start():
+    x = paddle.static.data("x", [-1, 7], "float32")
+    h = paddle.exp(x * 0.25)
+    return turns(h), turns(h, 2), h * 3.0
+
+
+@pytest.mark.parametrize("rows", [5, 2, 11])
+def test_a_start_value_is_read_elsewhere(rows):
+    program, x = Program(read_elsewhere), floats(rows, 7)
+    h = np.exp(x * 0.25)
+    for _ in range(3):
+        found = program.run(engine=True, x=x)
+        for expected, actual in zip((turned(h), h * 2.0, h * h + 1.0), found):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_two_loops_start_from_one_value():
+    program, x = Program(two_loops_from_one_start), floats(4, 7)
+    h = np.exp(x * 0.25)
+    found = program.run(engine=True, x=x)
+    for expected, actual in zip((turned(h), turned(h, 2), h * 3.0), found):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
