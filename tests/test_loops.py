@@ -1,4 +1,4 @@
-"""What a loop starts from stays there for others: compared with NumPy, for natively it is a race."""
+"""What a loop starts from stays there for others: by NumPy, for natively it is a race."""
 
 from __future__ import annotations
 
