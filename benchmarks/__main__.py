@@ -7,6 +7,7 @@
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 beside float32
+  revisions    inference, training and small programs beside another checkout (--before)
 
 The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
 it is installed (pip install -r requirements/bench.txt).
@@ -17,7 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks import first_run, ocr_widths, overhead, precision, scaling, side_by_side
+from benchmarks import first_run, ocr_widths, overhead, precision, revisions, scaling, side_by_side
 from benchmarks.options import parser
 from benchmarks.worker import PeerError
 
@@ -29,6 +30,7 @@ TOPICS: dict[str, Callable] = {
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
+    "revisions": revisions.measure,
 }
 
 
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [topic for topic in options.topics if topic not in TOPICS]
     if unknown:
         command.error(f"unknown topic {unknown[0]}: take {', '.join(TOPICS)}")
-    for topic in options.topics or TOPICS:
+    topics = [name for name in TOPICS if name != "revisions" or options.before]
+    for topic in options.topics or topics:
         try:
             TOPICS[topic](options)
         except PeerError as error:

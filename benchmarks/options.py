@@ -44,6 +44,12 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
     size.add_argument("--quick", action="store_true", help="short turns, small batches: a try")
     size.add_argument("--full", action="store_true", help="scaling: up to the largest sizes")
     options.add_argument(
+        "--before",
+        type=Path,
+        metavar="CHECKOUT",
+        help="revisions: another checkout of this repository, its core built in place",
+    )
+    options.add_argument(
         "--output",
         type=Path,
         default=report.FOLDER,

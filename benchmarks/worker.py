@@ -42,9 +42,12 @@ class Worker:
     Args:
         settings: Environment variables that it starts with, added to those of this process.
         timeout: Seconds after which a call is given up and the process ended.
+        checkout: Whose benchmarks and package the process imports.
     """
 
-    def __init__(self, settings: Mapping[str, str], timeout: float = 600.0) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], timeout: float = 600.0, checkout: Path = ROOT
+    ) -> None:
         environment = {name: text for name, text in os.environ.items() if name not in _DECIDED}
         self._timeout = timeout
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -52,7 +55,7 @@ class Worker:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.worker", str(theirs.fileno())],
             env={**_DEFAULTS, **environment, **settings},
-            cwd=ROOT,
+            cwd=checkout,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,

@@ -1,0 +1,138 @@
+"""This checkout beside another one: the same works in turns, each checkout in a process of its own.
+
+What a change costs is smaller than what a machine's neighbours do to a time; so only the ratios of
+turns that follow each other count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers, report, small_programs, works
+from benchmarks.options import Progress, chosen
+from benchmarks.peers import Assets
+from benchmarks.worker import PeerError, Worker
+from benchmarks.works import Work
+
+BATCHES = (1, 8)
+TURNS = 3  # for each round of the other topics: small differences are looked for
+SECONDS = 0.4
+SMALL_SECONDS = 0.03
+EXPLANATION = """\
+Medians over the turns of the median step of a turn, the engine of this checkout beside that of
+another one. The ratio is that of two turns that follow each other, the time of this one by that of
+the other, in the median (above 1: this one is slower); *spread* is the middle half of the ratios."""
+Step = Callable[[Worker], float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A work, and the times of its turns in milliseconds."""
+
+    name: str
+    here: list[float]
+    before: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Time here over time there, for each pair of turns."""
+        return [mine / theirs for mine, theirs in zip(self.here, self.before)]
+
+    @property
+    def ratio(self) -> float:
+        """The median ratio."""
+        return statistics.median(self.ratios)
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        lower, _, upper = statistics.quantiles(self.ratios, n=4)
+        milliseconds = [f"{statistics.median(times):.3f}" for times in (self.here, self.before)]
+        return [self.name, *milliseconds, f"{self.ratio:.3f}", f"{lower:.3f} to {upper:.3f}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"name": self.name, "ms": self.here, "before_ms": self.before, "ratio": self.ratio}
+
+
+def measure(options: Namespace) -> None:
+    """Measures all of it; writes ``revisions.md``, ``.json`` and ``.png``.
+
+    Raises:
+        PeerError: No other checkout is named, or it is none.
+    """
+    if options.before is None or not (options.before / "benchmarks").is_dir():
+        raise PeerError("--before has to name another checkout of this repository")
+    wanted = [
+        *(works.inference(m, b) for m in chosen(options, works.INFERENCE_MODELS) for b in BATCHES),
+        *(works.TRAINING[m] for m in chosen(options, works.TRAINING)),
+    ]
+    small = [] if options.models else list(small_programs.PROGRAMS)
+    turns = 2 if options.quick else TURNS * options.rounds
+    found: list[Comparison] = []
+    with (
+        tempfile.TemporaryDirectory() as models,
+        Worker({}) as here,
+        Worker({}, checkout=options.before.resolve()) as before,
+        Progress("revisions", len(wanted) + bool(small)) as progress,
+    ):
+        for work in wanted:
+            progress.say(work.name)
+            found.append(_work(work, Path(models), (here, before), turns))
+            progress.done(" ".join(found[-1].cells()))
+            _write(found, options)
+        if small:
+            found += _small((here, before), turns)
+            progress.done("small programs")
+            _write(found, options)
+
+
+def _work(work: Work, models: Path, sides: tuple[Worker, Worker], turns: int) -> Comparison:
+    for side in sides:
+        side.hold(peers.start, work, Assets(models), peers.ENGINE)
+        side.ask("results")
+    times = _in_turns(sides, turns, lambda side: statistics.median(side.ask("turn", SECONDS)))
+    name = f"{work.model}, training" if work.trains else work.name
+    return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
+
+
+def _in_turns(sides: tuple[Worker, Worker], turns: int, step: Step) -> tuple[list[float], ...]:
+    """The results of ``step`` for both; who is first changes from turn to turn."""
+    times: tuple[list[float], ...] = ([], [])
+    for turn in range(turns):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            times[side].append(step(sides[side]))
+    return times
+
+
+def _small(sides: tuple[Worker, Worker], turns: int) -> list[Comparison]:
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for turn in range(turns):
+        for side in (0, 1) if turn % 2 else (1, 0):
+            for item in sides[side].call(small_programs.measure, 1, SMALL_SECONDS):
+                times = found.setdefault(item["name"], ([], []))
+                times[side].append(1e-3 * item["engine_us"])
+    return [Comparison(name, *times) for name, times in found.items()]
+
+
+def _write(found: list[Comparison], options: Namespace) -> None:
+    mean = statistics.geometric_mean([item.ratio for item in found])
+    body = [*(item.cells() for item in found), ["geometric mean", "", "", f"{mean:.3f}", ""]]
+    header = ["", "here (ms)", "before (ms)", "ratio", "spread"]
+    data = {"rows": [item.to_json() for item in found]}
+    sections = [EXPLANATION, report.table(header, body)]
+    report.write(options.output, "revisions", "Beside another revision", sections, data)
+    label = "time here, measured by the time before"
+    ratios = {"ratio": [item.ratio for item in found]}
+    report.bars(
+        options.output / "revisions.png",
+        "Beside another revision",
+        label,
+        [item.name for item in found],
+        ratios,
+    )
