@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import peers, report, small_programs, works
 from benchmarks.options import Progress, chosen
@@ -27,8 +27,8 @@ SMALL_SECONDS = 0.03
 EXPLANATION = """\
 Medians over the turns of the median step of a turn, the engine of this checkout beside that of
 another one. The ratio is that of two turns that follow each other, the time of this one by that of
-the other, in the median (above 1: this one is slower); *spread* is the middle half of the ratios."""
-Step = Callable[[Worker], float]
+the other, in the median (above 1: this one is slower); *spread* is the middle half of them."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,23 +101,25 @@ def _work(work: Work, models: Path, sides: tuple[Worker, Worker], turns: int) ->
     return Comparison(name, *([1e3 * second for second in seconds] for seconds in times))
 
 
-def _in_turns(sides: tuple[Worker, Worker], turns: int, step: Step) -> tuple[list[float], ...]:
+def _in_turns(
+    sides: tuple[Worker, Worker], turns: int, step: Callable[[Worker], T]
+) -> tuple[list[T], list[T]]:
     """The results of ``step`` for both; who is first changes from turn to turn."""
-    times: tuple[list[float], ...] = ([], [])
+    found: tuple[list[T], list[T]] = ([], [])
     for turn in range(turns):
         for side in (0, 1) if turn % 2 else (1, 0):
-            times[side].append(step(sides[side]))
-    return times
+            found[side].append(step(sides[side]))
+    return found
 
 
 def _small(sides: tuple[Worker, Worker], turns: int) -> list[Comparison]:
-    found: dict[str, tuple[list[float], list[float]]] = {}
-    for turn in range(turns):
-        for side in (0, 1) if turn % 2 else (1, 0):
-            for item in sides[side].call(small_programs.measure, 1, SMALL_SECONDS):
-                times = found.setdefault(item["name"], ([], []))
-                times[side].append(1e-3 * item["engine_us"])
-    return [Comparison(name, *times) for name, times in found.items()]
+    for side in sides:
+        side.hold(small_programs.Prepared)
+    found = _in_turns(sides, turns, lambda side: side.ask("medians_us", SMALL_SECONDS))
+    return [
+        Comparison(name, *([1e-3 * turn[name] for turn in side] for side in found))
+        for name in small_programs.PROGRAMS
+    ]
 
 
 def _write(found: list[Comparison], options: Namespace) -> None:
