@@ -941,10 +941,13 @@ def _branch(b: Builder, x: Value, condition: str) -> tuple[str, float]:
 
 
 def _loop(turns: int, body: str, x: str = "{0}") -> str:
-    """The code of a loop over ``i`` and ``h``."""
+    """The code of a loop over ``i`` and ``h``.
+
+    What it starts from is gone afterwards, natively: others read ``x``, too.
+    """
     return (
         f"paddle.static.nn.while_loop(lambda i, h: i < {turns}, lambda i, h: [i + 1, {body}], "
-        f"[paddle.full([], 0, 'int64'), {x}])[1]"
+        f"[paddle.full([], 0, 'int64'), paddle.assign({x})])[1]"
     )
 
 
