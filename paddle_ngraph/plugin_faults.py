@@ -5,6 +5,8 @@ Those that show with constants only are in constants.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
@@ -32,6 +34,9 @@ _LOOPS_APART = "ngraph_loops_apart"
 # What the plugin sees through when it looks for the parts of a unit, or removes.
 _PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Transpose", "Unsqueeze"}
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
+_MOST_RANK_OF_LAYERS = 2  # of both factors
+_RANK_OF_GROUPS = 3  # when they are normalized
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
 _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
@@ -120,35 +125,68 @@ def keep_loops_apart(model: Model) -> None:
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
     """What of a unit lies on the way to ``node``; "unit": all of one may."""
     kind = node.get_type_name()
-    sources = [value.get_node().get_name() for value in node.input_values()]
-    before = frozenset().union(*(known[source] for source in sources))
+    sources = [known[value.get_node().get_name()] for value in node.input_values()]
+    before = frozenset().union(*sources)
     if kind == "MatMul":
-        is_layer = _is_layer(node)
-        is_last = "inner" in before or (is_layer and "layer" in before)
-        return frozenset({"product", *["layer"] * is_layer, *["unit"] * is_last})
+        return _traits_of_product(node, sources)
     if kind == "GroupNormalization":
         return frozenset({"unit"})
     if kind == "MVN":
-        return frozenset({"normalized"})
+        return frozenset({"normalized"}) if _is_of_groups(node.input_value(0)) else frozenset()
     if kind not in _PASSED | _SUMS:
         return frozenset()
-    if kind in {"Softmax", "ReduceSum"} and "product" in before:
-        before |= {"inner"}
-    if kind == "Multiply" and all("product" in known[source] for source in sources):  # a gate
-        before |= {"inner"}
-    if kind == "ReduceMean":
+    if kind in {"Softmax", "ReduceSum"} and "heads" in before:
+        before |= {"attention"}
+    if kind == "Multiply" and all("weighted" in source for source in sources):
+        before |= {"gate"}
+    if kind == "ReduceMean" and _is_of_groups(node.input_value(0)):
         before |= {"mean"}
     if kind in {"Power", "Sqrt"} and "mean" in before:
         before |= {"normalized"}
+    if kind == "Transpose":
+        before |= {"turned"}
+    if kind in _RESHAPES and _changes_rank(node):  # stays, so that who reads it reads no unit
+        before -= {"unit"}
     if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
         before |= {"unit"}
     return before
 
 
-def _is_layer(product: Node) -> bool:
-    """Whether ``product`` is one that sequences of products are made of."""
-    shapes = [product.get_input_partial_shape(number) for number in (0, 1)]
-    return constants.is_constant(product.input_value(1)) and all(len(s) <= 2 for s in shapes)
+def _changes_rank(node: Node) -> bool:
+    return len(node.get_input_partial_shape(0)) != len(node.get_output_partial_shape(0))
+
+
+def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The forms of products that units are made of, and whether this may be the last of one."""
+    before = sources[0] | sources[1]
+    left, right = (
+        product.get_attributes()[f"transpose_{name}"] and "turned" not in source
+        for name, source in zip("ab", sources)
+    )
+    found = set()
+    if not left:
+        is_last = "attention" in before and not right
+        found |= {"heads", *["unit"] * is_last}
+    if constants.is_constant(product.input_value(1)):
+        found |= {"heads", "weighted", *["unit"] * (not before.isdisjoint({"attention", "gate"}))}
+        ranks = [len(product.get_input_partial_shape(number)) for number in (0, 1)]
+        if max(ranks) <= _MOST_RANK_OF_LAYERS:
+            found |= {"layer", *["unit"] * ("layer" in before)}
+    return frozenset(found)
+
+
+def _is_of_groups(value: Output) -> bool:
+    """Whether a mean of ``value`` may be one of groups of channels: samples, groups, the rest.
+
+    Between the two there may be what the plugin removes, but nothing that joins another value.
+    """
+    while value.get_node().get_type_name() in _PASSED - {"Reshape"}:
+        joined = [v for v in value.get_node().input_values() if not constants.is_constant(v)]
+        if len(joined) != 1:
+            return False
+        value = joined[0]
+    is_reshaped = value.get_node().get_type_name() == "Reshape"
+    return is_reshaped and len(value.get_partial_shape()) == _RANK_OF_GROUPS
 
 
 def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:

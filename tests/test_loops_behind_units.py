@@ -14,6 +14,7 @@ from openvino import opset15 as ops
 from paddle_ngraph import plugin_faults
 
 SCRIPT = Path(__file__).parent / "loops_behind_units.py"
+RANDOM = Path(__file__).parent / "random_units.py"
 
 
 def test_units_are_no_loops():
@@ -23,6 +24,18 @@ def test_units_are_no_loops():
     assert done.returncode == 0, f"computed: {done.stdout}, then {done.stderr}"
 
 
+def test_random_models_do_not_crash():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", RANDOM, "0", "200"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, f"compiled: {done.stdout[-200:]}, then {done.stderr}"
+    compiled, marked = [int(word) for word in done.stdout.split() if word.isdigit()][-2:]
+    assert compiled > marked > 0
+
+
 def _weight(*shape):
     return ops.constant(np.full(shape, 0.5, np.float32))
 
@@ -30,6 +43,10 @@ def _weight(*shape):
 def _layer(x, rows=48, columns=48):
     product = ops.matmul(x, _weight(rows, columns), False, False)
     return ops.relu(ops.add(product, _weight(columns)))
+
+
+def _as_picture(x):
+    return ops.reshape(x, ops.constant([4, 48, 1, 1]), False)
 
 
 def _transformer_block(x):
@@ -51,9 +68,16 @@ def _transformer_block(x):
         ((4, 48), lambda x: _layer(_layer(_layer(x)))),
         ((4, 48), lambda x: ops.add(_layer(_layer(x)), x)),
         ((4, 48), lambda x: ops.subtract(_layer(x), ops.exp(x))),
+        ((4, 48), lambda x: ops.add(_as_picture(_layer(_layer(x))), ops.exp(_as_picture(x)))),
         ((2, 8, 48), _transformer_block),
     ],
-    ids=["layers", "a residual of what is fed", "one layer", "a transformer's block"],
+    ids=[
+        "layers",
+        "a residual of what is fed",
+        "one layer",
+        "layers behind a shape",
+        "a transformer's block",
+    ],
 )
 def test_what_cannot_crash_keeps_its_loops(shape, build):
     x = ops.parameter(list(shape), Type.f32)
