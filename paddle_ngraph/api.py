@@ -107,14 +107,18 @@ def cache_info() -> CacheInfo:
 
 
 def clear_cache() -> None:
-    """Forgets every compiled function, and gives back the memory that is kept for the next run."""
+    """Forgets every compiled function, and gives back the memory that is kept for the next run.
+
+    What a run has left to Paddle for good has another chance, too.
+    """
     library.load()
-    from paddle_ngraph import _core, bridge, dynamic_shapes, native_interval, program_key
+    from paddle_ngraph import _core, bridge, dynamic_shapes, native_interval, program_key, refusals
 
     dynamic_shapes.forget()
     native_interval.clear()
     bridge.forget()
     program_key.forget()
+    refusals.clear()
     _core.clear_cache()
 
 

@@ -8,7 +8,6 @@ is known of contents hold sizes that know it (sizes.py): converters ask for shap
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,7 @@ from paddle_ngraph.dynamic_shapes import Opening
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.fusion import fuse_rectifiers
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.latest import Latest
 from paddle_ngraph.registry import find_converter
 from paddle_ngraph.size_rules import Shapes
 from paddle_ngraph.sizes import Number, Size, is_open
@@ -371,6 +371,9 @@ class NgraphBridge:
             entry.function(self, op)
         except Exception as error:
             raise ConversionError(op, str(error) or type(error).__name__) from error
+        for spec in (spec for name in entry.blank for spec in op.outputs.get(name, ())):
+            if spec is not None:
+                self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
             if spec.id not in self._nodes:
                 raise ConversionError(op, "an output was not set")
@@ -469,9 +472,7 @@ def finish(model: ov.Model) -> None:
 
 
 # Bridges that have converted a graph of known shapes before its first run, by graph and signature.
-_converted: dict[tuple[str, tuple[Any, ...]], NgraphBridge] = {}
-_converted_lock = threading.Lock()
-_MAX_CONVERTED = 4
+_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
 
 
 def try_conversion(graph: Graph, text: str) -> ConversionError | None:
@@ -492,17 +493,13 @@ def try_conversion(graph: Graph, text: str) -> ConversionError | None:
         bridge.convert()
     except ConversionError as error:
         return error
-    with _converted_lock:
-        if len(_converted) >= _MAX_CONVERTED:
-            del _converted[next(iter(_converted))]
-        _converted[text, tuple(signature)] = bridge
+    _converted.put((text, tuple(signature)), bridge)
     return None
 
 
 def forget() -> None:
     """Forgets what was converted before a run."""
-    with _converted_lock:
-        _converted.clear()
+    _converted.clear()
 
 
 def build_model(
@@ -532,8 +529,7 @@ def build_model(
         bare = found.model._Model__model
         return bare, found.positions, [], found.dimensions, found.guards, 1
     try:
-        with _converted_lock:
-            bridge = _converted.pop((text, signature), None)
+        bridge = _converted.pop((text, signature))
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
         model, positions = bridge.build(weights)

@@ -11,13 +11,13 @@ function of its own.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import openvino as ov
 
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.sizes import LEAST_OPEN, MOST_OPEN, Guards, to_words
 
 Shape = tuple[int, ...]
@@ -35,7 +35,7 @@ MOST_GRAPHS = 1024
 
 FIXED = -1
 
-_lock = threading.Lock()
+_lock = new_lock()  # of what is known of each graph
 
 
 @dataclass(frozen=True)
@@ -138,16 +138,17 @@ class _Graph:
     is_given_up: bool = False
 
 
-_graphs: OrderedDict[str, _Graph] = OrderedDict()
+_graphs: Latest[str, _Graph] = Latest(MOST_GRAPHS)
 
 
 def _graph(text: str) -> _Graph:
     key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
-    graph = _graphs.setdefault(key, _Graph())
-    _graphs.move_to_end(key)
-    if len(_graphs) > MOST_GRAPHS:
-        _graphs.popitem(last=False)
-    return graph
+    return _graphs.get_or_make(key, _Graph)
+
+
+def count() -> int:
+    """Of how many graphs it is known what shapes they met."""
+    return len(_graphs)
 
 
 def give_up(text: str) -> None:
@@ -158,8 +159,7 @@ def give_up(text: str) -> None:
 
 def forget() -> None:
     """Forgets what shapes every graph has met."""
-    with _lock:
-        _graphs.clear()
+    _graphs.clear()
 
 
 def remember(text: str, signature: Signature) -> None:

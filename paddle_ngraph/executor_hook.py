@@ -31,6 +31,7 @@ from paddle_ngraph import (
     weights,
     whole_program,
 )
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program_view import BLANK, COMMUNICATE, DRAW, nodes_of
 from paddle_ngraph.report import Report
 
@@ -50,7 +51,7 @@ _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
-_preparing = threading.Lock()
+_preparing = new_lock()
 _thread = threading.local()
 
 
@@ -200,7 +201,7 @@ class SwitchedExecutor:
         self._is_new = native is None  # nothing ran yet
         self._native = scopes.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
-        self._planning = threading.Lock()
+        self._planning = new_lock()
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
         self._open_size = 0  # that the engine's programs were made for; 0: for any

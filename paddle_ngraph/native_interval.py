@@ -7,8 +7,6 @@ it has succeeded; so whatever fails there, the interval can still run here, for 
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,11 +17,12 @@ from paddle.base.libpaddle import pir
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.latest import Latest
 from paddle_ngraph.program_view import dtype_name
 from paddle_ngraph.registry import find_converter
 
-# Programs that wait for another run, of all graphs together.
-_MOST_PROGRAMS = 32
+# Of so many graphs, programs wait for another run.
+_MOST_GRAPHS = 32
 
 # Executors take PIR programs, and stay in the thread that asks.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
@@ -43,14 +42,14 @@ def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequen
         What Paddle's operators raise.
     """
     dtypes = tuple(map(_dtype, [*inputs, *states]))
-    program = _waiting.take(text, dtypes)
+    program = _take(text, dtypes)
     if program is None:
         try:
             program = NativeInterval(Graph.from_string(text), dtypes)
         except Exception as error:
             raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
-    _waiting.give(text, dtypes, program)
+    _give(text, dtypes, program)
 
 
 class NativeInterval:
@@ -222,35 +221,26 @@ def _input_name(number: int) -> str:
     return f"input_{number}"
 
 
-_Key = tuple[str, tuple[str | None, ...]]
+# Programs that wait for a run, by graph and dtypes of inputs; each belongs to one run at a time.
+_waiting: Latest[tuple[str, tuple[str | None, ...]], list[NativeInterval]] = Latest(_MOST_GRAPHS)
 
 
-class _Waiting:
-    """Programs between two runs; each belongs to one run at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._programs: OrderedDict[int, tuple[_Key, NativeInterval]] = OrderedDict()
-
-    def take(self, *key: Any) -> NativeInterval | None:
-        """A program for this graph and these dtypes, the caller's from here on."""
-        with self._lock:
-            found = next((k for k, (known, _) in self._programs.items() if known == key), None)
-            return None if found is None else self._programs.pop(found)[1]
-
-    def give(self, text: str, dtypes: tuple[str | None, ...], program: NativeInterval) -> None:
-        """Keeps a program for another run, and drops the one that waited longest."""
-        with self._lock:
-            self._programs[id(program)] = (text, dtypes), program
-            if len(self._programs) > _MOST_PROGRAMS:
-                self._programs.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._programs.clear()
+def _take(text: str, dtypes: tuple[str | None, ...]) -> NativeInterval | None:
+    """A program that waits, the caller's from here on."""
+    programs = _waiting.get((text, dtypes))
+    try:
+        return programs.pop() if programs else None
+    except IndexError:  # another thread took the last one
+        return None
 
 
-_waiting = _Waiting()
+def _give(text: str, dtypes: tuple[str | None, ...], program: NativeInterval) -> None:
+    _waiting.get_or_make((text, dtypes), list).append(program)
+
+
+def count() -> int:
+    """Of how many graphs programs wait for another run."""
+    return len(_waiting)
 
 
 def clear() -> None:

@@ -10,7 +10,6 @@ objects are the same under whatever name their class was imported.
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -25,6 +24,7 @@ from paddle.base import core
 
 from paddle_ngraph import cost, flags, program_pass, saved_model
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program_view import changes_parameters
 from paddle_ngraph.report import Report
 from paddle_ngraph.saved_model import SavedModel
@@ -251,7 +251,7 @@ class _Model:
         self._saved = SavedModel.of(config)
         self._saved.check()
         self._stamp = self._saved.stamp()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._other: Any = None
         self._folder: saved_model.OwnFolder | None = None
         self.why_native: str | None = None

@@ -9,51 +9,19 @@ changes it. The hash stays Paddle's: with the engine on, an Executor knows what 
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import wraps
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from paddle.base import executor as paddle_executor
 from paddle.pir import Program
 
 from paddle_ngraph import _core, flags
-
-T = TypeVar("T")
-
-
-class _Latest(Generic[T]):
-    """What was made last, by key; beyond ``size`` the least recently used one is forgotten."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._found: OrderedDict[Hashable, T] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-                return self._found[key]
-        made = make()
-        with self._lock:
-            self._found[key] = made
-            while len(self._found) > self._size:
-                self._found.popitem(last=False)
-        return made
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._found.clear()
-
+from paddle_ngraph.latest import Latest
 
 # Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
-_digests: _Latest[str] = _Latest(256)
-_hashes: _Latest[int] = _Latest(1024)
+_digests: Latest[Hashable, str] = Latest(256)
+_hashes: Latest[str, int] = Latest(1024)
 
 
 class _Key(str):
@@ -76,7 +44,7 @@ def install() -> None:
         names = paddle_executor._get_program_cache_key(feed, fetch_list)
         short = f"{digest(program)} {scope.raw_address()} {names}"
         found = _Key(short)
-        found.hash_of_text = _hashes.get(
+        found.hash_of_text = _hashes.get_or_make(
             short, lambda: hash(original(program, scope, feed, fetch_list))
         )
         return found
@@ -97,7 +65,7 @@ def sizes() -> tuple[int, int]:
 
 def digest(program: Program) -> str:
     """A digest of the text of a PIR program, equal for programs that print alike."""
-    return _digests.get(
+    return _digests.get_or_make(
         _core.program_fingerprint(program),
         lambda: hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest(),
     )

@@ -9,68 +9,63 @@ has run the interval, or when every shape was known beforehand.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
 
-_lock = threading.Lock()
-_reasons: dict[str, dict[str, str]] = {}  # operator type -> kind of operator -> reason
-_intervals: dict[str, str] = {}  # what an interval computes -> reason
-_suspicions: dict[str, NgraphError] = {}
-_graphs: set[str] = set()  # refused in a run, by their first lines
+# What is dropped is tried again.
+_MOST = 1024
+
+_reasons: Latest[tuple[str, str], str] = Latest(_MOST)  # by type and kind of operator
+_intervals: Latest[str, str] = Latest(_MOST)  # reasons, by what an interval computes
+_suspicions: Latest[str, NgraphError] = Latest(_MOST)  # by graph
+_graphs: Latest[str, str] = Latest(_MOST)  # what was said of those refused in a run
+_TABLES: tuple[Latest, ...] = (_reasons, _intervals, _suspicions, _graphs)
+
+_lock = new_lock()
 _number = 0  # of refusals in runs
 
 
 def reason_against(op: Op) -> str | None:
     """Why an operator like ``op`` is left native, or ``None``."""
-    if op.type not in _reasons:
-        return None
-    with _lock:
-        return _reasons.get(op.type, {}).get(_kind(op))
+    return _reasons.get((op.type, _kind(op))) if _reasons else None
 
 
 def reason_against_interval(graph: Graph) -> str | None:
     """Why the operators of an interval are left native, or ``None``."""
-    if not _intervals:
-        return None
-    with _lock:
-        return _intervals.get(_interval(graph))
+    return _intervals.get(_interval(graph)) if _intervals else None
 
 
 def refuse(graph: str, error: NgraphError) -> None:
     """Leaves native what ``error`` came from: like operators, or the interval of ``graph``."""
     if isinstance(error, ConversionError):
         refuse_operator(error)
-        return
-    interval = _interval(Graph.from_string(graph))
-    with _lock:
-        _intervals[interval] = str(error)
+    else:
+        _intervals.put(_interval(Graph.from_string(graph)), str(error))
 
 
 def refuse_operator(error: ConversionError) -> str:
     """Leaves native every operator like the one whose converter raised. Returns the reason."""
     reason = f"its converter raised: {error.reason}"
-    with _lock:
-        _reasons.setdefault(error.op.type, {})[_kind(error.op)] = reason
-    return reason
+    return _reasons.put((error.op.type, _kind(error.op)), reason)
 
 
 def suspect(graph: str, error: NgraphError) -> None:
     """Remembers that ``error`` came up while a function of ``graph`` was built."""
-    with _lock:
-        _suspicions[graph] = error
+    _suspicions.put(_name(graph), error)
 
 
 def acquit(graph: str) -> None:
     """Called by the C++ engine: Paddle refused the run as well, so its data is to blame."""
-    with _lock:
-        _suspicions.pop(graph, None)
+    _suspicions.pop(_name(graph))
 
 
 def refuse_graph(graph: str, reason: str) -> None:
@@ -80,14 +75,13 @@ def refuse_graph(graph: str, reason: str) -> None:
         graph: The graph string.
         reason: What the engine said, where nobody was suspected before.
     """
-    with _lock:
-        error = _suspicions.pop(graph, None)
+    error = _suspicions.pop(_name(graph))
     if error is None:
         error = NgraphError(f"nGraph could not compile its interval: {' '.join(reason.split())}")
     refuse(graph, error)
+    _graphs.put(_name(graph), str(error))
     global _number
     with _lock:
-        _graphs.add(_name(graph))
         _number += 1
     with suppress(Warning):  # an error by the user's filters: the run has succeeded
         warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
@@ -100,8 +94,7 @@ def number() -> int:
 
 def is_refused(graph: str) -> bool:
     """Whether a run has refused ``graph``."""
-    with _lock:
-        return _name(graph) in _graphs
+    return _name(graph) in _graphs
 
 
 def _name(graph: str) -> str:
@@ -119,29 +112,48 @@ def _what(graph: str, error: NgraphError) -> str:
 
 def forget(type: str) -> None:
     """Gives operators of ``type`` another chance: their converter has changed."""
-    with _lock:
-        known = _reasons.pop(type, None)
-        if known is not None:
-            _graphs.clear()
-    core = sys.modules.get("paddle_ngraph._core")
-    if known is not None and core is not None:
+    if _reasons.remove(lambda key: key[0] == type):
+        _graphs.clear()
+        _try_again()
+
+
+def clear() -> None:
+    """Gives everything another chance."""
+    for table in _TABLES:
+        table.clear()
+    _try_again()
+
+
+def count() -> int:
+    """How many refusals and suspicions are remembered."""
+    return sum(map(len, _TABLES))
+
+
+def _try_again() -> None:
+    """Engines that have left a graph to Paddle forget that."""
+    if (core := sys.modules.get("paddle_ngraph._core")) is not None:
         core.try_again()
 
 
 def _kind(op: Op) -> str:
     """The same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
-    return json.dumps([op.attrs, *sides], sort_keys=True)
+    return _digest([op.attrs, *sides])
 
 
 def _interval(graph: Graph) -> str:
     """The same whichever results of the interval a program asks for."""
-    return json.dumps(
+    return _digest(
         [
             [op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}]
             for op in graph.ops
         ]
     )
+
+
+def _digest(description: object) -> str:
+    text = json.dumps(description, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _tensors(specs: Sequence[TensorSpec | None]) -> list[tuple[str, tuple[int, ...]] | None]:

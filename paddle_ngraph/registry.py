@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from paddle_ngraph import refusals
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Op
+from paddle_ngraph.locks import new_lock
 
 if TYPE_CHECKING:
     from paddle_ngraph.bridge import NgraphBridge
@@ -146,7 +146,8 @@ def converter(
         unread: Inputs that the converter does not look at (a gradient that needs only a shape).
         unwritten: Outputs that the converter does not make; an operator whose program uses one
             stays native.
-        blank: Outputs without contents, of any dtype: workspace that only GPUs fill.
+        blank: Outputs without contents, of any dtype, workspace that only GPUs fill: the bridge
+            makes them.
         ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
             get them; an ``unwritten`` output that is only read so is not used.
         internal: Inputs that the forward operator kept for this one, in a form of the converters'
@@ -216,7 +217,7 @@ def foreign_types() -> set[str]:
 
 
 _loaded = False
-_loading = threading.RLock()
+_loading = new_lock()
 
 
 def load_converters() -> None:

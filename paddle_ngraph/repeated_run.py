@@ -10,7 +10,6 @@ that nobody may write them before the run is over.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,11 +21,12 @@ from paddle.pir import Program as PirProgram
 from paddle.pir import Value
 
 from paddle_ngraph import flags
+from paddle_ngraph.latest import Latest
 
 if TYPE_CHECKING:
     from paddle_ngraph.executor_hook import SwitchedExecutor
 
-# What an executor remembers of the calls it had.
+# What an ``Executor`` remembers of the calls it had, by Paddle's own key of a call.
 _KNOWN = "_ngraph_known_calls"
 # As many executors as Paddle keeps for an Executor.
 _MOST_CALLS = 8
@@ -46,32 +46,6 @@ class _Known(NamedTuple):
     switch: SwitchedExecutor
     program: Any
     prepared: Any
-
-
-class _KnownCalls:
-    """The latest calls of one ``Executor``, by Paddle's own key of a call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: OrderedDict[str, _Known] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def find(self, call: dict[str, Any]) -> _Known | None:
-        key = _key(call)
-        with self._lock:
-            if key not in self._found:
-                return None
-            self._found.move_to_end(key)
-            return self._found[key]
-
-    def add(self, call: dict[str, Any], known: _Known) -> None:
-        key = _key(call)
-        with self._lock:
-            self._found[key] = known
-            if len(self._found) > _MOST_CALLS:
-                self._found.popitem(last=False)
 
 
 def install(executor: Any) -> None:
@@ -97,8 +71,8 @@ def _going_straight(original: Any) -> Any:
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not flags.get("use_ngraph") or not _is_plain(self, call):
             return original(self, *args, **call)
-        calls: _KnownCalls = self.__dict__.setdefault(_KNOWN, _KnownCalls())
-        known = calls.find(call) if calls else None
+        calls: Latest[str, _Known] = self.__dict__.setdefault(_KNOWN, Latest(_MOST_CALLS))
+        known = calls.get(_key(call)) if calls else None
         if known is not None:
             set_rate = partial(_set_learning_rate, known.prepared, call)
             results = known.switch.repeat(call["feed"], set_rate)
@@ -106,7 +80,7 @@ def _going_straight(original: Any) -> Any:
                 return results
         results, known = _run_and_ask(original, self, call)
         if known is not None and known.switch.is_repeatable:
-            calls.add(call, known)
+            calls.put(_key(call), known)
         return results
 
     return run

@@ -9,7 +9,6 @@ Executors that are made beside the first of a program leave the variables where 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, wraps
 from typing import Any, Generic, TypeVar
@@ -18,6 +17,7 @@ from weakref import WeakSet
 from paddle.base import core, libpaddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program_view import LISTS, SCOPE_NAMES, SOURCES, blocks_outside_in
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _ENDS = ("drop_kids", "_remove_from_pool")
 # In the names of variables that executors make for themselves.
 _EXECUTORS_OWN = ("_inner_var_", "@fetch")
 
-_lock = threading.Lock()
+_lock = new_lock()
 _bindings: WeakSet[Binding] = WeakSet()
 
 

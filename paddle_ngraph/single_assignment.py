@@ -10,7 +10,7 @@ becomes an assignment in place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -279,19 +279,24 @@ def _handed_on(body: Any) -> list[Any]:
 
 
 def _rename_inputs(op: Any, versions: dict[str, str]) -> None:
-    for slot in op.input_names():
-        names = op.input(slot)
-        renamed = [versions.get(name, name) for name in names]
-        if renamed != names:
-            op.set_input(slot, renamed)
+    _rename_slots(op.input_names(), op.input, op.set_input, versions)
 
 
 def _rename_outputs(op: Any, versions: dict[str, str]) -> None:
-    for slot in op.output_names():
-        names = op.output(slot)
+    _rename_slots(op.output_names(), op.output, op.set_output, versions)
+
+
+def _rename_slots(
+    slots: Iterable[str],
+    get: Callable[[str], list[str]],
+    set: Callable[[str, list[str]], None],
+    versions: dict[str, str],
+) -> None:
+    for slot in slots:
+        names = get(slot)
         renamed = [versions.get(name, name) for name in names]
         if renamed != names:
-            op.set_output(slot, renamed)
+            set(slot, renamed)
 
 
 def _insert_assign(block: Any, position: int, source: str, target: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from typing import Any, NamedTuple
 
-from paddle_ngraph import _core, program_key, scopes
+from paddle_ngraph import _core, dynamic_shapes, native_interval, program_key, refusals, scopes
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.report import Report
 
-_lock = threading.Lock()
+_lock = new_lock()
 _native_by_type: Counter[str] = Counter()
 _converted = 0
 
@@ -27,7 +27,15 @@ class CacheInfo(NamedTuple):
 def table_sizes() -> dict[str, int]:
     """How much is kept from run to run, by what it is; ``clear_cache`` empties it."""
     texts, keys = program_key.sizes()
-    return {**_core.table_sizes(), "programs": texts, "keys": keys, "bindings": scopes.count()}
+    return {
+        **_core.table_sizes(),
+        "programs": texts,
+        "keys": keys,
+        "bindings": scopes.count(),
+        "shapes": dynamic_shapes.count(),
+        "native_intervals": native_interval.count(),
+        "refusals": refusals.count(),
+    }
 
 
 def count(report: Report) -> None:

@@ -15,7 +15,6 @@ from paddle_ngraph.single_assignment import NotTranslatable, blocks, operators
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
 
-
 # Operators that read or write a LoD.
 _LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
 _WITH_LOD = frozenset({core.VarDesc.VarType.DENSE_TENSOR})

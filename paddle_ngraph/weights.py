@@ -43,7 +43,9 @@ HANDING_OUT = {
 # What returns the bare address of memory:
 GIVING_ADDRESSES = {"DenseTensor": ("_mutable_data", "_ptr"), "eager.Tensor": ("data_ptr",)}
 # What remembers the address of the memory of a tensor that it is given, without holding it:
-KEEPING_ADDRESSES = {"PaddleInferTensor": ("_share_external_data_bind",)}
+KEEPING_ADDRESSES = {
+    "PaddleInferTensor": ("_share_external_data_bind", "_share_external_data_paddle_tensor_bind")
+}
 # What runs on a scope, or writes variables of one otherwise:
 RUNNING = {
     "": ("_create_loaded_parameter", "set_variable"),
@@ -163,9 +165,9 @@ def _tensors_in(returned: Any) -> Iterator[Any]:
 
 def _giving_address(original: Any) -> Any:
     @wraps(original)
-    def give_address(*args: Any, **kwargs: Any) -> Any:
-        address = original(*args, **kwargs)
-        _core.give_address(address)
+    def give_address(self: Any, *args: Any, **kwargs: Any) -> Any:
+        address = original(self, *args, **kwargs)
+        _expose(self)
         return address
 
     return give_address
@@ -174,11 +176,17 @@ def _giving_address(original: Any) -> Any:
 def _keeping_address(original: Any) -> Any:
     @wraps(original)
     def keep_address(self: Any, tensor: Any) -> Any:
-        if id(tensor) in _living:  # a variable's; memory of one's own is nobody else's
-            _core.give_address(tensor._ptr())
+        _expose(tensor)
         return original(self, tensor)
 
     return keep_address
+
+
+def _expose(tensor: Any) -> None:
+    """Somebody knows the address of a tensor's memory."""
+    dense = tensor if isinstance(tensor, core.DenseTensor) else tensor.get_tensor()
+    if dense is not None:  # a sparse tensor has no address to give
+        _core.give_address(dense)
 
 
 # -- runs ----------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ class WholeProgram:
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
-            names,
             [scope.find_var(name).get_tensor() for name in names],
             [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if _is_fed(op)],
             fetches,

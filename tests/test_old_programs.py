@@ -307,6 +307,15 @@ def arrays():
     return [read[0] + 1.0, read[1] * read[0]]
 
 
+@program
+def normalized_with_adam():
+    """Its description says float32 of the workspace of a normalization, which nobody fills."""
+    hidden = paddle.nn.BatchNorm1D(16)(paddle.nn.Linear(8, 16, bias_attr=False)(data(None, 8)))
+    loss = paddle.mean(paddle.square(paddle.nn.Linear(16, 1)(F.relu(hidden)) - 0.25))
+    paddle.optimizer.Adam(0.01).minimize(loss)
+    return [loss, hidden]
+
+
 # -- attributes that get lost ----------------------------------------------------------------------
 
 
@@ -465,6 +474,7 @@ def test_step_by_step(name, old_ir, native_in_order):
     for tensor, contents in handed_out:
         np.testing.assert_array_equal(np.array(tensor), contents)
     assert (paddle_ngraph.stats()["engine_runs"] > 0) == runs_in_engine
+    assert paddle_ngraph.stats()["native_runs"] == 0, "what is converted runs in the engine"
 
 
 @pytest.mark.parametrize("name", ["classic_cnn", "nesterov", "a_queue", "filled_and_assigned"])

@@ -9,7 +9,9 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import refusals, registry
+from paddle_ngraph import refusals, registry, statistics
+from paddle_ngraph.errors import ConversionError
+from paddle_ngraph.graph import Op
 from tests.programs import Program, chain, floats, linear_regression
 
 BROKEN = "its converter raised: broken on purpose"
@@ -151,11 +153,11 @@ def test_a_feed_that_paddle_refuses_too_refuses_nothing():
     program = Program(linear_regression)
     feed = {"x": floats(8, 4), "y": floats(8, 1)}
     (before,) = program.run(**feed)
-    suspicions = dict(refusals._suspicions)  # runs without an Executor leave theirs
+    refusals.clear()  # runs without an Executor leave suspicions
     with pytest.raises(ValueError, match=r"(?i)mismatch|dimension|shape|width"):
         program.run(x=floats(8, 5), y=floats(8, 1))
     assert native_operators(program) == {}
-    assert refusals._suspicions == suspicions
+    assert refusals.count() == 0
     assert program.run(**feed)[0] < before
     assert paddle_ngraph.stats()["engine_runs"] >= 2
 
@@ -218,3 +220,38 @@ def test_a_feed_of_another_dtype_is_left_to_paddle():
         assert native.dtype == "float64"
         np.testing.assert_array_equal(program.run(x=x)[0], native)
         assert "the program declares float32" in native_operators(program)["pd_op.relu"]
+
+
+def conversion_error(number):
+    op = Op(index=0, type="pd_op.none_such", inputs={}, outputs={}, attrs={"number": number})
+    return ConversionError(op, f"broken for {number}")
+
+
+def test_refusals_are_bounded_and_the_latest_are_known():
+    refusals.clear()
+    errors = [conversion_error(number) for number in range(2000)]
+    for error in errors:
+        refusals.refuse_operator(error)
+        refusals.suspect(f"graph {error.op.attrs['number']}\n", error)
+    assert statistics.table_sizes()["refusals"] == 2 * 1024
+    assert refusals.reason_against(errors[-1].op) == "its converter raised: broken for 1999"
+    assert refusals.reason_against(errors[0].op) is None
+    paddle_ngraph.clear_cache()
+    assert statistics.table_sizes()["refusals"] == 0
+    assert refusals.reason_against(errors[-1].op) is None
+
+
+def test_clear_cache_gives_another_chance():
+    program, x = Program(chain), floats(3, 4)
+    with broken_converter("pd_op.exp"):
+        program.run(x=x)
+        assert native_operators(program) == {"pd_op.exp": BROKEN}
+        paddle_ngraph.clear_cache()
+        assert native_operators(program) == {}
+        (again,) = Program(chain).run(x=x)  # and fails again
+        assert native_operators(program) == {"pd_op.exp": BROKEN}
+    np.testing.assert_allclose(again, program.run(engine=False, x=x)[0], rtol=1e-6)
+    before = paddle_ngraph.stats()["engine_runs"]
+    paddle_ngraph.clear_cache()
+    Program(chain).both(x=x)
+    assert paddle_ngraph.stats()["engine_runs"] == before + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
+from paddle_ngraph import _core
+from tests.fuzz import graphs
 from tests.programs import Program, floats
 
 _THREADS = 4
@@ -176,3 +179,18 @@ def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
         with paddle_ngraph.use_ngraph():
             at_once(work)
         assert paddle_ngraph.stats()["engine_runs"] >= 2 * _THREADS
+
+
+def test_engines_are_given_up_while_others_ask_for_them() -> None:
+    """Threads make and drop the engine of one graph, which nobody keeps: whoever asks has one."""
+    graph = graphs.strings()[0]
+    until = time.monotonic() + 2.0
+
+    def work(number: int) -> None:
+        while time.monotonic() < until:
+            if number == 0:
+                _core.clear_cache()
+            else:
+                assert _core.NgraphEngine(graph).num_outputs > 0
+
+    at_once(work)

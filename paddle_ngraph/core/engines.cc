@@ -18,38 +18,44 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
   const std::string key = graph.substr(0, graph.find('\n'));
   if (auto found = find(key, graph)) return found;
   verify_graph(graph);
-  auto engine = std::make_shared<NgraphEngine>(graph);
-  Kept dropped;  // destroyed after the lock is released
+  const auto made = std::make_shared<NgraphEngine>(graph);
+  std::shared_ptr<NgraphEngine> engine;
+  Kept dropped;  // like the others freed after the lock is released: an engine frees functions
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
   }
-  auto& entry = entries_.emplace(key, Entry{engine, std::nullopt}).first->second;
-  return use(key, &entry, &dropped);
+  auto& entry = entries_[key];
+  // Another thread may have made one meanwhile, and may give it up at any time.
+  engine = entry.engine.lock();
+  if (engine == nullptr) entry.engine = engine = made;
+  keep(key, engine, &entry, &dropped);
+  return engine;
 }
 
 std::shared_ptr<NgraphEngine> Engines::find(const std::string& key, const std::string& graph) {
+  std::shared_ptr<NgraphEngine> engine;
   Kept dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end()) return nullptr;
-  const auto engine = found->second.engine.lock();
+  engine = found->second.engine.lock();
   if (engine == nullptr || engine->graph().size() != graph.size()) return nullptr;
-  return use(key, &found->second, &dropped);
+  keep(key, engine, &found->second, &dropped);
+  return engine;
 }
 
-std::shared_ptr<NgraphEngine> Engines::use(const std::string& key, Entry* entry, Kept* dropped) {
+void Engines::keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
+                   Entry* entry, Kept* dropped) {
   if (entry->place) {
     kept_.splice(kept_.begin(), kept_, *entry->place);
-    return kept_.front().second;
+    return;
   }
-  kept_.emplace_front(key, entry->engine);
+  kept_.emplace_front(key, engine);
   entry->place = kept_.begin();
-  if (kept_.size() > kMostKept) {
-    entries_.at(kept_.back().first).place.reset();
-    dropped->splice(dropped->begin(), kept_, std::prev(kept_.end()));
-  }
-  return kept_.front().second;
+  if (kept_.size() <= kMostKept) return;
+  entries_.at(kept_.back().first).place.reset();
+  dropped->splice(dropped->begin(), kept_, std::prev(kept_.end()));
 }
 
 void Engines::clear() {

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "fork_safe_mutex.h"
+
 namespace paddle_ngraph {
 
 class NgraphEngine;
@@ -39,9 +41,11 @@ class Engines {
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  std::shared_ptr<NgraphEngine> use(const std::string& key, Entry* entry, Kept* dropped);
+  // Keeps the engine of an entry, as the latest; what is kept no longer goes to `dropped`.
+  void keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine, Entry* entry,
+            Kept* dropped);
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   Kept kept_;  // most recently used in front
   std::unordered_map<std::string, Entry> entries_;
 };

@@ -9,6 +9,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "fork_safe_mutex.h"
 #include "memory_pool.h"
 #include "tensors.h"
 
@@ -19,8 +20,6 @@ namespace {
 // Of places that Python could reach and cannot any more; beyond it is forgotten which, and all count
 // as such.
 constexpr size_t kMostClosed = 8192;
-// Of bare addresses; beyond it all memory counts as known.
-constexpr size_t kMostAddresses = 1 << 16;
 
 // A tensor or its memory: the object of a variable may be one of a copy that shares the memory.
 using Place = const void*;
@@ -34,15 +33,63 @@ Place memory_of(const phi::DenseTensor& tensor) {
   return tensor.Holder() == nullptr ? nullptr : tensor.Holder()->ptr();
 }
 
+// Memory whose address somebody knows, for as long as there is such memory.
+class KnownMemory {
+ public:
+  void add(const phi::DenseTensor& tensor) {
+    if (!is_of_paddle(tensor)) return add_foreign(start_of(tensor) + tensor.meta().offset);
+    own_.insert(tensor.Holder());
+    if (own_.size() < next_cleanup_) return;
+    for (auto it = own_.begin(); it != own_.end();) {
+      it = it->expired() ? own_.erase(it) : std::next(it);
+    }
+    next_cleanup_ = 2 * own_.size() + kFirstCleanup;
+  }
+
+  bool has(const phi::DenseTensor& tensor) const {
+    if (own_.count(tensor.Holder()) > 0) return true;
+    const uintptr_t first = start_of(tensor);
+    const auto found = foreign_.lower_bound(first >> block_bits_);
+    const uintptr_t last = first + tensor.Holder()->size() - 1;
+    return found != foreign_.end() && *found <= last >> block_bits_;
+  }
+
+ private:
+  static constexpr size_t kFirstCleanup = 64;
+  static constexpr size_t kMostBlocks = 1 << 12;
+
+  static uintptr_t start_of(const phi::DenseTensor& tensor) {
+    return reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
+  }
+
+  // What holds foreign memory may be gone before the memory is, which may be Paddle's in the end: a
+  // capsule's. So addresses are kept for good; where they are many, the blocks that they lie in, of a
+  // size that keeps these few.
+  void add_foreign(uintptr_t address) {
+    foreign_.insert(address >> block_bits_);
+    while (foreign_.size() > kMostBlocks) {
+      ++block_bits_;
+      std::set<uintptr_t> larger;
+      for (uintptr_t block : foreign_) larger.insert(block >> 1);
+      foreign_.swap(larger);
+    }
+  }
+
+  std::set<std::weak_ptr<phi::Allocation>, std::owner_less<>> own_;
+  size_t next_cleanup_ = kFirstCleanup;
+  std::set<uintptr_t> foreign_;  // addresses without their last bits
+  int block_bits_ = 0;
+};
+
 struct Ledger {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   // Below: guarded by the mutex.
   int runs = 0;
   std::unordered_map<uint64_t, std::array<Place, 2>> objects;  // where they lead, by number
   std::unordered_map<Place, Reach> reached;
   size_t num_open = 0;     // of the places, those that objects lead to
   uint64_t forgotten = 0;  // what ended until then is not in the table
-  std::set<uintptr_t> addresses;
+  KnownMemory known;
 
   std::atomic<int> writers{0};
   std::atomic<uint64_t> writes{1};
@@ -52,15 +99,6 @@ struct Ledger {
   static Ledger& instance() {
     static Ledger* const ledger = std::make_unique<Ledger>().release();
     return *ledger;
-  }
-
-  // Whether somebody knows an address within the memory of the tensor.
-  bool knows_address_in(const phi::DenseTensor& tensor) const {
-    if (addresses.empty()) return false;
-    if (addresses.size() >= kMostAddresses) return true;
-    const auto first = reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
-    const auto found = addresses.lower_bound(first);
-    return found != addresses.end() && *found < first + tensor.Holder()->size();
   }
 };
 
@@ -115,10 +153,11 @@ void take_back(uint64_t number) {
   }
 }
 
-void give_address(uintptr_t address) {
+void give_address(const phi::DenseTensor& tensor) {
+  if (tensor.Holder() == nullptr) return;
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
-  if (ledger.addresses.size() < kMostAddresses) ledger.addresses.insert(address);
+  ledger.known.add(tensor);
 }
 
 Moment Moment::now() {
@@ -145,7 +184,7 @@ bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
   if (tensor.Holder().use_count() > own_holders || !is_of_paddle(tensor)) return true;
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
-  return ledger.knows_address_in(tensor);
+  return ledger.known.has(tensor);
 }
 
 bool is_of_paddle(const phi::DenseTensor& tensor) {
@@ -161,7 +200,7 @@ bool Standstill::may_exchange(const phi::DenseTensor* variable,
                               const phi::DenseTensor& copy) const {
   const auto& ledger = Ledger::instance();
   if (ledger.runs != 1 || !is_held_by_one(copy) || !is_of_paddle(copy)) return false;
-  if (ledger.knows_address_in(copy)) return false;
+  if (ledger.known.has(copy)) return false;
   if (ledger.num_open == 0) return true;
   const auto is_open = [&](Place place) {
     const auto found = ledger.reached.find(place);

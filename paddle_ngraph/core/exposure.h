@@ -6,7 +6,7 @@
 // NumPy view, an eager tensor, a DLPack capsule, another variable): that shows in the number of its
 // holders, and sharing can only begin by a tensor that was handed out. Memory that Paddle did not
 // allocate (an array that was not copied, shared memory of processes) belongs to somebody else for
-// good, and so does memory whose bare address was asked for.
+// good. Memory whose bare address was asked for is exposed until it is freed.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ void weights_written();
 uint64_t hand_out(const phi::DenseTensor& tensor);
 void take_back(uint64_t number);
 
-// Somebody knows this address: what memory lies there counts as exposed for good.
-void give_address(uintptr_t address);
+// Somebody knows the address of the tensor: its memory counts as exposed for as long as there is any.
+void give_address(const phi::DenseTensor& tensor);
 
 // A point in time, to ask later what happened since.
 struct Moment {

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fork_safe_mutex.h"
+
 namespace paddle_ngraph {
 
 class NgraphFunction;
@@ -95,7 +97,7 @@ class FunctionCache {
   void move_out_if(const std::function<bool(const Entry&)>& unwanted);
   void move_out(Entries::iterator entry, Entries* dropped);
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   Entries entries_;  // most recently used in front
   std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
   size_t weight_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "fork_safe_mutex.h"
 #include "paddle/phi/core/allocator.h"
 
 namespace paddle_ngraph {
@@ -44,7 +45,7 @@ class MemoryPool {
   void* take(size_t bytes);
   void give(void* data, size_t bytes);
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   Blocks idle_;  // freed last in front
   std::multimap<size_t, Blocks::iterator> by_size_;
   size_t idle_bytes_ = 0;

@@ -145,20 +145,14 @@ std::optional<phi::DenseTensor> view_of(const py::handle& value) {
 }
 
 WholeProgram make_whole_program(
-    const std::string& graph, std::vector<int> interval, std::vector<std::string> names,
-    std::vector<phi::DenseTensor*> tensors,
+    const std::string& graph, std::vector<int> interval, std::vector<phi::DenseTensor*> tensors,
     const std::vector<std::tuple<size_t, std::string, std::vector<int64_t>>>& feeds,
     std::vector<size_t> fetches) {
   std::vector<WholeProgram::Feed> declared;
   for (const auto& [tensor, name, shape] : feeds) {
     declared.push_back({tensor, dtype_named(name), shape});
   }
-  return {graph,
-          std::move(interval),
-          std::move(names),
-          std::move(tensors),
-          std::move(declared),
-          std::move(fetches)};
+  return {graph, std::move(interval), std::move(tensors), std::move(declared), std::move(fetches)};
 }
 
 // See WholeProgram::run_on. What is fetched, as arrays.
@@ -379,8 +373,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
-      .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("names"),
-           py::arg("tensors"), py::arg("feeds"), py::arg("fetches"))
+      .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
+           py::arg("feeds"), py::arg("fetches"))
       .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
       .def("run_on", &run_on_arrays, py::arg("feeds"));
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
@@ -398,8 +392,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("hand_out", &hand_out, py::arg("tensor"),
              "Records that Python has an object of the tensor; the number of the object.");
   module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
-  module.def("give_address", &give_address, py::arg("address"),
-             "Records that somebody may write the memory there at any time.");
+  module.def("give_address", &give_address, py::arg("tensor"),
+             "Records that somebody may write the memory of the tensor at any time.");
   py::class_<CountedRun>(module, "ProgramRun", "Inside of `with`, a run of a program.")
       .def(py::init([](bool may_write) { return CountedRun{may_write, nullptr}; }),
            py::arg("may_write"))
@@ -428,7 +422,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string; the operator ngraph_engine holds one.")
       .def(py::init([](const std::string& graph) { return NgraphEngine::of(graph); }),
-           py::arg("graph"))
+           py::arg("graph"), release)
       .def_property_readonly("num_inputs", &NgraphEngine::num_inputs)
       .def_property_readonly("num_states", &NgraphEngine::num_states)
       .def_property_readonly("num_outputs", &NgraphEngine::num_outputs)

@@ -28,11 +28,10 @@ bool is_as_declared(const phi::DenseTensor& tensor, const WholeProgram::Feed& fe
 }  // namespace
 
 WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
-                           std::vector<std::string> names, std::vector<phi::DenseTensor*> tensors,
-                           std::vector<Feed> feeds, std::vector<size_t> fetches)
+                           std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
+                           std::vector<size_t> fetches)
     : engine_(NgraphEngine::of(graph)),
       interval_(std::move(interval)),
-      names_(std::move(names)),
       tensors_(std::move(tensors)),
       feeds_(std::move(feeds)),
       fetches_(std::move(fetches)) {

@@ -21,10 +21,9 @@ class WholeProgram {
     std::vector<int64_t> shape;  // -1: any size
   };
 
-  // names:   the variables that the operator reads, states last.
-  // tensors: theirs; their scope outlives this.
+  // tensors: the variables that the operator reads, states last; their scope outlives this.
   // fetches: the output that goes into each column.
-  WholeProgram(const std::string& graph, std::vector<int> interval, std::vector<std::string> names,
+  WholeProgram(const std::string& graph, std::vector<int> interval,
                std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
@@ -42,7 +41,6 @@ class WholeProgram {
 
   std::shared_ptr<NgraphEngine> engine_;
   std::vector<int> interval_;
-  std::vector<std::string> names_;
   std::vector<phi::DenseTensor*> tensors_;
   std::vector<Feed> feeds_;
   std::vector<size_t> fetches_;

@@ -150,7 +150,6 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", out)
     for name, node in zip(_STATISTICS, statistics):
         bridge.set_output_node(op, name, node)
-    bridge.set_output_node(op, "reserve_space", bridge.full(0, "uint8", [1]))
 
 
 _STATISTICS = ("mean_out", "variance_out", "saved_mean", "saved_variance")

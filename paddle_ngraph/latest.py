@@ -1,0 +1,71 @@
+"""The table for what is kept by key and can be had again: it holds what was used last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from paddle_ngraph.locks import new_lock
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Latest(Generic[K, T]):
+    """Values by key; beyond ``size`` the one longest unused is dropped. Safe to use from threads.
+
+    What leaves is freed outside of the lock: that may run anything.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = new_lock()
+        self._found: OrderedDict[K, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._found
+
+    def get(self, key: K) -> T | None:
+        """The value, which counts as used, or ``None``."""
+        with self._lock:
+            if key not in self._found:
+                return None
+            self._found.move_to_end(key)
+            return self._found[key]
+
+    def get_or_make(self, key: K, make: Callable[[], T]) -> T:
+        """The value; where there is none, what ``make`` returns. Two threads may both make one."""
+        found = self.get(key)
+        return self.put(key, make()) if found is None else found
+
+    def put(self, key: K, value: T) -> T:
+        """Keeps a value, and returns it."""
+        dropped = []
+        with self._lock:
+            dropped.append(self._found.pop(key, None))
+            self._found[key] = value
+            if len(self._found) > self._size:
+                dropped.append(self._found.popitem(last=False)[1])
+        return value
+
+    def pop(self, key: K) -> T | None:
+        """Takes a value out, or ``None``."""
+        with self._lock:
+            return self._found.pop(key, None)
+
+    def remove(self, which: Callable[[K], bool]) -> int:
+        """Drops the values of some keys; returns how many."""
+        with self._lock:
+            keys = list(filter(which, self._found))
+            dropped = [self._found.pop(key) for key in keys]
+        return len(dropped)
+
+    def clear(self) -> None:
+        """Drops every value."""
+        with self._lock:
+            dropped, self._found = self._found, OrderedDict()
+        dropped.clear()

@@ -1,0 +1,66 @@
+"""The table of what was used last."""
+
+from __future__ import annotations
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddle_ngraph.latest import Latest
+
+
+@given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
+def test_it_holds_what_was_used_last(size: int, steps: list[tuple[bool, int]]) -> None:
+    table: Latest[int, str] = Latest(size)
+    used: list[int] = []  # the model: keys, latest last
+    for is_put, key in steps:
+        if is_put:
+            assert table.put(key, f"value {key}") == f"value {key}"
+        else:
+            assert table.get(key) == (f"value {key}" if key in used else None)
+        if is_put or key in used:
+            used = [*(each for each in used if each != key), key][-size:]
+        assert len(table) == len(used)
+        assert all((each in table) == (each in used) for each in range(8))
+
+
+def test_what_is_there_is_not_made_again() -> None:
+    table: Latest[str, list[int]] = Latest(2)
+    table.get_or_make("a", list).append(1)
+    table.get_or_make("a", list).append(2)
+    assert table.pop("a") == [1, 2]
+    assert table.pop("a") is None
+
+
+def test_some_or_all_are_removed() -> None:
+    table: Latest[int, int] = Latest(10)
+    for number in range(6):
+        table.put(number, number)
+    assert table.remove(lambda key: key % 2 == 0) == 3
+    assert [number in table for number in range(6)] == [False, True] * 3
+    table.clear()
+    assert len(table) == 0
+
+
+class _Value:
+    """Asks the table when it goes, from another thread, and notes whether that got an answer."""
+
+    def __init__(self, table: Latest[int, _Value], answers: list[bool]) -> None:
+        self._table, self._answers = table, answers
+
+    def __del__(self) -> None:
+        other = threading.Thread(target=self._table.get, args=(0,), daemon=True)
+        other.start()
+        other.join(10)
+        self._answers.append(not other.is_alive())
+
+
+def test_what_leaves_is_freed_outside_of_the_lock() -> None:
+    table: Latest[int, _Value] = Latest(2)
+    answers: list[bool] = []
+    for key in (0, 1, 2, 2, 3):
+        table.put(key, _Value(table, answers))
+    table.remove(lambda key: key == 3)
+    table.clear()
+    assert answers == [True] * 5
