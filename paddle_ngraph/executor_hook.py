@@ -32,7 +32,7 @@ from paddle_ngraph import (
     whole_program,
 )
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.program_view import BLANK, COMMUNICATE, DRAW, nodes_of
+from paddle_ngraph.program_view import COMMUNICATE, DRAW, nodes_of
 from paddle_ngraph.report import Report
 
 # A program whose feeds have grown by so much is looked at again.
@@ -441,11 +441,7 @@ class _EngineExecutor:
 def _unfed(program: Any) -> list[str]:
     """What a program takes from the scope that is neither fed nor kept there."""
     sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
-    return [
-        op.attrs()["name"]
-        for op in sources
-        if not op.attrs().get(BLANK) and not any(op.attrs().get("persistable", ()))
-    ]
+    return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
 
 
 class _Rewritten(NamedTuple):

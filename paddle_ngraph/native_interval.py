@@ -16,9 +16,9 @@ from paddle.base.libpaddle import pir
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.latest import Latest
-from paddle_ngraph.program_view import dtype_name
+from paddle_ngraph.program_view import dtype_name, pairs_in_place
 from paddle_ngraph.registry import find_converter
 
 # Of so many graphs, programs wait for another run.
@@ -180,6 +180,24 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
     for (name, specs), made in zip(form.results.items(), results):
         members = made if name in output_lists else [made]
         values.update((spec.id, member) for spec, member in zip(specs, members))
+    if op.type.endswith("_"):
+        operation = next(made for made in reversed(block.ops) if made.name() == op.type)
+        _read_variables_themselves(op, form, pairs_in_place(operation), values)
+
+
+def _read_variables_themselves(
+    op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Any]
+) -> None:
+    """What an operator wrote over a variable is read from the variable, as by the user's program.
+
+    Paddle lets the last reader of a result write over it, and would not know that this is one of a
+    variable, which outlives the run.
+    """
+    for name_in, name_out in pairs:
+        for source, result in zip(op.inputs.get(name_in, ()), form.results.get(name_out, ())):
+            is_alike = (source.dtype, source.shape) == (result.dtype, result.shape)
+            if is_alike and values[source.id].get_defining_op().name() == "builtin.parameter":
+                values[result.id] = values[source.id]
 
 
 def _reshaped(block: Any, value: Any, source: TensorSpec, target: TensorSpec) -> Any:

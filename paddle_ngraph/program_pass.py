@@ -30,7 +30,6 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 from paddle_ngraph.mkl_packed import program_pass as mkl_packed_pass
 from paddle_ngraph.program_view import (
-    BLANK,
     CONSTANTS,
     LISTS,
     BlockView,
@@ -374,8 +373,6 @@ def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
     read = {value_id(v) for name, v in inputs if v.initialized() and name not in entry.ignored}
     sources = [view.producer[vid] for vid in read if vid in view.producer]
     unfed = [source for source in sources if source.type == "pd_op.data"]
-    if any(source.op.attrs().get(BLANK) for source in unfed):
-        return True
     return bool(unfed) and any(other.type == "pd_op.feed" for other in view.nodes)
 
 

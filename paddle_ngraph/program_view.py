@@ -41,8 +41,6 @@ SCOPE_NAMES = {
     "builtin.shadow_output": "output_name",
 }
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
-# The attribute of a ``data`` operator that stands for a variable without contents.
-BLANK = "blank"
 # Recurrent layers with packed weights: native to the program pass.
 PACKED_PREFIX = "custom_op.mkl_packed_"
 # Constants: copied into every interval that reads them.
@@ -403,9 +401,7 @@ def _named_inside(op: Any) -> Iterator[tuple[str, bool]]:
 
 def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
     """(operand, result) of every output that ``op`` writes over an input."""
-    if not op.name().endswith("_"):
-        return
-    pairs = _core.inplace_pairs(op) or _STATISTICS.get(op.name())
+    pairs = pairs_in_place(op)
     if not pairs:
         return
     inputs, outputs = op.get_input_names(), op.get_output_names()
@@ -417,6 +413,13 @@ def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
         if op.name() in _STATISTICS and result.use_empty() and _keeps_statistics(op.attrs()):
             continue
         yield operand, result
+
+
+def pairs_in_place(op: Any) -> list[tuple[str, str]]:
+    """(input, output) of every output that an operator of this type writes over an input."""
+    if not op.name().endswith("_"):
+        return []
+    return _core.inplace_pairs(op) or _STATISTICS.get(op.name(), [])
 
 
 # Running statistics share memory with what updates them; Paddle does not call that in place.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import paddle
 from paddle.base import core
+from paddle.base.libpaddle import pir
 
 from paddle_ngraph import old_operators, single_assignment
-from paddle_ngraph.program_view import BLANK, LISTS, SCOPE_NAMES, blocks_outside_in
+from paddle_ngraph.program_view import LISTS, SCOPE_NAMES, blocks_outside_in
 from paddle_ngraph.report import BlockReport, NativeOp, Report
 from paddle_ngraph.single_assignment import NotTranslatable, blocks, operators
 
@@ -45,7 +45,8 @@ def translate(description: Any) -> Any:
         old_operators.cure(copy)
         single_assignment.rename(copy)
         old_operators.check(copy)
-        program = paddle.pir.translate_to_pir(copy)
+        program, values = pir.translate_to_pir_with_param_map(copy)
+        _restore_shapes(copy, program, values)
     except NotTranslatable:
         raise
     except Exception as error:  # Paddle's own errors have many types
@@ -54,7 +55,6 @@ def translate(description: Any) -> Any:
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
-    _mark_what_got_lost(description.block(0), program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
@@ -114,12 +114,31 @@ def _keeps_a_list_member(op: Any) -> bool:
     return op.operand_source(0).get_defining_op().name() in LISTS
 
 
-def _mark_what_got_lost(description: Any, block: Any) -> None:
-    """Marks ``data`` operators that stand for what the old-style block itself writes: an XShape."""
-    written = _written_by(description)
-    for op in block.ops:
-        if op.name() == "pd_op.data" and op.attrs()["name"] in written:
-            op.set_bool_attr(BLANK, True)
+def _restore_shapes(description: Any, program: Any, values: dict[str, list[Any]]) -> None:
+    """Gives gradients the tensors whose shapes they restore.
+
+    In an old-style program these shapes are in an XShape, which the forward operator writes. PIR
+    has none: Paddle's translation names variables there that nobody writes.
+    """
+    reshaped = {
+        name: op.input("X")[0]
+        for block in blocks(description)
+        for op in operators(block)
+        for name in (op.output("XShape") if "XShape" in op.output_names() else ())
+    }
+    written = {name for block in blocks(description) for name in _written_by(block)}
+    for block in blocks_outside_in(program):
+        unwritten = [op for op in block.ops if _names_one_of(written, op)]
+        for op in unwritten:
+            found = values.get(reshaped.get(op.attrs()["name"], ""))
+            if not found:
+                raise NotTranslatable("it would read what nobody writes")
+            op.result(0).replace_all_uses_with(found[0])
+            block.remove_op(op)
+
+
+def _names_one_of(names: set[str], op: Any) -> bool:
+    return op.name() == "pd_op.data" and op.attrs()["name"] in names
 
 
 def _written_by(block: Any) -> set[str]:

@@ -13,7 +13,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, bridge
+from paddle_ngraph import _core, bridge, translation
 from paddle_ngraph.graph import Graph
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -457,7 +457,7 @@ def test_program_desc_that_paddle_cannot_translate(monkeypatch):
 
     with paddle.pir_utils.OldIrGuard():
         program = Program(twice_the_same)
-        monkeypatch.setattr(paddle.pir, "translate_to_pir", fail)
+        monkeypatch.setattr(translation.pir, "translate_to_pir_with_param_map", fail)
         paddle_ngraph.reset_stats()
         x = floats(2, 4)
         np.testing.assert_array_equal(program.run(True, x=x)[0], np.maximum(x, 0))

@@ -257,3 +257,35 @@ def test_the_graph_string_tells_all_of_an_operator():
         )
         made = [each.name() for each in again.global_block().ops if each.name().startswith("pd_op")]
         assert [name for name in made if name != "pd_op.fetch"] == [each.type for each in graph.ops]
+
+
+WRITERS = {
+    "assigned": lambda state: paddle.assign(state * 0.5 + 0.25, output=state),
+    "incremented": lambda state: paddle.increment(state, 0.25),
+    "scaled": lambda state: state.scale_(0.5),
+    "a unit": lambda state: paddle.nn.functional.relu_(state),
+}
+LAST_READERS = {
+    "scale": lambda value: value * 0.1,
+    "exp": paddle.exp,
+    "relu": paddle.nn.functional.relu,
+    "clip": lambda value: paddle.clip(value, -0.1, 0.1),
+    "sum": lambda value: value + 1.0,
+}
+
+
+@pytest.mark.parametrize("read", LAST_READERS.values(), ids=LAST_READERS)
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_nobody_writes_over_a_variable_that_was_written(write, read, monkeypatch):
+    """Natively, too: Paddle may have the last reader of a result write over it."""
+
+    def build():
+        state = paddle.static.create_parameter([1], "float32", "state.w_0")
+        state.stop_gradient = True
+        write(state)
+        return read(state) + paddle.static.data("x", [-1, 4], "float32")
+
+    native = life(build, engine=False)
+    paddle_ngraph.reset_stats()
+    assert_same(native, life(build, True, lambda: fault("compile", monkeypatch)))
+    assert paddle_ngraph.stats()["native_runs"] > 0
