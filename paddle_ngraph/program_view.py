@@ -157,7 +157,12 @@ class OpNode:
     @property
     def may_write_variables(self) -> bool:
         """Whether a run of it may change what outlives the run, as far as can be told."""
-        if self.writes_variables or self.touches or self.type in _NAMING:
+        return self.type in _NAMING or self.may_overwrite_variables
+
+    @property
+    def may_overwrite_variables(self) -> bool:
+        """The same, where what a program names for the scope is not there already."""
+        if self.writes_variables or self.touches or self.type == "builtin.set_parameter":
             return True
         return not self.is_known or self.type in _WRITING
 

@@ -1,0 +1,360 @@
+"""The to_static hook: the link between ``paddle.jit.to_static`` and the program pass.
+
+Whatever Paddle makes static programs of in dynamic mode (functions and layers by AST or SOT,
+``paddle.Model``, ``paddle.jit.load``) it runs by a ``PartialProgramLayer``: a forward program, a
+backward program, and the names of what goes in, out and across. The hook keeps these, and at each
+call takes them or rewritten copies, as the flag says. A backward pass belongs to the forward pass
+that ran: both programs of a layer are rewritten before the first of them runs, or neither is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from paddle.base import core, framework
+from paddle.base.libpaddle import pir
+from paddle.jit.dy2static import pir_partial_program
+
+from paddle_ngraph import _core, cost, flags, program_pass, refusals
+from paddle_ngraph.program_view import (
+    CONSTANTS,
+    ENGINE_PREFIX,
+    SCOPE_NAMES,
+    dtype_name,
+    nodes_of,
+    overwritten,
+)
+from paddle_ngraph.report import Report
+
+_SHADOW_OUTPUT = "builtin.shadow_output"
+_SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
+
+# Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
+_numbers = itertools.count(1 << 61)
+_rewriting = threading.RLock()
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    layer = pir_partial_program.PartialProgramLayer
+    if not hasattr(layer.call_run_impl_with_hook, "__wrapped__"):
+        layer.call_run_impl_with_hook = _with_switch(  # type: ignore[method-assign]
+            layer.call_run_impl_with_hook
+        )
+
+
+def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call_run_impl_with_hook(self: Any, inputs: Any, parameters: Any, attrs: Any) -> Any:
+        if flags.get("use_ngraph"):
+            native, *others = attrs
+            programs = _switch(self, native).programs_for(inputs)
+            if programs is not None:
+                attrs = (programs.attributes, *others)
+        return original(self, inputs, parameters, attrs)
+
+    return call_run_impl_with_hook
+
+
+def _switch(layer: Any, native: Any) -> _Switch:
+    """The switch of a layer that stands beside these attributes of its own."""
+    switches: dict[int, _Switch] = layer.__dict__.setdefault(_SWITCHES, {})
+    found = switches.get(id(native))
+    if found is None:
+        known = layer._prog_attrs_map_cache.items()
+        _, is_training, in_sot_mode = next(key for key, value in known if value is native)
+        made = _Switch(layer, native, is_training, in_sot_mode)
+        found = switches.setdefault(id(native), made)
+    return found
+
+
+class _Switch:
+    """Chooses the programs of a layer: Paddle's, in training or not, or rewritten ones.
+
+    Args:
+        layer: The ``PartialProgramLayer``.
+        native: The attributes that it runs with by itself; held here, so that they are no others.
+        is_training: Whether its programs are those with a gradient.
+        in_sot_mode: Whether SOT has made it.
+    """
+
+    def __init__(self, layer: Any, native: Any, is_training: bool, in_sot_mode: bool) -> None:
+        self._native = native
+        self._source = _Source(
+            layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
+        )
+        self._why_native = _why_native(layer)
+        self._open_axes = self._source.open_axes()
+        self._open_size = 0  # that the programs were made for; 0: for any
+        self._is_planned = self._why_native is not None
+        self._programs: _Programs | None = None
+
+    def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
+        """The programs for a call on these tensors; ``None``: Paddle's."""
+        sizes = self._open_sizes(inputs)
+        if 0 in sizes:
+            return None  # Paddle's kernels have rules for what is empty
+        if self._needs_plan(sizes):
+            with _rewriting:
+                if self._needs_plan(sizes):
+                    self._plan_for(sizes)
+        return self._programs
+
+    def _needs_plan(self, sizes: Sequence[int]) -> bool:
+        if not self._is_planned:
+            return True
+        if self._programs is not None and self._programs.refusals.has_refused():
+            return True
+        return self._open_size > 0 and _largest(sizes) >= cost.GROWTH * self._open_size
+
+    def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
+        """What is given for the dimensions that the program leaves open."""
+        given = ((inputs[number].shape, axis) for number, axis in self._open_axes)
+        return [shape[axis] for shape, axis in given if axis < len(shape)]
+
+    def _plan_for(self, sizes: Sequence[int]) -> None:
+        size = _largest(sizes)
+        try:
+            programs = self._source.rewritten(size)
+        except Exception as error:  # Paddle can run it, whatever a rewriter stumbles over
+            if flags.get("ngraph_strict"):
+                raise
+            self._why_native = f"{type(error).__name__}: {error}"
+            programs = None
+        is_small = programs is not None and programs.has_small_interval
+        self._programs = programs if programs is not None and programs.changes else None
+        self._open_size = size if is_small else 0
+        self._is_planned = True
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    return max(sizes, default=cost.TYPICAL_SIZE)
+
+
+def _why_native(layer: Any) -> str | None:
+    """Why a layer is left alone, or ``None``."""
+    if not framework._current_expected_place().is_cpu_place():
+        return "it does not run on a CPU"
+    if layer._backend.is_cinn() or layer._backend.is_pcc():
+        return "it is compiled by CINN"
+    return None
+
+
+@dataclass
+class _Programs:
+    """Rewritten programs.
+
+    Attributes:
+        attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
+        forward, backward: What the pass says of each.
+        engines: Those of their intervals, kept alive.
+        refusals: Tells when a run has left one of them to Paddle.
+    """
+
+    attributes: Any
+    forward: Report
+    backward: Report
+    engines: list[Any]
+    refusals: refusals.Watch
+
+    @property
+    def changes(self) -> bool:
+        """Whether they are other programs than Paddle's."""
+        return self.forward.changes or self.backward.changes
+
+    @property
+    def has_small_interval(self) -> bool:
+        """Whether it depends on the sizes at hand how much is converted."""
+        return self.forward.has_small_interval or self.backward.has_small_interval
+
+
+@dataclass
+class _Source:
+    """The two programs of a layer, as Paddle has made them.
+
+    Attributes:
+        programs: Paddle's ``RunnableProgram``.
+        is_training, in_sot_mode: As Paddle tells ``run_program``.
+    """
+
+    programs: Any
+    is_training: bool
+    in_sot_mode: bool
+
+    def open_axes(self) -> list[tuple[int, int]]:
+        """(number of the input, axis) of every dimension that the program leaves open."""
+        names = self.programs.program_attr["fx_names"]
+        axes = cost.open_axes([self.programs.forward_program])
+        return [(names.index(name), axis) for name, axis in axes if name in names]
+
+    def rewritten(self, open_size: int) -> _Programs:
+        """Copies of both that run through nGraph, as far as they can."""
+        names = dict(self.programs.program_attr)
+        forward = _copy(self.programs.forward_program)
+        backward = _copy(self.programs.backward_program)
+        gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
+        across = _Crossing(forward, backward)
+        across.copy_constants()
+        shapes = across.shapes_instead(names["no_need_buffers_names"])
+        behind = program_pass.apply(backward, open_size=open_size)
+        across.give_back(shapes)
+        across.drop_unread(keep=set(names["fo_names"]))
+        keeps_weights = not self.is_training and not any(
+            node.may_overwrite_variables for node in nodes_of(forward)
+        )
+        ahead = program_pass.apply(forward, keeps_weights, open_size, gradients)
+        handed_on = set(backward.global_block().kwargs())
+        for each in ("fm_names", "bm_names"):
+            names[each] = [name for name in names[each] if name in handed_on]
+        names["no_need_buffers_names"] = [
+            name for name in names["no_need_buffers_names"] if across.is_native_only(name)
+        ]
+        attributes = {
+            **names,
+            "forward_program": forward,
+            "backward_program": backward,
+            "is_test": not self.is_training,
+            "program_id": next(_numbers),
+            "in_sot_mode": self.in_sot_mode,
+        }
+        graphs = [
+            node.graph
+            for program in (forward, backward)
+            for node in nodes_of(program)
+            if node.is_engine
+        ]
+        return _Programs(
+            attributes=core.construct_program_attribute_map(attributes),
+            forward=ahead,
+            backward=behind,
+            engines=[_core.NgraphEngine(graph) for graph in graphs],
+            refusals=refusals.Watch(graphs),
+        )
+
+
+class _Crossing:
+    """What a forward program hands to its backward program, by name.
+
+    The forward program names it by ``builtin.shadow_output``; to the backward program it is a
+    keyword argument of its block.
+    """
+
+    def __init__(self, forward: Any, backward: Any) -> None:
+        self._forward = forward.global_block()
+        self._backward = backward.global_block()
+
+    def copy_constants(self) -> None:
+        """Makes what is a constant of the forward program one of the backward program, too."""
+        arguments = self._backward.kwargs()
+        for op in self._outputs():
+            value = arguments.get(_name(op))
+            if value is None or value.use_empty():
+                continue
+            maker = _constant_behind(op.operand_source(0))
+            if maker is not None:
+                (type,) = _core.result_types(maker)
+                copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
+                value.replace_all_uses_with(copy)
+
+    def shapes_instead(self, names: Sequence[str]) -> dict[int, Any]:
+        """Gives the backward program constants for what it needs the shapes of, and nothing else.
+
+        The forward program then need not make it, or keep it. That takes shapes that are known.
+
+        Returns:
+            The arguments that were replaced, by the number of the operator that stands for each.
+        """
+        replaced = {}
+        arguments = self._backward.kwargs()
+        for name in names:
+            value = arguments.get(name)
+            if value is None or value.use_empty() or not value.is_dense_tensor_type():
+                continue
+            if any(size < 0 for size in value.shape):
+                continue
+            dtype, shape = dtype_name(value.dtype), list(value.shape)
+            filled = [
+                ("shape", "ints", shape),
+                ("dtype", "dtype", dtype),
+                ("value", "float64", 0.0),
+            ]
+            zeros = self._put_first("pd_op.full", (dtype, shape), filled)
+            value.replace_all_uses_with(zeros)
+            replaced[zeros.get_defining_op().id()] = value
+        return replaced
+
+    def give_back(self, replaced: dict[int, Any]) -> None:
+        """Undoes :meth:`shapes_instead` for operators that stay native: they read no contents."""
+        for op in list(self._backward.ops):
+            if op.name() in CONSTANTS and op.id() in replaced:
+                op.result(0).replace_all_uses_with(replaced[op.id()])
+                self._backward.remove_op(op)
+
+    def drop_unread(self, keep: set[str]) -> None:
+        """Hands on no more than what is read.
+
+        Args:
+            keep: What the forward program returns.
+        """
+        for name, value in self._backward.kwargs().items():
+            if value.use_empty():
+                self._backward.erase_kwarg(name)
+        read = keep | set(self._backward.kwargs())
+        for op in list(self._outputs()):
+            if _name(op) not in read:
+                self._forward.remove_op(op)
+
+    def is_native_only(self, name: str) -> bool:
+        """Whether no engine operator reads an argument of the backward program, if it is one."""
+        value = self._backward.kwargs().get(name)
+        return value is not None and not _is_read_by_engine(value)
+
+    def _outputs(self) -> Iterator[Any]:
+        return (op for op in self._forward.ops if op.name() == _SHADOW_OUTPUT)
+
+    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Any:
+        """A constant at the begin of the backward program."""
+        (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
+        self._backward.move_op(value.get_defining_op(), 0)
+        return value
+
+
+def _copy(program: Any) -> Any:
+    copied, _ = pir.clone_program(program)
+    return copied
+
+
+def _name(op: Any) -> str:
+    return str(op.attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]])
+
+
+def _is_gradient(op: Any) -> bool:
+    return op.name().rstrip("_").endswith("_grad")
+
+
+def _constant_behind(value: Any) -> Any:
+    """The operator that makes a constant which ``value`` is, or is a copy of."""
+    maker = value.get_defining_op()
+    if maker is None or _is_overwritten(value):
+        return None
+    if maker.name() == "pd_op.assign":
+        return _constant_behind(maker.operand_source(0))
+    return maker if maker.name() in CONSTANTS else None
+
+
+def _is_overwritten(value: Any) -> bool:
+    """Whether an operator writes over ``value``."""
+    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
+    return any(operand.is_same(value) for operand in targets)
+
+
+def _is_read_by_engine(value: Any) -> bool:
+    """Whether an engine operator reads a value, which it does in a list."""
+    lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
+    readers = (reader for op in lists for reader in op.result(0).all_used_ops())
+    return any(reader.name().startswith(ENGINE_PREFIX) for reader in readers)
