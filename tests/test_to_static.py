@@ -75,7 +75,7 @@ def test_training_follows_native_training(build, by_ast):
 
 @pytest.mark.parametrize("build", [resnet, mobilenet], ids=lambda build: build.__name__)
 def test_training_of_deep_networks_follows_a_native_twin(build):
-    """Parameters that differ in the last digit lead as far away in 20 steps as the engine does."""
+    """Parameters that differ in the last digits lead as far away in 20 steps as the engine does."""
 
     def losses(engine: bool, shift: float = 0.0) -> np.ndarray:
         layer = made(build)
@@ -87,7 +87,7 @@ def test_training_of_deep_networks_follows_a_native_twin(build):
         found = []
         with paddle_ngraph.use_ngraph(engine):
             for step in range(STEPS):
-                loss = F.cross_entropy(network(inputs(build, step, 16)), labels(step, 16))
+                loss = F.cross_entropy(network(inputs(build, step, 8)), labels(step, 8))
                 loss.backward()
                 optimizer.step()
                 optimizer.clear_grad()
@@ -95,12 +95,13 @@ def test_training_of_deep_networks_follows_a_native_twin(build):
         return np.array(found)
 
     native = losses(engine=False)
-    twins = [losses(engine=False, shift=shift) for shift in (1e-6, -1e-6, 3e-6)]
-    apart = np.max([np.maximum.accumulate(abs(twin - native)) for twin in twins], axis=0)
+    twins = [losses(engine=False, shift=shift) for shift in (1e-6, -3e-6)]
     before = paddle_ngraph.stats()["engine_runs"]
     ours = losses(engine=True)
     assert paddle_ngraph.stats()["engine_runs"] == before + 2 * STEPS
-    assert (abs(ours - native) <= 5 * apart + 1e-3).all(), (ours, native, apart)
+    apart = max(abs(twin - native).max() for twin in twins)
+    assert abs(ours[:2] - native[:2]).max() < 1e-3
+    assert abs(ours - native).max() <= 3 * apart + 1e-3
 
 
 @pytest.mark.parametrize("build", NETWORKS[:5], ids=lambda build: build.__name__)
