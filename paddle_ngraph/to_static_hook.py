@@ -12,15 +12,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 from paddle.base import core, framework
 from paddle.base.libpaddle import pir
 from paddle.jit.dy2static import pir_partial_program
+from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
+from paddle.jit.pir_translated_layer import PirTranslatedLayer
 
 from paddle_ngraph import _core, cost, flags, program_pass, refusals
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.program_view import (
     CONSTANTS,
     ENGINE_PREFIX,
@@ -61,6 +64,42 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     return call_run_impl_with_hook
 
 
+def is_static(thing: Any) -> bool:
+    """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
+    return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
+        thing, PirTranslatedLayer
+    )
+
+
+def explain(thing: Any) -> Report:
+    """What becomes of the programs of a function or layer, in training or not, as it stands.
+
+    Raises:
+        NgraphError: It has none yet.
+    """
+    layer = _latest_layer(thing)
+    native, *_ = layer._prepare_attributes()
+    return _switch(layer, native).report()
+
+
+def _latest_layer(thing: Any) -> Any:
+    """The ``PartialProgramLayer`` of what was called last."""
+    if isinstance(thing, PirTranslatedLayer):
+        layers = list(thing._partial_program_layers.values())
+        is_training = thing.training
+    else:
+        function = getattr(thing, "forward", thing)
+        if not isinstance(function, ASTStaticFunction):
+            raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
+        is_training = function._is_train_mode()
+        programs = reversed(list(function.program_cache._caches.items()))
+        layers = [layer for key, (_, layer) in programs if layer.training == is_training]
+    if not layers:
+        raise NgraphError("there is no program for it yet: call it once")
+    layers[0].training = is_training
+    return layers[0]
+
+
 def _switch(layer: Any, native: Any) -> _Switch:
     """The switch of a layer that stands beside these attributes of its own."""
     switches: dict[int, _Switch] = layer.__dict__.setdefault(_SWITCHES, {})
@@ -93,6 +132,7 @@ class _Switch:
         self._open_size = 0  # that the programs were made for; 0: for any
         self._is_planned = self._why_native is not None
         self._programs: _Programs | None = None
+        self._report: Report | None = None
 
     def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
         """The programs for a call on these tensors; ``None``: Paddle's."""
@@ -104,6 +144,15 @@ class _Switch:
                 if self._needs_plan(sizes):
                     self._plan_for(sizes)
         return self._programs
+
+    def report(self) -> Report:
+        """What the pass makes of both programs."""
+        if not self._is_planned:
+            with _rewriting:
+                self._plan_for([])
+        if self._report is None:
+            raise NgraphError(f"the programs stay native: {self._why_native}")
+        return self._report
 
     def _needs_plan(self, sizes: Sequence[int]) -> bool:
         if not self._is_planned:
@@ -126,8 +175,9 @@ class _Switch:
                 raise
             self._why_native = f"{type(error).__name__}: {error}"
             programs = None
-        is_small = programs is not None and programs.has_small_interval
-        self._programs = programs if programs is not None and programs.changes else None
+        self._report = None if programs is None else programs.report
+        self._programs = programs if self._report is not None and self._report.changes else None
+        is_small = self._report is not None and self._report.has_small_interval
         self._open_size = size if is_small else 0
         self._is_planned = True
 
@@ -151,26 +201,15 @@ class _Programs:
 
     Attributes:
         attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
-        forward, backward: What the pass says of each.
+        report: What the pass says of both.
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
     """
 
     attributes: Any
-    forward: Report
-    backward: Report
+    report: Report
     engines: list[Any]
     refusals: refusals.Watch
-
-    @property
-    def changes(self) -> bool:
-        """Whether they are other programs than Paddle's."""
-        return self.forward.changes or self.backward.changes
-
-    @property
-    def has_small_interval(self) -> bool:
-        """Whether it depends on the sizes at hand how much is converted."""
-        return self.forward.has_small_interval or self.backward.has_small_interval
 
 
 @dataclass
@@ -230,8 +269,14 @@ class _Source:
         ]
         return _Programs(
             attributes=core.construct_program_attribute_map(attributes),
-            forward=ahead,
-            backward=behind,
+            report=Report(
+                [
+                    replace(block, program=name)
+                    for name, report in (("forward", ahead), ("backward", behind))
+                    for block in report.blocks
+                ],
+                ahead.packed + behind.packed,
+            ),
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
         )

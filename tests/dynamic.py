@@ -23,13 +23,13 @@ WORDS = 60
 def dynamic_mode() -> Iterator[None]:
     """Dynamic mode, in which every graph is one and goes to the engine, however small."""
     paddle.disable_static()
-    least = paddle.get_flags("FLAGS_ngraph_min_interval_us")
-    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
     try:
         with min_graph_size_guard(0):
             yield
     finally:
-        paddle.set_flags(least)
+        paddle.set_flags(before)
         paddle.enable_static()
 
 

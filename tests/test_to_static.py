@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph import _core, program_pass, refusals
 from tests.dynamic import (
     CLASSES,
     NETWORKS,
     agree,
+    alone,
     dynamic_mode,
     floats,
     gradients,
@@ -557,3 +560,105 @@ def test_each_thread_has_a_layer():
             thread.join()
     agree(found, expected)
     assert paddle_ngraph.stats()["engine_runs"] == 30
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fault(step: str, monkeypatch: Any) -> Iterator[None]:
+    """A step of the engine that fails, of functions that have to be built anew."""
+    for name, empty in (("_reasons", {}), ("_intervals", {}), ("_graphs", set())):
+        monkeypatch.setattr(refusals, name, empty)
+    paddle_ngraph.clear_cache()
+    _core.fail_at(step)
+    try:
+        yield
+    finally:
+        _core.fail_at("")
+        _core.try_again()
+
+
+@pytest.mark.parametrize("struck", ["forward", "backward", "both"])
+@pytest.mark.parametrize("step", ["data", "compile", "allocate", "draw", "run"])
+def test_what_the_engine_cannot_run_is_run_by_paddle(step, struck, monkeypatch):
+    """Masks, the statistics of batches and gradients are what they would be natively."""
+    expected = alone(lambda: life(), engine=False)
+    before = paddle_ngraph.stats()
+    found = alone(lambda: life(lambda: fault(step, monkeypatch), struck), engine=True)
+    agree(found, expected, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] > before["engine_runs"]
+    if not (step == "draw" and struck == "backward"):
+        assert stats["native_runs"] > before["native_runs"]
+
+
+def life(strike: Any = None, struck: str = "") -> Any:
+    """Four steps of training, of which the third one may be struck, and an evaluation."""
+    layer = made(Small)
+    network = static(layer)
+    optimizer = paddle.optimizer.Momentum(0.01, 0.9, layer.parameters())
+    seen = []
+    for step in range(4):
+        is_struck = strike is not None and step == 2
+        with strike() if is_struck and struck != "backward" else nullcontext():
+            loss = F.cross_entropy(network(pictures(step)), labels(step, 5))
+        with strike() if is_struck and struck != "forward" else nullcontext():
+            loss.backward()
+        seen += [loss.numpy(), *gradients(layer), paddle.rand([2]).numpy()]
+        optimizer.step()
+        optimizer.clear_grad()
+    layer.eval()
+    return seen, values(layer), network(pictures(9))
+
+
+def test_a_rewriter_that_stumbles_leaves_a_layer_native(monkeypatch):
+    def stumble(*args: Any, **kwargs: Any) -> Any:
+        raise ValueError("stumbled")
+
+    monkeypatch.setattr(program_pass, "apply", stumble)
+    expected = alone(life, engine=False)
+    agree(alone(life, engine=True), expected)
+    assert paddle_ngraph.stats()["engine_runs"] == 0
+
+
+def test_explain_tells_of_both_programs():
+    layer = made(Small)
+    network = static(layer)
+    network(pictures())
+    report = paddle_ngraph.explain(network)
+    assert report.ops_native == 0
+    assert {"conv2d", "conv2d_grad"} <= {
+        kind.removeprefix("pd_op.") for interval in report.intervals for kind in interval.types
+    }
+    assert "forward, global block" in str(report) and "backward, global block" in str(report)
+    layer.eval()
+    network(pictures())
+    assert "backward" not in str(paddle_ngraph.explain(network))
+
+
+def test_explain_of_what_sot_runs():
+    network = static(made(Small), by_ast=False)
+    with pytest.raises(paddle_ngraph.NgraphError, match="full_graph=True"):
+        paddle_ngraph.explain(network)
+
+
+def test_explain_of_what_was_never_called():
+    with pytest.raises(paddle_ngraph.NgraphError, match="call it once"):
+        paddle_ngraph.explain(static(made(Small)))
+
+
+def test_a_small_program_stays_native_until_it_grows():
+    """By the cost rule."""
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 60})
+    layer = made(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU()))
+    layer.eval()
+    network = paddle.jit.to_static(
+        layer, input_spec=[paddle.static.InputSpec([-1, 4])], full_graph=True
+    )
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        network(floats(3, 4))
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+        found = network(floats(20000, 4)).numpy()
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+    np.testing.assert_allclose(found, layer(floats(20000, 4)).numpy(), rtol=1e-5, atol=1e-5)
