@@ -32,6 +32,7 @@ from paddle_ngraph.program_view import (
     nodes_of,
     overwritten,
 )
+from paddle_ngraph.registry import find_converter
 from paddle_ngraph.report import Report
 
 _SHADOW_OUTPUT = "builtin.shadow_output"
@@ -104,11 +105,11 @@ def _switch(layer: Any, native: Any) -> _Switch:
     """The switch of a layer that stands beside these attributes of its own."""
     switches: dict[int, _Switch] = layer.__dict__.setdefault(_SWITCHES, {})
     found = switches.get(id(native))
-    if found is None:
+    if found is None or found.native is not native:
         known = layer._prog_attrs_map_cache.items()
         _, is_training, in_sot_mode = next(key for key, value in known if value is native)
         made = _Switch(layer, native, is_training, in_sot_mode)
-        found = switches.setdefault(id(native), made)
+        found = switches[id(native)] = made
     return found
 
 
@@ -123,7 +124,7 @@ class _Switch:
     """
 
     def __init__(self, layer: Any, native: Any, is_training: bool, in_sot_mode: bool) -> None:
-        self._native = native
+        self.native = native
         self._source = _Source(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
         )
@@ -320,7 +321,7 @@ class _Crossing:
             value = arguments.get(name)
             if value is None or value.use_empty() or not value.is_dense_tensor_type():
                 continue
-            if any(size < 0 for size in value.shape):
+            if any(size < 0 for size in value.shape) or not _is_unread(value):
                 continue
             dtype, shape = dtype_name(value.dtype), list(value.shape)
             filled = [
@@ -396,6 +397,18 @@ def _is_overwritten(value: Any) -> bool:
     """Whether an operator writes over ``value``."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
+
+
+def _is_unread(value: Any) -> bool:
+    """Whether all readers of ``value`` are operators whose converters do not look at it."""
+    for op in value.all_used_ops():
+        entry = find_converter(op.name())
+        if entry is None:
+            return False
+        inputs = zip(op.get_input_names(), op.operands_source())
+        if any(v.is_same(value) and name not in entry.unread for name, v in inputs):
+            return False
+    return True
 
 
 def _is_read_by_engine(value: Any) -> bool:
