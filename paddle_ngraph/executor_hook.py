@@ -31,7 +31,7 @@ from paddle_ngraph import (
     weights,
     whole_program,
 )
-from paddle_ngraph.program_view import BLANK, COMMUNICATE, DRAW, nodes_of
+from paddle_ngraph.program_view import BLANK, has_to_run_in_order, nodes_of
 from paddle_ngraph.report import Report
 
 # After so many runs a program is worth compiling that is too small for the cost rule: a run gains
@@ -374,12 +374,8 @@ class _EngineExecutor:
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._refusals = refusals.Watch(graphs)
-        # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
-        native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
-        is_ordered = drawing > 0 and drawing + native > 1
-        # Nor does it see what sub-blocks write, or what other processes expect.
-        is_ordered |= any(n.touches_outside or COMMUNICATE in n.ordered for n in nodes)
+        is_ordered = has_to_run_in_order(nodes, drawing)
         self._order = _ONE_BY_ONE if is_ordered else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         is_whole = not any(each.report.ops_native for each in found.values())

@@ -497,6 +497,21 @@ def nodes_of(program: Any) -> Iterator[OpNode]:
         yield from BlockView(block).nodes
 
 
+def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
+    """Whether rewritten programs have to run as they stand: Paddle cannot know their order.
+
+    Args:
+        nodes: All operators.
+        drawing: How many of the intervals take random numbers.
+    """
+    # Paddle keeps its own operators in order that draw, but does not know ours.
+    native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
+    if drawing > 0 and drawing + native > 1:
+        return True
+    # Nor does it see what sub-blocks write, or what other processes expect.
+    return any(node.touches_outside or COMMUNICATE in node.ordered for node in nodes)
+
+
 def changes_parameters(program: Any) -> bool:
     """Whether running a program changes what is there before and after: parameters, by any name."""
     views = [BlockView(block) for block in blocks_outside_in(program)]

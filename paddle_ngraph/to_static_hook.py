@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
@@ -29,6 +30,7 @@ from paddle_ngraph.program_view import (
     ENGINE_PREFIX,
     SCOPE_NAMES,
     dtype_name,
+    has_to_run_in_order,
     nodes_of,
     overwritten,
 )
@@ -37,6 +39,10 @@ from paddle_ngraph.report import Report
 
 _SHADOW_OUTPUT = "builtin.shadow_output"
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
+
+# See executor_hook.py.
+_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
@@ -55,12 +61,14 @@ def install() -> None:
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call_run_impl_with_hook(self: Any, inputs: Any, parameters: Any, attrs: Any) -> Any:
-        if flags.get("use_ngraph"):
-            native, *others = attrs
-            programs = _switch(self, native).programs_for(inputs)
-            if programs is not None:
-                attrs = (programs.attributes, *others)
-        return original(self, inputs, parameters, attrs)
+        if not flags.get("use_ngraph"):
+            return original(self, inputs, parameters, attrs)
+        native, *others = attrs
+        programs = _switch(self, native).programs_for(inputs)
+        if programs is None:
+            return original(self, inputs, parameters, attrs)
+        with programs.order, programs.thread:
+            return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
 
@@ -203,12 +211,15 @@ class _Programs:
     Attributes:
         attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
         report: What the pass says of both.
+        order, thread: Held while the forward program runs.
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
     """
 
     attributes: Any
     report: Report
+    order: AbstractContextManager[Any]
+    thread: AbstractContextManager[Any]
     engines: list[Any]
     refusals: refusals.Watch
 
@@ -262,12 +273,9 @@ class _Source:
             "program_id": next(_numbers),
             "in_sot_mode": self.in_sot_mode,
         }
-        graphs = [
-            node.graph
-            for program in (forward, backward)
-            for node in nodes_of(program)
-            if node.is_engine
-        ]
+        nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
+        graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
+        drawing = sum(interval.draws for interval in ahead.intervals)
         return _Programs(
             attributes=core.construct_program_attribute_map(attributes),
             report=Report(
@@ -278,6 +286,8 @@ class _Source:
                 ],
                 ahead.packed + behind.packed,
             ),
+            order=_ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext(),
+            thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
         )

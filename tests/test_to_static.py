@@ -21,6 +21,7 @@ from tests.dynamic import (
     agree,
     alone,
     dynamic_mode,
+    flat,
     floats,
     gradients,
     inputs,
@@ -301,6 +302,31 @@ def test_the_stream_of_random_numbers(by_ast):
         return seen
 
     twice(play, runs=4)
+
+
+@BY
+def test_the_stream_where_several_draw(by_ast):
+    """Side by side, in intervals around an operator that stays native and draws itself."""
+
+    class Drawing(nn.Layer):
+        def forward(self, x: Any) -> Any:
+            near, far = F.dropout(x, 0.3), F.dropout(x * 2.0, 0.6)
+            noise = paddle.poisson(near.abs() + 1.0)
+            return F.dropout(paddle.lgamma(noise + 1.5), 0.2) + F.dropout(far + noise, 0.7)
+
+    def play() -> Any:
+        layer = made(Drawing)
+        network = static(layer, by_ast)
+        return [(network(floats(40, 30, seed=step)), paddle.rand([3])) for step in range(4)]
+
+    # Natively they race for the stream where they are not told to wait.
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    try:
+        expected = list(flat(alone(play, engine=False)))
+    finally:
+        paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+    agree(alone(play, engine=True), expected)
+    assert paddle_ngraph.stats()["engine_runs"] >= 8
 
 
 # -- programs --------------------------------------------------------------------------------------
