@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def enable() -> None:
     """Runs static programs on the CPU through nGraph, from the next run on.
 
+    That is what ``Executor.run`` runs, predictors of Paddle Inference, and what Paddle makes
+    programs of in dynamic mode: ``paddle.jit.to_static``, ``paddle.jit.load``, ``paddle.Model``.
+
     Raises:
         NgraphError: The engine is missing or was compiled against another release of Paddle or
             OpenVINO; the message says how to get it.
@@ -58,8 +61,10 @@ def explain(program: Any) -> Report:
     """What the program pass makes of a program, without running or changing it.
 
     Args:
-        program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, or the
-            ``paddle.inference.Config`` of a predictor.
+        program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, the
+            ``paddle.inference.Config`` of a predictor, or a function or layer of
+            ``paddle.jit.to_static`` or ``paddle.jit.load`` that was called before: its programs
+            for training, or for evaluation, as it stands.
 
     Returns:
         A report; ``str()`` of it lists the intervals, the share of operators converted, and the
@@ -71,11 +76,13 @@ def explain(program: Any) -> Report:
     library.load()
     from paddle.inference import Config
 
-    from paddle_ngraph import predictor_hook, program_pass, translation
+    from paddle_ngraph import predictor_hook, program_pass, to_static_hook, translation
     from paddle_ngraph.single_assignment import NotTranslatable
 
     if isinstance(program, Config):
         return predictor_hook.explain(program)
+    if to_static_hook.is_static(program):
+        return to_static_hook.explain(program)
     try:
         return program_pass.plan(_as_pir(program))
     except NotTranslatable as reason:
@@ -142,5 +149,6 @@ def _as_pir(program: Any) -> Any:
         return translation.translate(program.desc)
     raise NgraphError(
         f"explain() takes a static program, not {type(program).__name__}: pass the "
-        "paddle.static.Program that Executor.run gets, or the Config of a predictor"
+        "paddle.static.Program that Executor.run gets, the Config of a predictor, or what "
+        "paddle.jit.to_static returns"
     )

@@ -100,7 +100,7 @@ class NgraphBridge:
         self._parameters: list[Node] = []
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
-        self._op_types = frozenset(op.type for op in graph.ops)
+        self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
@@ -151,7 +151,7 @@ class NgraphBridge:
         self._nodes[spec.id] = output
 
     def trains(self, *gradients: str) -> bool:
-        """Whether the graph holds one of these gradients; any, if none is named."""
+        """Whether one of these gradients is in the graph, or reads it; any, if none is named."""
         if gradients:
             return not self._op_types.isdisjoint(gradients)
         return any(kind.endswith("_grad") for kind in self._op_types)

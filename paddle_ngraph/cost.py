@@ -14,6 +14,8 @@ it runs often enough to be worth compiling (executor_hook.py): there the rule do
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, TensorSpec
@@ -28,6 +30,9 @@ _OPERATORS_PER_INTERVAL = 16
 
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
+
+# A program whose feeds have grown by so much is looked at again.
+GROWTH = 4
 
 
 def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
@@ -61,6 +66,18 @@ def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:
     return math.prod(open_size if size < 0 else size for size in spec.shape)
+
+
+def open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
+    """(feed, axis) of every dimension that the programs leave open."""
+    return [
+        (op.attrs()["name"], axis)
+        for program in programs
+        for op in program.global_block().ops
+        if op.name() in ("pd_op.data", "pd_op.feed")
+        for axis, size in enumerate(op.results()[0].shape)
+        if size < 0
+    ]
 
 
 def pays_over_onednn(converted: int, native: int, intervals: int) -> bool:

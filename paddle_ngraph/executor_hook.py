@@ -32,11 +32,8 @@ from paddle_ngraph import (
     whole_program,
 )
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.program_view import COMMUNICATE, DRAW, nodes_of
+from paddle_ngraph.program_view import has_to_run_in_order, nodes_of
 from paddle_ngraph.report import Report
-
-# A program whose feeds have grown by so much is looked at again.
-_GROWTH = 4
 
 # After so many runs a program is worth compiling that is too small for the cost rule: a run gains
 # about 0.4 ms, and to compile it takes 10 to 30.
@@ -305,7 +302,7 @@ class SwitchedExecutor:
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of such shapes."""
         programs = _pir_programs(self._plan)
-        self._open_axes = _open_axes(programs.values())
+        self._open_axes = cost.open_axes(programs.values())
         size = self._largest_open_size(fed)
         found = _rewritten(programs, not self._may_write_variables(programs), size)
         engine = None
@@ -335,7 +332,7 @@ class SwitchedExecutor:
         """Whether what was too small for the engine may pay by now."""
         if self._open_size == 0:
             return False
-        return self._largest_open_size(fed) >= _GROWTH * self._open_size
+        return self._largest_open_size(fed) >= cost.GROWTH * self._open_size
 
     def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
         """What is fed for the dimensions that the program leaves open: the largest of them."""
@@ -375,16 +372,11 @@ class _EngineExecutor:
 
     def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
-        self._graphs = [node.graph for node in nodes if node.is_engine]
-        self._engines = [_core.NgraphEngine(graph) for graph in self._graphs]  # kept alive
-        self._refusals = refusals.number()
-        self._has_refused = False
-        # Paddle keeps its own operators in order that draw random numbers, but does not know ours.
+        graphs = [node.graph for node in nodes if node.is_engine]
+        self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
+        self._refusals = refusals.Watch(graphs)
         drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
-        native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
-        is_ordered = drawing > 0 and drawing + native > 1
-        # Nor does it see what sub-blocks write, or what other processes expect.
-        is_ordered |= any(n.touches_outside or COMMUNICATE in n.ordered for n in nodes)
+        is_ordered = has_to_run_in_order(nodes, drawing)
         self._order = _ONE_BY_ONE if is_ordered else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         is_whole = not any(each.report.ops_native for each in found.values())
@@ -432,10 +424,7 @@ class _EngineExecutor:
 
     def has_refused(self) -> bool:
         """Whether a run has refused one of its graphs."""
-        if self._refusals != refusals.number():
-            self._refusals = refusals.number()
-            self._has_refused = any(map(refusals.is_refused, self._graphs))
-        return self._has_refused
+        return self._refusals.has_refused()
 
 
 def _unfed(program: Any) -> list[str]:
@@ -457,18 +446,6 @@ def _rewritten(
         job_type: _Rewritten(program, program_pass.apply(program, keep_weights, open_size))
         for job_type, program in programs.items()
     }
-
-
-def _open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
-    """(feed, axis) of every dimension that the programs leave open."""
-    return [
-        (op.attrs()["name"], axis)
-        for program in programs
-        for op in program.global_block().ops
-        if op.name() in ("pd_op.data", "pd_op.feed")
-        for axis, size in enumerate(op.results()[0].shape)
-        if size < 0
-    ]
 
 
 def _pir_programs(plan: Any) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class Graph:
             a function for as long as they stay as they are.
         adapts: Whether Paddle takes kernels for the dtypes at hand, as it does in old-style
             programs, and not for those that the program declares.
+        gradients: Types of operators in another program that compute gradients of this one's.
     """
 
     ops: list[Op]
@@ -153,6 +154,7 @@ class Graph:
     value_inputs: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
     adapts: bool = False
+    gradients: list[str] = field(default_factory=list)
 
     def to_string(self) -> str:
         """The graph string."""
@@ -187,6 +189,7 @@ class Graph:
                 tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
+        others = {"gradients": self.gradients} if self.gradients else {}
         return {
             "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -197,6 +200,7 @@ class Graph:
             "weights": self.weights,
             "adapts": self.adapts,
             "ops": [_op_to_json(op) for op in self.ops],
+            **others,
         }
 
 
@@ -314,4 +318,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         value_inputs=list(data["value_inputs"]),
         weights=list(data["weights"]),
         adapts=bool(data["adapts"]),
+        gradients=list(data.get("gradients", ())),
     )

@@ -157,10 +157,11 @@ _GRAPH: dict[str, Check] = {
     "value_inputs": _list_of(_whole),
     "weights": _list_of(_whole),
     "adapts": _truth,
+    "gradients": _list_of(_name),
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
-_check_graph = _record(_GRAPH)
+_check_graph = _record(_GRAPH, optional=frozenset({"gradients"}))
 
 
 def check(data: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -58,7 +58,10 @@ _INT32 = RANGES["int32"]
 
 
 def apply(
-    program: Any, keep_weights: bool = False, open_size: int | None = cost.TYPICAL_SIZE
+    program: Any,
+    keep_weights: bool = False,
+    open_size: int | None = cost.TYPICAL_SIZE,
+    gradients: Collection[str] = (),
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -69,15 +72,15 @@ def apply(
             none of its variables, where whoever does says so (``weights_written`` of the core).
         open_size: What the dimensions are about that the program leaves open, for the cost rule;
             ``None``: the rule does not count.
+        gradients: Types of operators in another program that compute gradients of this one's.
 
     Returns:
         What was converted and what was not, with reasons.
     """
     loops.copy_start_values(program)
     packed = mkl_packed_pass.apply(program)
-    blocks = [
-        _apply_to_block(block, keep_weights, open_size) for block in blocks_outside_in(program)
-    ]
+    aim = _Aim(keep_weights, open_size, sorted(gradients))
+    blocks = [_apply_to_block(block, aim) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)
     return report
@@ -122,28 +125,32 @@ def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     copy = program.clone()
     loops.copy_start_values(copy)
     packed = mkl_packed_pass.apply(copy)
-    plans = [
-        _plan_block(block, keep_weights=False, open_size=open_size)
-        for block in blocks_outside_in(copy)
-    ]
+    aim = _Aim(False, open_size)
+    plans = [_plan_block(block, aim) for block in blocks_outside_in(copy)]
     return Report([_report(capable, borders) for capable, borders in plans], packed)
 
 
-def _apply_to_block(block: Any, keep_weights: bool, open_size: int | None) -> BlockReport:
-    capable, borders = _plan_block(block, keep_weights, open_size)
+class _Aim(NamedTuple):
+    """What intervals are made for: see :func:`apply`."""
+
+    keep_weights: bool
+    open_size: int | None
+    gradients: Sequence[str] = ()
+
+
+def _apply_to_block(block: Any, aim: _Aim) -> BlockReport:
+    capable, borders = _plan_block(block, aim)
     if borders:
         _Rewriter(capable, borders).run()
     return _report(capable, borders)
 
 
-def _plan_block(
-    block: Any, keep_weights: bool, open_size: int | None
-) -> tuple[Capability, list[Border]]:
+def _plan_block(block: Any, aim: _Aim) -> tuple[Capability, list[Border]]:
     capable = classify(BlockView(block))
     while True:
         intervals = partition(capable)
-        borders = [_GraphBuilder(capable, each, keep_weights).build() for each in intervals]
-        refused = dict(_refused(capable, borders, open_size))
+        borders = [_GraphBuilder(capable, each, aim).build() for each in intervals]
+        refused = dict(_refused(capable, borders, aim.open_size))
         cut_off = set(_cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return capable, borders
@@ -401,8 +408,10 @@ def _reads_through_lists(capable: Capability, vid: str) -> Iterator[tuple[OpNode
 
 def _ignores(capable: Capability, reader: OpNode, vid: str) -> bool:
     entry = find_converter(reader.type)
+    if entry is None:  # what hands a variable on has no names for its inputs either
+        return False
     names = {name for name, v in capable.slots(reader) if v == vid}
-    return entry is not None and bool(names) and names <= entry.ignored
+    return bool(names) and names <= entry.ignored
 
 
 class _Integers:
@@ -867,11 +876,11 @@ class _GraphBuilder:
     afterwards, under whatever name, reads the new ones.
     """
 
-    def __init__(self, capable: Capability, interval: Interval, keep_weights: bool) -> None:
+    def __init__(self, capable: Capability, interval: Interval, aim: _Aim) -> None:
         self._capable = capable
         self._view = capable.view
         self._interval = interval
-        self._keep_weights = keep_weights
+        self._aim = aim
         self._nodes = set(interval.nodes)
         self._names = {number: vid for vid, number in capable.numbers.items()}
         self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
@@ -899,6 +908,7 @@ class _GraphBuilder:
             value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
             weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
+            gradients=list(self._aim.gradients),
         )
         return Border(
             interval=self._interval,
@@ -913,7 +923,7 @@ class _GraphBuilder:
         value = self._view.values[root]
         maker = value.get_defining_op()
         is_parameter = maker is not None and maker.name() == "builtin.parameter"
-        return self._keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
+        return self._aim.keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
 
     def _add(self, node: OpNode) -> None:
         op = self._capable.ops[node]

@@ -155,7 +155,12 @@ class OpNode:
     @property
     def may_write_variables(self) -> bool:
         """Whether a run of it may change what outlives the run, as far as can be told."""
-        if self.writes_variables or self.touches or self.type in _NAMING:
+        return self.type in _NAMING or self.may_overwrite_variables
+
+    @property
+    def may_overwrite_variables(self) -> bool:
+        """The same, where what a program names for the scope is not there already."""
+        if self.writes_variables or self.touches or self.type == "builtin.set_parameter":
             return True
         return not self.is_known or self.type in _WRITING
 
@@ -493,6 +498,21 @@ def nodes_of(program: Any) -> Iterator[OpNode]:
     """The operators of every block of a program."""
     for block in blocks_outside_in(program):
         yield from BlockView(block).nodes
+
+
+def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
+    """Whether rewritten programs have to run as they stand: Paddle cannot know their order.
+
+    Args:
+        nodes: All operators.
+        drawing: How many of the intervals take random numbers.
+    """
+    # Paddle keeps its own operators in order that draw, but does not know ours.
+    native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
+    if drawing > 0 and drawing + native > 1:
+        return True
+    # Nor does it see what sub-blocks write, or what other processes expect.
+    return any(node.touches_outside or COMMUNICATE in node.ordered for node in nodes)
 
 
 def changes_parameters(program: Any) -> bool:

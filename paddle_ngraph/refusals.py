@@ -87,14 +87,20 @@ def refuse_graph(graph: str, reason: str) -> None:
         warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
 
 
-def number() -> int:
-    """How many graphs were refused in runs: as long as it stays, so do the answers."""
-    return _number
+class Watch:
+    """Tells whether runs have refused one of these graphs: a look at a number in most cases."""
 
+    def __init__(self, graphs: Sequence[str]) -> None:
+        self._names = frozenset(map(_name, graphs))
+        self._number = _number
+        self._has_refused = False
 
-def is_refused(graph: str) -> bool:
-    """Whether a run has refused ``graph``."""
-    return _name(graph) in _graphs
+    def has_refused(self) -> bool:
+        """Whether a run has refused one of them."""
+        if self._number != _number:
+            self._number = _number
+            self._has_refused = any(name in _graphs for name in self._names)
+        return self._has_refused
 
 
 def _name(graph: str) -> str:

@@ -38,11 +38,13 @@ class BlockReport:
     Attributes:
         intervals, native: What becomes of its operators.
         has_small_interval: Whether an interval stays native because it is too small to pay.
+        program: Which program it is one of, where the report is of several.
     """
 
     intervals: list[IntervalReport]
     native: list[NativeOp]
     has_small_interval: bool = False
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,17 @@ class Report:
             lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
-        for number, block in enumerate(self.blocks):
+        numbers: Counter[str] = Counter()
+        for block in self.blocks:
             if block.intervals or block.native:
-                lines += _block_lines(number, block)
+                lines += _block_lines(numbers[block.program], block)
+            numbers[block.program] += 1
         return "\n".join(lines)
 
 
 def _block_lines(number: int, block: BlockReport) -> list[str]:
-    lines = [f"block {number}" if number else "global block"]
+    title = f"block {number}" if number else "global block"
+    lines = [f"{block.program}, {title}" if block.program else title]
     for interval in block.intervals:
         lines.append(
             f"  interval [{interval.first}, {interval.last}]: "

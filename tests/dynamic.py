@@ -1,0 +1,190 @@
+"""Networks in dynamic mode, run natively and through the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
+from paddle.jit.sot.utils.envs import min_graph_size_guard
+
+import paddle_ngraph
+
+CLASSES = 5
+WORDS = 60
+
+
+@contextmanager
+def dynamic_mode() -> Iterator[None]:
+    """Dynamic mode, in which every graph is one and goes to the engine, however small."""
+    paddle.disable_static()
+    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+    try:
+        with min_graph_size_guard(0):
+            yield
+    finally:
+        paddle.set_flags(before)
+        paddle.enable_static()
+
+
+def made(build: Callable[[], Any], seed: int = 3) -> Any:
+    """What ``build`` makes, with the same parameters and names each time."""
+    with paddle.utils.unique_name.guard():
+        paddle.seed(seed)
+        return build()
+
+
+def twice(
+    scenario: Callable[[], Any], runs: int = 1, rtol: float = 1e-4, atol: float = 1e-5
+) -> Any:
+    """Plays a scenario natively and through the engine, and compares all that it returns.
+
+    Args:
+        scenario: Makes what it needs; returns arrays, tensors or numbers, nested.
+        runs: So many times at least the engine has to run.
+        rtol, atol: As for ``assert_allclose``.
+
+    Returns:
+        What the engine made.
+    """
+    before = paddle_ngraph.stats()["engine_runs"]
+    expected = list(flat(alone(scenario, engine=False)))
+    assert paddle_ngraph.stats()["engine_runs"] == before
+    results = alone(scenario, engine=True)
+    counted = paddle_ngraph.stats()["engine_runs"] - before
+    assert counted >= runs, f"the engine ran {counted} times"
+    agree(results, expected, rtol, atol)
+    return results
+
+
+def alone(scenario: Callable[[], Any], engine: bool) -> Any:
+    """Plays a scenario as the first one of the process: random numbers, and what SOT knows."""
+    OpcodeExecutorCache().clear()
+    paddle.seed(11)
+    with paddle_ngraph.use_ngraph(engine):
+        return scenario()
+
+
+def agree(results: Any, expected: Any, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Compares nested results."""
+    found, wanted = list(flat(results)), list(flat(expected))
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted):
+        assert theirs.dtype == ours.dtype
+        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
+
+
+def flat(results: Any) -> Iterator[np.ndarray]:
+    """The arrays in nested results; an absent gradient is an empty array."""
+    if isinstance(results, dict):
+        results = [results[name] for name in sorted(results)]
+    if isinstance(results, (list, tuple)):
+        for each in results:
+            yield from flat(each)
+    elif results is None:
+        yield np.zeros(0)
+    else:
+        yield np.array(results.numpy() if isinstance(results, paddle.Tensor) else results)
+
+
+def values(layer: Any) -> dict[str, np.ndarray]:
+    """Parameters and buffers."""
+    return {name: value.numpy() for name, value in layer.state_dict().items()}
+
+
+def gradients(layer: Any) -> list[Any]:
+    """The gradient of each parameter."""
+    return [None if p.grad is None else p.grad.numpy() for p in layer.parameters()]
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
+    """A tensor of normally distributed numbers."""
+    numbers = np.random.default_rng(seed).normal(size=shape)
+    return paddle.to_tensor(numbers.astype("float32"))
+
+
+# -- networks --------------------------------------------------------------------------------------
+
+
+def mlp() -> Any:
+    """For [N, 20]."""
+    return nn.Sequential(
+        nn.Linear(20, 31), nn.ReLU(), nn.Linear(31, 17), nn.Tanh(), nn.Linear(17, CLASSES)
+    )
+
+
+def lenet() -> Any:
+    """For [N, 1, 28, 28]."""
+    return paddle.vision.models.LeNet(CLASSES)
+
+
+def resnet() -> Any:
+    """For [N, 3, 32, 32]."""
+    return paddle.vision.models.resnet18(num_classes=CLASSES)
+
+
+def mobilenet() -> Any:
+    """For [N, 3, 32, 32]."""
+    return paddle.vision.models.mobilenet_v2(scale=0.25, num_classes=CLASSES)
+
+
+class Encoder(nn.Layer):
+    """As BERT: words and positions, encoders, the first word decides. For [N, 9] words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(WORDS, 24), nn.Embedding(16, 24)
+        self.norm, self.drop = nn.LayerNorm(24), nn.Dropout(0.1)
+        layer = nn.TransformerEncoderLayer(24, 4, 48, dropout=0.1, activation="gelu")
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.out = nn.Linear(24, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        places = paddle.arange(9).unsqueeze(0)
+        embedded = self.drop(self.norm(self.words(x) + self.positions(places)))
+        return self.out(F.tanh(self.encoder(embedded)[:, 0]))
+
+
+class Recurrent(nn.Layer):
+    """A bidirectional layer over words, the mean over time decides. For [N, 9] words."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 12)
+        self.layer = kind(12, 10, num_layers=2, direction="bidirect")
+        self.out = nn.Linear(20, CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        steps, _ = self.layer(self.words(x))
+        return self.out(steps.mean(axis=1))
+
+
+def lstm() -> Any:
+    return Recurrent(nn.LSTM)
+
+
+def gru() -> Any:
+    return Recurrent(nn.GRU)
+
+
+NETWORKS = [mlp, lenet, resnet, mobilenet, Encoder, lstm, gru]
+
+
+def inputs(build: Callable[[], Any], number: int = 0, size: int = 6) -> Any:
+    """A batch for one of these networks."""
+    if build in (Encoder, lstm, gru):
+        words = np.random.default_rng(number).integers(0, WORDS, (size, 9))
+        return paddle.to_tensor(words.astype("int64"))
+    shape = {mlp: (20,), lenet: (1, 28, 28)}.get(build, (3, 32, 32))
+    return floats(size, *shape, seed=number)
+
+
+def labels(number: int = 0, size: int = 6) -> Any:
+    """The classes of a batch."""
+    return paddle.to_tensor(np.random.default_rng(number + 1000).integers(0, CLASSES, (size,)))
