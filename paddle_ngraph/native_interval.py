@@ -45,11 +45,29 @@ def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequen
     program = _take(text, dtypes)
     if program is None:
         try:
-            program = NativeInterval(Graph.from_string(text), dtypes)
+            graph = Graph.from_string(text)
+            if _name(text) not in _made:
+                program_of(graph, dtypes, as_declared=False)
+            program = NativeInterval(graph, dtypes)
         except Exception as error:
             raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _give(text, dtypes, program)
+
+
+# Graphs that the program pass has made in this process. Paddle's kernels rely on what Paddle checks
+# when it makes an operator; those of any other graph, one of a saved program, are made in that way
+# once. So are those of a graph that is forgotten.
+_made: Latest[str, bool] = Latest(4096)
+
+
+def made(text: str) -> None:
+    """Tells of a graph string that it was made of operators of a program."""
+    _made.put(_name(text), True)
+
+
+def _name(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 class NativeInterval:
@@ -93,16 +111,18 @@ class NativeInterval:
                 mine._clear()
 
 
-def program_of(graph: Graph, dtypes: Sequence[str | None]) -> Any:
+def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Any:
     """The graph as a PIR program: inputs and states are variables, outputs are fetched.
 
-    See :class:`NativeInterval`.
+    Args:
+        graph, dtypes: See :class:`NativeInterval`.
+        as_declared: Whether results have the types that the graph declares, or those that Paddle
+            infers.
     """
     program = pir.Program()
     block = program.global_block()
     values: dict[int, Any] = {}
     sources = [*graph.inputs, *graph.states]
-    as_declared = True
     for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
         if graph.adapts and dtype not in (None, spec.dtype):
             as_declared, spec = False, replace(spec, dtype=dtype)
@@ -179,6 +199,8 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
     results = _core.append_operator(block, op.type, operands, types, attributes)
     for (name, specs), made in zip(form.results.items(), results):
         members = made if name in output_lists else [made]
+        if len(specs) != len(members) and (specs or name in output_lists):
+            raise NgraphError(f"{op.type} has {len(members)} results '{name}', not {len(specs)}")
         values.update((spec.id, member) for spec, member in zip(specs, members))
     if op.type.endswith("_"):
         operation = next(made for made in reversed(block.ops) if made.name() == op.type)

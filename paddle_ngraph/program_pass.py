@@ -831,6 +831,7 @@ class _Rewriter:
             self._view.block.move_op_to_block_end(node.op)
 
     def _insert(self, border: Border) -> None:
+        native_interval.made(border.text)
         values = _core.insert_ngraph_engine(
             self._view.block,
             None,

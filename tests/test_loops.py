@@ -65,3 +65,33 @@ def test_two_loops_start_from_one_value():
     for expected, actual in zip((turned(h), turned(h, 2), h * 3.0), found):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def counted_from_one_constant():
+    """Two loops count from one 0, which is read beside them too; a third starts from it inside."""
+    x = paddle.static.data("x", [-1, 7], "float32")
+    first, h = paddle.full([1], 0, "int64"), paddle.exp(x * 0.25)
+
+    def tanh_times(count: int, value: Any) -> Any:
+        return paddle.static.nn.while_loop(
+            lambda i, _: i < count, lambda i, g: [i + 1, paddle.tanh(g) * 0.5], [first, value]
+        )
+
+    def outer(i: Any, value: Any) -> Any:
+        return [i + 1, tanh_times(2, value)[1] + 1.0]
+
+    ends = [*tanh_times(3, h), *tanh_times(2, h * 1.0)]
+    ends += paddle.static.nn.while_loop(lambda i, _: i < 3, outer, [first, x * 1.0])
+    return [*ends, first + 5]
+
+
+def test_loops_start_from_one_constant():
+    program, x = Program(counted_from_one_constant), floats(4, 7)
+    h, value = np.exp(x * 0.25), x
+    for _ in range(3):
+        value = turned(value, 2) + 1.0
+    expected = [[3], turned(h), [2], turned(h, 2), [3], value, [5]]
+    for _ in range(3):
+        for wanted, found in zip(expected, program.run(engine=True, x=x), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0

@@ -17,7 +17,7 @@ import pytest
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import predictor_hook, program_pass
+from paddle_ngraph import _core, predictor_hook, program_pass
 from paddle_ngraph.saved_model import SavedModel
 from tests.programs import floats
 
@@ -584,6 +584,27 @@ def test_an_engine_that_fails_hands_over_in_the_same_run(tmp_path, monkeypatch):
         assert_equal(predict(predictor, images()), expected)
     assert "no such instruction" in predictor_hook._switches[predictor].model.why_native
     assert_equal(predict(predictor, images()), expected)
+
+
+@pytest.mark.parametrize("made_on", [True, False])
+@pytest.mark.parametrize("step", ["data", "compile", "run"])
+def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
+    files = save(tmp_path, convnet)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(config_of(files))
+    paddle_ngraph.enable()
+    paddle.set_flags({"FLAGS_ngraph_strict": True})
+    try:
+        paddle_ngraph.clear_cache()  # another test may have built the function
+        _core.fail_at(step)
+        for _ in range(2):
+            with pytest.raises(Exception, match="injected"):
+                predict(predictor, images())
+    finally:
+        _core.fail_at("")
+        paddle.set_flags({"FLAGS_ngraph_strict": False})
+    with engine_runs():
+        assert_equal(predict(predictor, images()), native(files, images()))
 
 
 # -- layouts of oneDNN ---------------------------------------------------------------------------

@@ -421,8 +421,11 @@ PYBIND11_MODULE(_core, module) {
   const auto release = py::call_guard<py::gil_scoped_release>();
   py::class_<NgraphEngine, std::shared_ptr<NgraphEngine>>(
       module, "NgraphEngine", "Runs one graph string; the operator ngraph_engine holds one.")
-      .def(py::init([](const std::string& graph) { return NgraphEngine::of(graph); }),
-           py::arg("graph"), release)
+      .def(py::init([](const std::string& graph) {
+             const py::gil_scoped_release released;  // only here: pybind11 registers the object
+             return NgraphEngine::of(graph);
+           }),
+           py::arg("graph"))
       .def_property_readonly("num_inputs", &NgraphEngine::num_inputs)
       .def_property_readonly("num_states", &NgraphEngine::num_states)
       .def_property_readonly("num_outputs", &NgraphEngine::num_outputs)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -88,3 +90,56 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     data = graphs.strings()[0].encode().replace(b"float32", b"float\xff", 1)
     with pytest.raises(RuntimeError, match="no text"):
         paddle_ngraph.NgraphEngine(data)
+
+
+_FORGED = """
+import hashlib, sys
+import numpy as np, paddle, paddle_ngraph
+from paddle_ngraph import _core, program_pass
+paddle.enable_static()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+
+def string(build):
+    main = paddle.static.Program()
+    with paddle.static.program_guard(main, paddle.static.Program()):
+        build(paddle.static.data("x", [2, 6], "float32"))
+    program_pass.apply(main)
+    return next(o.attrs()["graph"] for o in main.global_block().ops if "ngraph" in o.name())
+
+build, change, to = eval(sys.argv[1]), sys.argv[2], sys.argv[3]
+header, _, body = string(build).partition("\\n")
+assert change in body, body
+body = body.replace(change, to, 1)
+words = header.split(" ")
+words[2] = hashlib.sha256(body.encode()).hexdigest()
+engine = _core.NgraphEngine(" ".join(words) + "\\n" + body)
+_core.fail_at("data")
+try:
+    engine.run(engine.build_ng_io([np.ones([2, 6], "float32")]))
+except Exception as error:
+    print("refused:", error)
+else:
+    print("ran natively")
+"""
+
+
+@pytest.mark.parametrize(
+    ("build", "change", "to"),
+    [
+        ("lambda x: paddle.split(x, 3, 1)", '"num":3', '"num":3 '),
+        ("lambda x: paddle.split(x, 3, 1)", '"num":3', '"num":-1'),
+        ("lambda x: paddle.split(x, 3, 1)", '"num":3', '"num":2'),
+        ("lambda x: paddle.exp(x[:, 1:5:2])", '"value":[2]', '"value":[]'),
+        ("lambda x: paddle.exp(x[:, 1:5:2])", '"value":[5]', '"value":[5,6]'),
+        ("lambda x: paddle.exp(x[:, 1:5:2])", '"axes":[1]', '"axes":[]'),
+    ],
+)
+def test_paddle_checks_the_operators_of_a_graph_from_elsewhere(
+    build: str, change: str, to: str
+) -> None:
+    """Whose digest fits, but not its attributes: Paddle's kernels would not notice."""
+    arguments = [sys.executable, "-W", "ignore", "-c", _FORGED, build, change, to]
+    found = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr[-2000:]
+    expected = "ran natively" if to.rstrip() == change else "refused:"
+    assert found.stdout.splitlines()[0].startswith(expected), found.stdout
