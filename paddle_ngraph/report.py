@@ -38,11 +38,13 @@ class BlockReport:
     Attributes:
         intervals, native: What becomes of its operators.
         has_small_interval: Whether an interval stays native because it is too small to pay.
+        engines: How many of its operators are engine operators before.
     """
 
     intervals: list[IntervalReport]
     native: list[NativeOp]
     has_small_interval: bool = False
+    engines: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Report:
     def has_small_interval(self) -> bool:
         """Whether it depends on the sizes at hand how much is converted."""
         return any(block.has_small_interval for block in self.blocks)
+
+    @property
+    def engines(self) -> int:
+        """How many engine operators the program had before."""
+        return sum(block.engines for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:
@@ -102,6 +109,8 @@ class Report:
         ]
         if self.why_native is not None:
             lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
+        if self.engines:
+            lines.append(f"{_count(self.engines, 'engine operator')} in it before.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         for number, block in enumerate(self.blocks):
