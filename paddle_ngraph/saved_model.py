@@ -56,7 +56,8 @@ class SavedModel:
         """What a ``paddle.inference.Config`` names."""
         folder = config.model_dir()
         program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
-        return cls(program, config.params_file(), has_separate_parameters=bool(folder))
+        separate = bool(folder) and not config.params_file()
+        return cls(program, config.params_file(), has_separate_parameters=separate)
 
     @classmethod
     def at(cls, program: Path) -> SavedModel:
@@ -114,13 +115,16 @@ class SavedModel:
         """Refuses what Paddle does not survive, or takes without a word.
 
         Raises:
-            NgraphError: An old-style program is none, or the file of the parameters is missing.
+            NgraphError: An old-style program is none, the file of the parameters is missing, or a
+                file of one parameter is cut off.
         """
         if not os.path.isfile(self.program):
             return  # Paddle says so
         if not self.is_pir:
             if not _is_description(_read(self.program)):
                 raise NgraphError(f"{self.program} is no program: it is damaged, or another file")
+            if self.has_separate_parameters:
+                _check_files(os.path.dirname(self.program), _persistable_in(self.description))
             return
         if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
             raise NgraphError(
@@ -159,15 +163,18 @@ class SavedModel:
         program = self.as_pir()
         core.serialize_pir_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
+        config.set_model("")  # the folder of an old model, which stays else
         return folder
 
     def _in_one_file(self, program: Any, folder: OwnFolder) -> str:
-        if not self.has_separate_parameters:
-            if not os.path.isfile(self.parameters):
-                raise NgraphError(f"there is no {self.parameters!r}")
-            return self.parameters
         shapes = _parameters_of(program)
-        return folder.hold("model.pdiparams", self._joined(shapes)) if shapes else ""
+        if not shapes:
+            return ""
+        if self.has_separate_parameters:
+            return folder.hold("model.pdiparams", self._joined(shapes))
+        if not os.path.isfile(self.parameters):
+            raise NgraphError(f"there is no {self.parameters!r}")
+        return self.parameters
 
     def copy_parameters(self, path: str) -> None:
         """Writes the parameters to one file; a model without any gets none."""
@@ -263,16 +270,62 @@ def use_functions_beside(program: str) -> None:
 
 @cache
 def install() -> None:
-    """Whoever opens a PIR program from now on finds the functions beside it."""
+    """Whoever opens a PIR program from now on finds the functions beside it.
+
+    Who opens an old-style one as PIR is told; Paddle says that some byte is no UTF-8.
+    """
     original = core.deserialize_pir_program
 
     @wraps(original)
     def deserialize_pir_program(path: str, *args: Any) -> Any:
         if os.path.isfile(path):
             use_functions_beside(path)
+            if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
+                raise NgraphError(
+                    f"{path} is an old-style program: load and run it in the context "
+                    "paddle.pir_utils.OldIrGuard()"
+                )
         return original(path, *args)
 
     core.deserialize_pir_program = deserialize_pir_program  # type: ignore[assignment]
+    paddle.static.io.load_vars = _checking_files(paddle.static.io.load_vars)
+
+
+def _checking_files(original: Any) -> Any:
+    """Paddle takes a file of one parameter that lacks its end; what it reads then is anything."""
+
+    @wraps(original)
+    def load_vars(
+        executor: Any,
+        dirname: Any = None,
+        main_program: Any = None,
+        vars: Any = None,
+        predicate: Any = None,
+        filename: Any = None,
+    ) -> Any:
+        if vars is not None and dirname is not None and not filename:  # it calls itself with these
+            vars = list(vars)
+            _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
+        return original(executor, dirname, main_program, vars, predicate, filename)
+
+    return load_vars
+
+
+def _is_tensor(variable: Any) -> bool:
+    is_pir = isinstance(variable, paddle.pir.Value)
+    return is_pir or variable.type == core.VarDesc.VarType.DENSE_TENSOR
+
+
+def _check_files(folder: str, names: Iterable[str]) -> None:
+    """Refuses files of one parameter each that are damaged; Paddle tells of missing ones.
+
+    Raises:
+        NgraphError: One is.
+    """
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            list(parameter_file.tensors_in(path))
 
 
 def find(path: str) -> list[Path]:
