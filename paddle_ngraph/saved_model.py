@@ -115,8 +115,8 @@ class SavedModel:
         """Refuses what Paddle does not survive, or takes without a word.
 
         Raises:
-            NgraphError: An old-style program is none, the file of the parameters is missing, or a
-                file of one parameter is cut off.
+            NgraphError: An old-style program is none, or the file of the parameters is missing or
+                lacks its end.
         """
         if not os.path.isfile(self.program):
             return  # Paddle says so
@@ -125,6 +125,8 @@ class SavedModel:
                 raise NgraphError(f"{self.program} is no program: it is damaged, or another file")
             if self.has_separate_parameters:
                 _check_files(os.path.dirname(self.program), _persistable_in(self.description))
+            else:
+                _check_file(self.parameters)
             return
         if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
             raise NgraphError(
@@ -136,6 +138,7 @@ class SavedModel:
             raise NgraphError(
                 f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
             )
+        _check_file(self.parameters)
 
     @property
     def _has_parameters(self) -> bool:
@@ -289,11 +292,19 @@ def install() -> None:
 
     core.deserialize_pir_program = deserialize_pir_program  # type: ignore[assignment]
     paddle.static.io.load_vars = _checking_files(paddle.static.io.load_vars)
+    core.load_combine_func = _checking_file(core.load_combine_func)
+
+
+def _checking_file(original: Any) -> Any:
+    @wraps(original)
+    def load_combine_func(path: str, *args: Any) -> Any:
+        _check_file(path)
+        return original(path, *args)
+
+    return load_combine_func
 
 
 def _checking_files(original: Any) -> Any:
-    """Paddle takes a file of one parameter that lacks its end; what it reads then is anything."""
-
     @wraps(original)
     def load_vars(
         executor: Any,
@@ -303,9 +314,12 @@ def _checking_files(original: Any) -> Any:
         predicate: Any = None,
         filename: Any = None,
     ) -> Any:
-        if vars is not None and dirname is not None and not filename:  # it calls itself with these
+        if vars is not None and dirname is not None:  # it calls itself with these
             vars = list(vars)
-            _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
+            if filename:
+                _check_file(os.path.join(dirname, filename))
+            else:
+                _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
         return original(executor, dirname, main_program, vars, predicate, filename)
 
     return load_vars
@@ -316,16 +330,22 @@ def _is_tensor(variable: Any) -> bool:
     return is_pir or variable.type == core.VarDesc.VarType.DENSE_TENSOR
 
 
-def _check_files(folder: str, names: Iterable[str]) -> None:
-    """Refuses files of one parameter each that are damaged; Paddle tells of missing ones.
+def _check_file(path: str) -> None:
+    """Refuses a file of parameters that lacks its end: what Paddle reads then is anything.
 
     Raises:
-        NgraphError: One is.
+        NgraphError: It does. Paddle tells of a file that is missing or no such file.
     """
+    if os.path.isfile(path):
+        list(parameter_file.tensors_in(path))
+
+
+def _check_files(folder: str, names: Iterable[str]) -> None:
+    """The same of files of one parameter each; what stands behind it Paddle does not read."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
-            list(parameter_file.tensors_in(path))
+            next(parameter_file.tensors_in(path), None)
 
 
 def find(path: str) -> list[Path]:
