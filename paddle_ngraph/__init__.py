@@ -22,6 +22,7 @@ from paddle_ngraph.api import (
     explain,
     is_enabled,
     reset_stats,
+    save_inference_model,
     stats,
     use_ngraph,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "explain",
     "is_enabled",
     "reset_stats",
+    "save_inference_model",
     "stats",
     "use_mkl_packed",
     "use_ngraph",

@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph``: run scripts, explain models, list operators, show what is there."""
+"""``python -m paddle_ngraph``: run scripts, explain and save models, show what is there."""
 
 from __future__ import annotations
 
@@ -47,6 +47,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain.set_defaults(command=_explain)
 
+    save = commands.add_parser(
+        "save",
+        help="save a model with engine operators and, if wanted, compiled functions",
+        description=_save.__doc__,
+        epilog="example: python -m paddle_ngraph save ocr/det served/det --shapes x=1x3x640x640 "
+        "--shapes x=1x3x960x960",
+    )
+    save.add_argument(
+        "model",
+        help="a folder, a .json, .pdmodel or __model__ file, or its path without the ending",
+    )
+    save.add_argument(
+        "output", help="path of the new model, without an ending; those of a folder keep their name"
+    )
+    save.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        action="append",
+        default=[],
+        help="compile functions for inputs of these shapes, one for each input of the model; "
+        "they lie beside the new model (OUTPUT.ngraph). May be given again for other shapes",
+    )
+    save.set_defaults(command=_save)
+
     operators = commands.add_parser(
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
     )
@@ -84,17 +109,45 @@ def _run(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     """Print which operators of a saved model run through nGraph, and why others do not."""
     library.load()
-    from paddle.inference import Config
-
     from paddle_ngraph import saved_model
 
     programs = saved_model.find(options.model)
     for program in programs:
         if len(programs) > 1:
             print(f"{program}:")
-        parameters = program.with_suffix(".pdiparams")
-        print(api.explain(Config(str(program), str(parameters))))
+        print(api.explain(saved_model.SavedModel.at(program).config()))
     return 0
+
+
+def _save(options: argparse.Namespace) -> int:
+    """Save a model as one whose intervals are engine operators: an ordinary Paddle model
+    (OUTPUT.json, OUTPUT.pdiparams) that runs wherever paddle_ngraph is imported, with nothing
+    switched on. With --shapes, functions compiled for these shapes come with it: a process with the
+    same versions, processor and number of threads starts with them, others compile their own."""
+    library.load()
+    from paddle_ngraph import saved_model, saving
+
+    programs = saved_model.find(options.model)
+    if len(programs) > 1:
+        names = ", ".join(str(program) for program in programs)
+        raise NgraphError(f"there are several models in {options.model}: give one of {names}")
+    shapes = [dict(map(_shape, given)) for given in options.shapes]
+    output = Path(options.output)
+    prefix = output / programs[0].stem if output.is_dir() else output
+    report = saving.convert(saved_model.SavedModel.at(programs[0]), str(prefix.absolute()), shapes)
+    print(report)
+    functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
+    print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    return 0
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    """A name and a shape out of ``x=1x3x640x640``."""
+    name, _, sizes = text.rpartition("=")
+    numbers = sizes.split("x")
+    if not name or not all(number.isdecimal() for number in numbers):
+        raise NgraphError(f"--shapes {text}: give NAME=SIZExSIZE, for example x=1x3x640x640")
+    return name, [int(number) for number in numbers]
 
 
 def _operators(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from paddle_ngraph import library
 
 if TYPE_CHECKING:
     from paddle_ngraph.report import Report
+    from paddle_ngraph.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
 
 
@@ -87,6 +88,52 @@ def explain(program: Any) -> Report:
         return program_pass.plan(_as_pir(program))
     except NotTranslatable as reason:
         return translation.native_report(program.desc, f"the program stays native: {reason}")
+
+
+def save_inference_model(
+    path_prefix: str,
+    feed_vars: Any,
+    fetch_vars: Any,
+    executor: Any,
+    *,
+    program: Any = None,
+    input_shapes: Inputs | Sequence[Inputs] | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Saves a model whose intervals are engine operators already.
+
+    It is an ordinary model, ``<path_prefix>.json`` and ``.pdiparams``: ``create_predictor``,
+    ``load_inference_model`` and ``paddle.jit.load`` run it after ``import paddle_ngraph``, without
+    any switch. Without the import Paddle cannot run it.
+
+    Args:
+        path_prefix, feed_vars, fetch_vars, executor, program: As
+            ``paddle.static.save_inference_model``.
+        input_shapes: What to compile functions for, which then lie beside the model in
+            ``<path_prefix>.ngraph``: a shape for each input by name, or several such dictionaries.
+            An array in the place of a shape stands for its contents too. A process with the same
+            versions, processor and threads takes these functions, others compile anew.
+        kwargs: As ``paddle.static.save_inference_model``, ``separate_parameters`` excepted.
+
+    Returns:
+        What was converted.
+
+    Raises:
+        NgraphError: The program cannot be rewritten, or not be run with ``input_shapes``. What is
+            at ``path_prefix`` then is the model as Paddle saves it.
+    """
+    library.load()
+    from paddle_ngraph import saving
+
+    return saving.save_inference_model(
+        path_prefix,
+        feed_vars,
+        fetch_vars,
+        executor,
+        program=program,
+        input_shapes=input_shapes,
+        **kwargs,
+    )
 
 
 def stats() -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -54,16 +53,20 @@ def files() -> list[Path]:
 @cache
 def _fixed_environment() -> list[str]:
     """What stays the same in a process."""
-    sources = hashlib.sha256("\n".join(_sources()).encode()).hexdigest()
-    return [f"paddle-ngraph {__version__} {sources}", *versions(), _processor()]
+    return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
 
 
-def _sources() -> Iterator[str]:
-    """The files of the package: in a source tree they change without a new version."""
-    folder = Path(__file__).parent
+def _sources() -> str:
+    """What stands in the files of the package: in a source tree they change without a new version.
+
+    Not their times: a function may come with a model to where the package was installed later.
+    """
+    folder, digest = Path(__file__).parent, hashlib.sha256()
     for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
-        status = path.stat()
-        yield f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}"
+        contents = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(contents)}\n".encode())
+        digest.update(contents)
+    return digest.hexdigest()
 
 
 def _processor() -> str:

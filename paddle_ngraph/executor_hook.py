@@ -306,7 +306,7 @@ class SwitchedExecutor:
         size = self._largest_open_size(fed)
         found = _rewritten(programs, not self._may_write_variables(programs), size)
         engine = None
-        if any(each.report.changes for each in found.values()):
+        if any(each.report.changes or each.report.engines for each in found.values()):
             engine = _EngineExecutor(self._place, self._plan, self._scope, found)
         self._engine = engine
         is_small = any(each.report.has_small_interval for each in found.values())

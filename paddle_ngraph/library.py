@@ -67,12 +67,20 @@ def load() -> None:
     _preload_openvino()
     from paddle.utils import cpp_extension
 
-    from paddle_ngraph import _core, executor_hook, flags, predictor_hook, to_static_hook
+    from paddle_ngraph import (
+        _core,
+        executor_hook,
+        flags,
+        predictor_hook,
+        saved_model,
+        to_static_hook,
+    )
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     executor_hook.install()
     predictor_hook.install()
     to_static_hook.install()
+    saved_model.install()
     flags.read_environment()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -135,17 +135,24 @@ def _name_axes(block: Any, op: Any) -> None:
 
 
 def _multiply_matrices(block: Any, op: Any) -> None:
-    """``mul`` of matrices is a ``matmul_v2``: what it becomes otherwise has wrong shapes."""
+    """``mul`` is a ``matmul_v2`` of what it flattens: else it gets wrong shapes."""
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
-    split = op.attr("x_num_col_dims")
-    if len(y) != 2 or op.attr("y_num_col_dims") != 1 or len(x) < 2:
+    split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
+    rows, tail = x[:split], y[y_split:]
+    if not tail or -1 in x[split:] or -1 in y:
         return
+    # Axes that stay as they are, open ones among them, are copied: a 0 says so.
+    kept, columns = [0] * split, _product(tail)
+    flat_x = _Flattening([*rows, _product(x[split:])], [*kept, *x[split:]], kept)
+    flat_y = _Flattening([_product(y[:y_split]), columns], y, [])
+    flat_out = _Flattening([*rows, columns], [*kept, *tail], kept)
     is_grad = op.type() == "mul_grad"
-    if split != len(x) - 1:
-        open_dims = sum(dim < 0 for dim in x)
-        if open_dims > 1 or (is_grad and _has(op, "output", "X@GRAD") and -1 in x[1:]):
-            return
-        _flatten(block, op, list(x), split, is_grad)
+    for slot, flat in (("X", flat_x), ("Y", flat_y), ("Out@GRAD", flat_out)):
+        if slot != "Out@GRAD" or is_grad:
+            _flatten_input(block, op, slot, flat)
+    for slot, flat in (("X@GRAD", flat_x), ("Y@GRAD", flat_y), ("Out", flat_out)):
+        if (slot != "Out") == is_grad and _has(op, "output", slot):
+            _unflatten_output(block, op, slot, flat)
     op.set_type("matmul_v2_grad" if is_grad else "matmul_v2")
     for name in ("x_num_col_dims", "y_num_col_dims"):
         op.remove_attr(name)
@@ -153,37 +160,52 @@ def _multiply_matrices(block: Any, op: Any) -> None:
     op._set_attr("trans_y", False)
 
 
-def _flatten(block: Any, op: Any, shape: list[int], split: int, is_grad: bool) -> None:
-    """Makes a matrix of ``X``, and its gradient from that of the matrix."""
-    rows, columns = (_product(part) for part in (shape[:split], shape[split:]))
-    matrix = [rows, columns]
-    flat = _insert_reshape(block, op, op.input("X")[0], matrix, before=True)
-    op.set_input("X", [flat])
-    if not is_grad:
-        if split != 1:  # the result has the leading axes of X
-            raise NotTranslatable("mul with such x_num_col_dims")
+class _Flattening(NamedTuple):
+    """A tensor as a matrix, or as several of them.
+
+    Attributes:
+        matrix: Its shape then.
+        whole: The target of the reshape that undoes it.
+        kept: The begin of the target of the reshape that does it.
+    """
+
+    matrix: list[int]
+    whole: list[int]
+    kept: list[int]
+
+    @property
+    def changes(self) -> bool:
+        """Whether it is another shape at all."""
+        return len(self.matrix) != len(self.whole)
+
+    @property
+    def target(self) -> list[int]:
+        """That of the reshape that does it."""
+        return [*self.kept, *self.matrix[len(self.kept) :]]
+
+
+def _flatten_input(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
+    if not flat.changes:
         return
-    if _has(op, "output", "X@GRAD"):
-        (gradient,) = op.output("X@GRAD")
-        flat_gradient = f"{gradient}@flat"
-        copy_variable(block, block.find_var_recursive(gradient.encode()), flat_gradient, matrix)
-        op.set_output("X@GRAD", [flat_gradient])
-        _insert(
-            block,
-            block_position(block, op) + 1,
-            "reshape2",
-            {"X": [flat_gradient]},
-            {"Out": [gradient]},
-            {"shape": shape},
-        )
-
-
-def _insert_reshape(block: Any, op: Any, name: str, shape: list[int], before: bool) -> str:
-    result = f"{name}@matrix{block_position(block, op)}"
-    copy_variable(block, block.find_var_recursive(name.encode()), result, shape)
+    (name,) = op.input(slot)
     position = block_position(block, op)
-    _insert(block, position, "reshape2", {"X": [name]}, {"Out": [result]}, {"shape": shape})
-    return result
+    result = f"{name}@matrix{position}"
+    copy_variable(block, block.find_var_recursive(name.encode()), result, flat.matrix)
+    _insert(block, position, "reshape2", {"X": [name]}, {"Out": [result]}, {"shape": flat.target})
+    op.set_input(slot, [result])
+
+
+def _unflatten_output(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
+    if not flat.changes:
+        return
+    (name,) = op.output(slot)
+    position = block_position(block, op)
+    result = f"{name}@matrix{position}"
+    copy_variable(block, block.find_var_recursive(name.encode()), result, flat.matrix)
+    op.set_output(slot, [result])
+    _insert(
+        block, position + 1, "reshape2", {"X": [result]}, {"Out": [name]}, {"shape": flat.whole}
+    )
 
 
 def _align(block: Any, op: Any) -> None:

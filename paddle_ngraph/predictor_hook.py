@@ -150,8 +150,8 @@ def _remembering_buffers(original: Any) -> Any:
         held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
         ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
         # A model without parameters has no file for them.
-        path = folder.hold("model.pdiparams", weights) if weights else ""
-        self.set_model(folder.hold("model" + ending, held), path)
+        path = folder.hold("model.pdiparams", [weights]) if weights else ""
+        self.set_model(folder.hold("model" + ending, [held]), path)
         _settings_of(self).folder = folder
 
     return set_model_buffer
@@ -186,12 +186,7 @@ def why_native(config: Any) -> str | None:
     for name, reason in _LEFT_ALONE.items():
         if getattr(config, name)():
             return reason
-    settings = _settings.get(config, _Settings())
-    if settings.why_native is not None:
-        return settings.why_native
-    if SavedModel.of(config).has_separate_parameters:
-        return "each of its parameters has a file of its own"
-    return None
+    return _settings.get(config, _Settings()).why_native
 
 
 # -- which way pays ----------------------------------------------------------------------------
@@ -458,7 +453,14 @@ def _make(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def _model_of(args: tuple[Any, ...]) -> _Model | None:
     """The model of a configuration that may run through nGraph."""
-    if len(args) != 1 or not isinstance(args[0], _Config) or why_native(args[0]) is not None:
+    if len(args) != 1 or not isinstance(args[0], _Config):
+        return None
+    saved = SavedModel.of(args[0])
+    if saved.has_engines:  # on and off alike
+        saved.check()
+        saved_model.use_functions_beside(saved.program)
+        return None
+    if why_native(args[0]) is not None:
         return None
     return _Model(args[0])
 

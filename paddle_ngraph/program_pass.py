@@ -1023,4 +1023,5 @@ def _report(capable: Capability, borders: list[Border]) -> BlockReport:
             if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
         ],
         has_small_interval=capable.has_small_interval,
+        engines=sum(node.is_engine for node in capable.view.nodes),
     )

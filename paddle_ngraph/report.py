@@ -39,12 +39,14 @@ class BlockReport:
         intervals, native: What becomes of its operators.
         has_small_interval: Whether an interval stays native because it is too small to pay.
         program: Which program it is one of, where the report is of several.
+        engines: How many of its operators are engine operators before.
     """
 
     intervals: list[IntervalReport]
     native: list[NativeOp]
     has_small_interval: bool = False
     program: str = ""
+    engines: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Report:
     def has_small_interval(self) -> bool:
         """Whether it depends on the sizes at hand how much is converted."""
         return any(block.has_small_interval for block in self.blocks)
+
+    @property
+    def engines(self) -> int:
+        """How many engine operators the program had before."""
+        return sum(block.engines for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:
@@ -104,6 +111,8 @@ class Report:
         ]
         if self.why_native is not None:
             lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
+        if self.engines:
+            lines.append(f"{_count(self.engines, 'engine operator')} in it before.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         numbers: Counter[str] = Counter()

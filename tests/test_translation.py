@@ -187,3 +187,47 @@ def test_reductions_over_everything(name, dtype):
             out, gradient = program.both(x=floats(3, 4))
             assert out.shape == ()
             assert gradient.shape == (3, 4)
+
+
+PRODUCTS = [  # declared X, Y, where each is cut into rows and columns, fed X
+    ([-1, 4, 6], [6, 5], 2, 1, (2, 4, 6)),
+    ([-1, 4, 6], [24, 5], 1, 1, (2, 4, 6)),
+    ([-1, -1, 6], [6, 5], 2, 1, (2, 4, 6)),
+    ([-1, -1, 6, 3], [18, 5], 2, 1, (2, 4, 6, 3)),
+    ([-1, 4, 6, 3], [18, 5], 2, 1, (2, 4, 6, 3)),
+    ([-1, 4, -1, 3], [3, 5], 3, 1, (2, 4, 7, 3)),
+    ([-1, 6, 1, 1], [6, 5], 1, 1, (3, 6, 1, 1)),
+    ([-1, 6], [6, 5, 2], 1, 1, (2, 6)),
+    ([-1, 6], [2, 3, 5], 1, 2, (2, 6)),
+    ([-1, 4, 6], [2, 3, 5, 2], 2, 2, (2, 4, 6)),
+]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(("x_shape", "y_shape", "split", "y_split", "fed"), PRODUCTS)
+def test_products_as_paddle_1_wrote_them(x_shape, y_shape, split, y_split, fed, gradients):
+    """``mul`` flattens its operands; the shape that the translation declares is wrong."""
+
+    def build():
+        x = paddle.static.data("x", x_shape, "float32")
+        x.stop_gradient = False
+        block = paddle.static.default_main_program().global_block()
+        y = paddle.static.create_parameter(y_shape, "float32")
+        product = block.create_var(dtype="float32")
+        inputs = {"X": paddle.scale(x, 2.0), "Y": y}
+        attributes = {"x_num_col_dims": split, "y_num_col_dims": y_split}
+        block.append_op(type="mul", inputs=inputs, outputs={"Out": product}, attrs=attributes)
+        out = paddle.scale(product, 1.5)
+        return [out, *paddle.static.gradients(out, [x, y])] if gradients else [out]
+
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(build)
+        for seed in range(2):
+            for found, expected in zip(
+                program.both(x=floats(*fed, seed=seed)),
+                program.run(False, x=floats(*fed, seed=seed)),
+            ):
+                assert found.shape == expected.shape
+        report = paddle_ngraph.explain(program.main)
+    assert report.share == 1.0
+    assert len(report.intervals) == 1

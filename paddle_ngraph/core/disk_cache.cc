@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "error.h"
@@ -55,9 +57,42 @@ class Descriptor {
 };
 
 // Whether only this user could have written it.
-bool is_ours(const struct stat& status) {
-  return status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+bool is_of(uid_t user, const struct stat& status) {
+  return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
+
+// A folder with functions, and who may have written them.
+struct Place {
+  std::string folder;
+  uid_t owner;
+};
+
+// The folders that came with models.
+class Places {
+ public:
+  static Places& instance() {
+    static Places* const places = std::make_unique<Places>().release();  // outlives every engine
+    return *places;
+  }
+
+  void add(Place place) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto same = [&](const Place& known) { return known.folder == place.folder; };
+    places_.erase(std::remove_if(places_.begin(), places_.end(), same), places_.end());
+    places_.push_front(std::move(place));
+    if (places_.size() > kMostFolders) places_.pop_back();
+  }
+
+  // The latest first.
+  std::deque<Place> all() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return places_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::deque<Place> places_;
+};
 
 // FLAGS_ngraph_cache_dir, made where it is missing; empty where it cannot be trusted or made.
 std::string folder(bool make) {
@@ -72,7 +107,7 @@ std::string folder(bool make) {
     if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return {};
     if (stat(path.c_str(), &status) != 0) return {};
   }
-  return S_ISDIR(status.st_mode) && is_ours(status) ? path : std::string();
+  return S_ISDIR(status.st_mode) && is_of(geteuid(), status) ? path : std::string();
 }
 
 std::string hex(const std::string& text, uint64_t seed) {
@@ -206,9 +241,10 @@ std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t siz
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
 
-void store_in(const std::string& folder, const DiskKey& key, const std::vector<int64_t>& words,
-              const std::function<void(const char* path)>& write_blob) {
-  UnfinishedFile file(folder);
+// Writes what the file of a function holds.
+void write_function(const UnfinishedFile& file, const DiskKey& key,
+                    const std::vector<int64_t>& words,
+                    const std::function<void(const char* path)>& write_blob) {
   write_blob(file.path());
   const std::string text = whole_key(key);
   Footer footer{};
@@ -216,7 +252,7 @@ void store_in(const std::string& folder, const DiskKey& key, const std::vector<i
   footer.num_words = words.size();
   footer.key_bytes = text.size();
   const auto blob = map(file.descriptor(), footer.blob_bytes);
-  if (blob == nullptr) return;
+  if (blob == nullptr) throw NgraphError("what was written cannot be read");
   footer.blob_hash = content_hash(blob.get(), footer.blob_bytes, 0);
   footer.rest_hash = hash_of(words, text);
   std::memcpy(footer.magic, kMagic, sizeof(kMagic));
@@ -224,7 +260,19 @@ void store_in(const std::string& folder, const DiskKey& key, const std::vector<i
   write_all(file.descriptor(), words.data(), words.size() * sizeof(int64_t));
   write_all(file.descriptor(), text.data(), text.size());
   write_all(file.descriptor(), &footer, sizeof(footer));
-  if (make_room(folder, file.size())) file.move_to(folder + "/" + file_name(key));
+}
+
+// What is stored under this key in a place.
+std::optional<StoredFunction> find_in(const Place& place, const DiskKey& key, bool marks_used) {
+  const std::string path = place.folder + "/" + file_name(key);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
+  if (!S_ISREG(status.st_mode) || !is_of(place.owner, status)) return std::nullopt;
+  const auto size = static_cast<size_t>(status.st_size);
+  auto stored = parse(map(file.get(), size), size, whole_key(key));
+  if (stored && marks_used) futimens(file.get(), nullptr);
+  return stored;
 }
 
 }  // namespace
@@ -236,16 +284,23 @@ std::string disk_key_of_graph(const std::string& graph, const std::string& envir
 
 std::optional<StoredFunction> find_file(const DiskKey& key) {
   const std::string where = folder(false);
-  if (where.empty()) return std::nullopt;
-  const std::string path = where + "/" + file_name(key);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat status;
-  if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
-  if (!S_ISREG(status.st_mode) || !is_ours(status)) return std::nullopt;
-  const auto size = static_cast<size_t>(status.st_size);
-  auto stored = parse(map(file.get(), size), size, whole_key(key));
-  if (stored) futimens(file.get(), nullptr);  // used now
-  return stored;
+  if (!where.empty()) {
+    if (auto stored = find_in({where, geteuid()}, key, true)) return stored;
+  }
+  for (const Place& place : Places::instance().all()) {
+    struct stat status;
+    if (stat(place.folder.c_str(), &status) != 0 || !is_of(place.owner, status)) continue;
+    if (auto stored = find_in(place, key, false)) return stored;
+  }
+  return std::nullopt;
+}
+
+bool has_places() {
+  return !FLAGS_ngraph_cache_dir.empty() || !Places::instance().all().empty();
+}
+
+void read_also(const std::string& folder, uint32_t owner) {
+  Places::instance().add({folder, owner});
 }
 
 bool is_graph_stored(const std::string& graph) {
@@ -263,9 +318,25 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
   const std::string where = folder(true);
   if (where.empty()) return;
   try {
-    store_in(where, key, words, write_blob);
+    UnfinishedFile file(where);
+    write_function(file, key, words, write_blob);
+    if (make_room(where, file.size())) file.move_to(where + "/" + file_name(key));
   } catch (const std::exception&) {  // a cache that cannot be written is none
   }
+}
+
+void store_file_in(const std::string& folder, const DiskKey& key,
+                   const std::vector<int64_t>& words,
+                   const std::function<void(const char* path)>& write_blob) {
+  struct stat status;
+  if (stat(folder.c_str(), &status) != 0) throw NgraphError(std::strerror(errno));
+  UnfinishedFile file(folder);
+  write_function(file, key, words, write_blob);
+  constexpr mode_t kReadable = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
+  if (fchmod(file.descriptor(), status.st_mode & kReadable) != 0) {
+    throw NgraphError(std::strerror(errno));
+  }
+  file.move_to(folder + "/" + file_name(key));
 }
 
 }  // namespace paddle_ngraph

@@ -6,6 +6,9 @@
 // another, is as good as none. Files are read, never executed, and only where they and their folder
 // belong to the user and nobody else can write them.
 //
+// Functions may also come with a saved model, in a folder beside it. That one is read only, and trusted
+// as far as the model is: folder and files have to belong to whom the model belongs to.
+//
 // A file is mapped, not copied: that is fast, and processes share the memory. So a file may be deleted
 // or replaced while functions of it run, but not written into.
 #pragma once
@@ -35,9 +38,17 @@ struct StoredFunction {
   Blob blob;
 };
 
-// What is stored under this key in FLAGS_ngraph_cache_dir, now the most recently used; nothing where
-// there is none or the cache is off.
+// What is stored under this key in FLAGS_ngraph_cache_dir, now the most recently used, or in a folder
+// that came with a model; nothing where there is none.
 std::optional<StoredFunction> find_file(const DiskKey& key);
+
+// Whether there is any place to look for functions, or to store them.
+bool has_places();
+
+// Functions are looked for in this folder, too, from now on: it came with a model that belongs to
+// `owner`. The latest kMostFolders of them are remembered.
+constexpr size_t kMostFolders = 256;
+void read_also(const std::string& folder, uint32_t owner);
 
 // Whether there is a file of any function of this graph.
 bool is_graph_stored(const std::string& graph);
@@ -47,5 +58,11 @@ bool is_graph_stored(const std::string& graph);
 // be written, a full disk), nothing is stored.
 void store_file(const DiskKey& key, const std::vector<int64_t>& words,
                 const std::function<void(const char* path)>& write_blob);
+
+// Stores it in another folder that is there, without a bound; whoever may read that may read the file.
+// Throws NgraphError where that fails.
+void store_file_in(const std::string& folder, const DiskKey& key,
+                   const std::vector<int64_t>& words,
+                   const std::function<void(const char* path)>& write_blob);
 
 }  // namespace paddle_ngraph

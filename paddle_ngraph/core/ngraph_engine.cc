@@ -482,7 +482,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& 
 BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
                                           const Settings& settings) const {
   const auto on_disk = disk_key(key);
-  if (on_disk) {
+  if (on_disk && !collects()) {
     auto loaded = load_function(*on_disk);
     if (loaded && serves(*loaded, key)) {
       ++EngineStats::instance().functions_loaded;
@@ -495,12 +495,46 @@ BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& k
   BuiltFunction built = build(io, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
+  if (collect(on_disk, built)) return built;
   if (on_disk && time >= least) store_function(*on_disk, built);
   return built;
 }
 
+void NgraphEngine::begin_collection(const std::string& folder) {
+  {
+    std::lock_guard<std::mutex> lock(collection_mutex_);
+    if (!collection_.folder.empty()) {
+      throw NgraphError("another thread saves a model of the same graph");
+    }
+    collection_ = {folder, {}};
+  }
+  FunctionCache::instance().drop(id_);
+}
+
+std::string NgraphEngine::end_collection() {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  return std::exchange(collection_, {}).failure;
+}
+
+bool NgraphEngine::collects() const {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  return !collection_.folder.empty();
+}
+
+bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  if (collection_.folder.empty()) return false;
+  try {
+    if (!key) throw NgraphError("a converter from outside the package has a part in it");
+    store_function_in(collection_.folder, *key, built);
+  } catch (const std::exception& error) {  // the run itself goes on
+    collection_.failure = error.what();
+  }
+  return true;
+}
+
 std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
-  if (FLAGS_ngraph_cache_dir.empty()) return std::nullopt;
+  if (!has_places() && !collects()) return std::nullopt;
   const std::string environment = build_environment(graph_);
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;

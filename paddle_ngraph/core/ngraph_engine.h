@@ -117,6 +117,12 @@ class NgraphEngine {
   size_t num_outputs() const { return num_outputs_; }
   const std::string& graph() const { return graph_; }
 
+  // From now on functions are built anew, and stored in this folder, until the end. For a model that
+  // is being saved.
+  void begin_collection(const std::string& folder);
+  // What went wrong, if anything.
+  std::string end_collection();
+
   // Throws NgraphError where the graph does not name so many inputs, states included.
   void require_inputs(size_t given) const;
 
@@ -153,6 +159,9 @@ class NgraphEngine {
                               const Settings& settings) const;
   BuiltFunction build(const NgraphIO& io, bool keeps_weights, const Settings& settings) const;
   std::optional<DiskKey> disk_key(const Signature& key) const;
+  bool collects() const;
+  // Stores what was built, if functions are collected. Returns whether they are.
+  bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
@@ -166,6 +175,12 @@ class NgraphEngine {
   bool infers_ = false;  // what trains keeps float32: an update needs more than bfloat16's 8 bits
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
   mutable std::atomic<uint64_t> refused_at_{0};          // see attempts()
+  struct Collection {
+    std::string folder;  // empty: there is none
+    std::string failure;
+  };
+  mutable std::mutex collection_mutex_;
+  mutable Collection collection_;
   // Shared by the functions of the graph, and gone with the last of them.
   mutable std::mutex spare_tensors_mutex_;
   mutable std::weak_ptr<SpareTensors> spare_tensors_;

@@ -408,6 +408,8 @@ PYBIND11_MODULE(_core, module) {
         return is_graph_stored(disk_key_of_graph(graph, environment));
       },
       py::arg("graph"), py::arg("environment"), "Whether a function of the graph is on disk.");
+  module.def("read_functions_in", &read_also, py::arg("folder"), py::arg("owner"),
+             "Looks for functions in this folder, too, as far as it and they belong to this user.");
   module.def("clear_cache", &clear_cache, "Gives back what is kept from run to run.");
   module.def("table_sizes", &table_sizes, "How much is kept, by what it is.");
 
@@ -426,6 +428,9 @@ PYBIND11_MODULE(_core, module) {
              return NgraphEngine::of(graph);
            }),
            py::arg("graph"))
+      .def("begin_collection", &NgraphEngine::begin_collection, py::arg("folder"),
+           "Functions are built anew from now on, and stored in this folder.")
+      .def("end_collection", &NgraphEngine::end_collection, "What went wrong, if anything.")
       .def_property_readonly("num_inputs", &NgraphEngine::num_inputs)
       .def_property_readonly("num_states", &NgraphEngine::num_states)
       .def_property_readonly("num_outputs", &NgraphEngine::num_outputs)

@@ -124,11 +124,24 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
   }
 }
 
-void store_function(const DiskKey& key, const BuiltFunction& built) {
-  store_file(key, words_of(built), [&](const char* path) {
+namespace {
+
+// What writes the blob of a function to a file.
+auto saving(const BuiltFunction& built) {
+  return [&built](const char* path) {
     may_fail(Step::kStore);
     built.function->save(path);
-  });
+  };
+}
+
+}  // namespace
+
+void store_function(const DiskKey& key, const BuiltFunction& built) {
+  store_file(key, words_of(built), saving(built));
+}
+
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built) {
+  store_file_in(folder, key, words_of(built), saving(built));
 }
 
 }  // namespace paddle_ngraph

@@ -14,4 +14,7 @@ std::optional<BuiltFunction> load_function(const DiskKey& key);
 // Stores a function, as far as that can be done.
 void store_function(const DiskKey& key, const BuiltFunction& built);
 
+// Stores a function in this folder. Throws what prevents it.
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built);
+
 }  // namespace paddle_ngraph
