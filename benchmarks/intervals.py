@@ -24,15 +24,17 @@ from benchmarks.worker import PeerError, Worker
 PIECES = 8
 DEPTHS = (1, 2, 4, 8, 16)
 # Channels and side of the pictures; what a convolution of one computes grows with both.
-SIZES = ((8, 14), (32, 28), (64, 56))
+SIZES = ((8, 14), (32, 28))
+BETWEEN = ("copysign", "depthwise_conv2d")
 TOLERANCE = 1e-3
 _ALONE = {"FLAGS_ngraph_num_threads": "1", "OMP_NUM_THREADS": "1"}
 EXPLANATION = f"""\
 A network of {PIECES} pieces, each of so many operators (3 x 3 convolution, sum with a bias and
-rectifier in turns), with an operator between them that stays native (`copysign`, for which oneDNN
-has no kernel either). *Pieces*: through the engine, one interval each, the operators between them
-native and without oneDNN. *oneDNN*: Paddle Inference with oneDNN. Milliseconds of a run on
-one thread, the fastest of each turn and the median of these; the last column is what each interval
+rectifier in turns), with an operator between them that stays native: `copysign`, for which oneDNN has
+no kernel either, or a depthwise convolution, for which it has one (and so has the engine, whose
+converter is turned off). *Pieces*: through the engine, one interval each, the operators between
+them native and without oneDNN. *oneDNN*: Paddle Inference with oneDNN. Milliseconds of a run on one
+thread, the fastest of each turn and the median of these; the last column is what each interval
 gains, in microseconds."""
 
 
@@ -43,11 +45,13 @@ class Chain:
     Attributes:
         channels, side: Of the pictures.
         depth: Operators of a piece.
+        between: The type of the operator between two.
     """
 
     channels: int
     side: int
     depth: int
+    between: str
 
     def feed(self) -> Any:
         """A picture."""
@@ -64,7 +68,7 @@ class Chain:
             x = paddle.static.data("x", list(self.feed().shape), "float32")
             value = x
             for _ in range(PIECES):
-                value = self._piece(paddle.copysign(value, x))
+                value = self._piece(self._between(value, x))
         executor = paddle.static.Executor(paddle.CPUPlace())
         scope = paddle.static.Scope()
         with paddle.static.scope_guard(scope):
@@ -73,6 +77,16 @@ class Chain:
             prefix = str(folder / "chain")
             paddle.static.save_inference_model(prefix, [x], [value], executor, program=main)
         return prefix
+
+    def _between(self, value: Any, x: Any) -> Any:
+        import paddle
+
+        if self.between == "copysign":
+            return paddle.copysign(value, x)
+        layer = paddle.nn.Conv2D(
+            self.channels, self.channels, 3, padding=1, groups=self.channels, bias_attr=False
+        )
+        return layer(value)
 
     def _piece(self, value: Any) -> Any:
         import paddle
@@ -94,6 +108,14 @@ class Chain:
         return value + bias
 
 
+def _leave_native(kind: str) -> None:
+    """Has operators of a type stay native."""
+    from paddle_ngraph import program_pass
+
+    find = program_pass.find_converter
+    program_pass.find_converter = lambda name: None if name == kind else find(name)
+
+
 class Runner:
     """Runs a network in a process of its own."""
 
@@ -109,6 +131,7 @@ class Runner:
         if engine:
             import paddle_ngraph
 
+            _leave_native(f"pd_op.{chain.between}")
             # Each piece is an interval, however short: what that costs is measured.
             paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
             paddle_ngraph.enable()
@@ -156,7 +179,9 @@ class Cell:
 
 def measure(options: Namespace) -> None:
     """Measures the networks; writes ``intervals.md`` and ``.json``."""
-    chains = [Chain(*size, depth) for size in SIZES for depth in DEPTHS]
+    chains = [
+        Chain(*size, depth, between) for between in BETWEEN for size in SIZES for depth in DEPTHS
+    ]
     if options.quick:
         chains = chains[:2]
     cells = []
@@ -185,6 +210,7 @@ def _cell(chain: Chain, options: Namespace) -> Cell:
 def _write(cells: Sequence[Cell], folder: Path) -> None:
     body = [
         [
+            cell.chain.between,
             f"{cell.chain.channels} x {cell.chain.side} x {cell.chain.side}",
             str(cell.chain.depth),
             f"{statistics.median(cell.engine):.2f}",
@@ -193,7 +219,14 @@ def _write(cells: Sequence[Cell], folder: Path) -> None:
         ]
         for cell in cells
     ]
-    header = ["pictures", "operators of a piece", "pieces (ms)", "oneDNN (ms)", "gain (us)"]
+    header = [
+        "between",
+        "pictures",
+        "operators of a piece",
+        "pieces (ms)",
+        "oneDNN (ms)",
+        "gain (us)",
+    ]
     data = {"cells": [{**vars(cell), "chain": vars(cell.chain)} for cell in cells]}
     sections = [EXPLANATION, report.table(header, body)]
     report.write(folder, "intervals", "Intervals beside oneDNN", sections, data)

@@ -135,13 +135,14 @@ def measure(options: Namespace) -> None:
         raise PeerError(NOT_INSTALLED)
     sizes = list(SIZES)[:1] if options.quick else list(SIZES)
     rounds = 1 if options.quick else options.rounds
-    rows = []
+    found = report.earlier(options.output, "paddleocr").get("rows", [])
+    rows = {row.description: row for row in map(Row.from_json, found)}
     with Progress("paddleocr", len(files.VERSIONS) * len(sizes)) as progress:
         for version in files.VERSIONS:
             for row in _rows(version, sizes, rounds, progress):
-                rows.append(row)
+                rows[row.description] = row
                 progress.done(_summary(row))
-                _write(rows, options)
+            _write(list(rows.values()), options)
 
 
 def _rows(version: str, sizes: Sequence[str], rounds: int, progress: Progress) -> list[Row]:

@@ -212,8 +212,8 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
         return "it draws random numbers"
     if not report.changes:
         return "no interval of it pays" if report.has_small_interval else "nothing is converted"
-    count = len(report.intervals)
-    if has_onednn and not cost.pays_over_onednn(report.ops_converted, report.ops_native, count):
+    count, native = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost.pays_over_onednn(report.ops_converted, count, native):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"

@@ -620,15 +620,58 @@ def test_hooks_of_operators_see_paddles(tmp_path):
 # -- native where that is better -----------------------------------------------------------------
 
 
-def test_many_small_intervals_are_left_to_onednn(tmp_path):
+def shaken(pieces, depth):
+    """Pieces of ``depth`` operators, with ``erfinv`` between them, which nothing converts."""
+
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
         hidden = x
-        for _ in range(5):
-            hidden = paddle.erfinv(paddle.tanh(hidden) * 0.9)
+        for _ in range(pieces):
+            for _ in range(depth):
+                hidden = paddle.tanh(hidden)
+            hidden = paddle.erfinv(hidden)
+        return [x], [hidden]
+
+    return build
+
+
+@pytest.mark.parametrize(("pieces", "depth"), [(1, 2), (5, 2), (5, 7), (30, 3)])
+def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, pieces, depth):
+    files = save(tmp_path, shaken(pieces, depth))
+    paddle_ngraph.enable()
+    with engine_runs():
+        assert_equal(
+            predict(inference.create_predictor(config_of(files)), rows()), native(files, rows())
+        )
+
+
+@pytest.mark.parametrize("kind", ["pd_op.sigmoid", "pd_op.add"])
+@pytest.mark.parametrize(("depth", "pays"), [(7, False), (40, True)])
+def test_what_onednn_has_a_kernel_for_counts(tmp_path, monkeypatch, kind, depth, pays):
+    find = program_pass.find_converter
+    without = lambda name: None if name == kind else find(name)  # noqa: E731
+    monkeypatch.setattr(program_pass, "find_converter", without)
+
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = x
+        for _ in range(3):
+            for _ in range(depth):
+                hidden = paddle.tanh(hidden)
+            is_sum = kind == "pd_op.add"
+            hidden = hidden + x if is_sum else paddle.nn.functional.sigmoid(hidden)
         return [x], [hidden]
 
     files = save(tmp_path, build)
+    paddle_ngraph.enable()
+    with engine_runs(pays):
+        assert_equal(
+            predict(inference.create_predictor(config_of(files)), rows()), native(files, rows())
+        )
+
+
+def test_intervals_of_one_operator_are_left_to_onednn(tmp_path):
+    files = save(tmp_path, shaken(pieces=5, depth=1))
     paddle_ngraph.enable()
     assert "oneDNN" in str(paddle_ngraph.explain(config_of(files)))
     for make in (inference.create_predictor, inference.Predictor):
