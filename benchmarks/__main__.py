@@ -8,6 +8,7 @@
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 beside float32
   intervals    networks cut into pieces, beside Paddle's oneDNN
+  serving      clones of a predictor in threads, and processes, under load
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (where it is installed)
   revisions    inference, training and small programs beside another checkout (--before)
 
@@ -30,6 +31,7 @@ from benchmarks import (
     precision,
     revisions,
     scaling,
+    serving,
     side_by_side,
 )
 from benchmarks.options import parser
@@ -44,6 +46,7 @@ TOPICS: dict[str, Callable] = {
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "intervals": intervals.measure,
+    "serving": serving.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,
 }

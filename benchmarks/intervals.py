@@ -30,9 +30,9 @@ TOLERANCE = 1e-3
 _ALONE = {"FLAGS_ngraph_num_threads": "1", "OMP_NUM_THREADS": "1"}
 EXPLANATION = f"""\
 A network of {PIECES} pieces, each of so many operators (3 x 3 convolution, sum with a bias and
-rectifier in turns), with an operator between them that stays native: `copysign`, for which oneDNN has
-no kernel either, or a depthwise convolution, for which it has one (and so has the engine, whose
-converter is turned off). *Pieces*: through the engine, one interval each, the operators between
+rectifier in turns), with an operator between them that stays native: `copysign`, for which oneDNN
+has no kernel either, or a depthwise convolution, for which it has one (the engine has a converter,
+which is turned off). *Pieces*: through the engine, one interval each, the operators between
 them native and without oneDNN. *oneDNN*: Paddle Inference with oneDNN. Milliseconds of a run on one
 thread, the fastest of each turn and the median of these; the last column is what each interval
 gains, in microseconds."""
@@ -113,7 +113,7 @@ def _leave_native(kind: str) -> None:
     from paddle_ngraph import program_pass
 
     find = program_pass.find_converter
-    program_pass.find_converter = lambda name: None if name == kind else find(name)
+    setattr(program_pass, "find_converter", lambda name: None if name == kind else find(name))  # noqa: B010
 
 
 class Runner:

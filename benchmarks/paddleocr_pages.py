@@ -58,7 +58,7 @@ def _without_optimization() -> None:
         config.switch_ir_optim(False)
         return create(config)
 
-    paddle.inference.create_predictor = create_predictor
+    setattr(paddle.inference, "create_predictor", create_predictor)  # noqa: B010
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from paddle.base import core
 
@@ -90,7 +91,8 @@ def has_onednn_kernel(kind: str) -> bool:
 
 @cache
 def _onednn_kernels() -> frozenset[str]:
-    registered: dict[str, list[str]] = core._get_all_register_op_kernels("phi")
+    kernels: Any = core  # of which its stubs do not tell
+    registered = kernels._get_all_register_op_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
     # Where an operator has another name in old-style programs, the table has that one.
-    return frozenset(found | {core._get_phi_kernel_name(name) for name in found})
+    return frozenset(found | {kernels._get_phi_kernel_name(name) for name in found})
