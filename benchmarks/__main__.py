@@ -7,6 +7,9 @@
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 beside float32
+  intervals    networks cut into pieces, beside Paddle's oneDNN
+  serving      clones of a predictor in threads, and processes, under load
+  paddleocr    a page with PaddleOCR, in each mode that Paddle offers (where it is installed)
   revisions    inference, training and small programs beside another checkout (--before)
 
 The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
@@ -16,9 +19,21 @@ it is installed (pip install -r requirements/bench.txt).
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
-from benchmarks import first_run, ocr_widths, overhead, precision, revisions, scaling, side_by_side
+from benchmarks import (
+    first_run,
+    intervals,
+    ocr_widths,
+    overhead,
+    paddleocr_pages,
+    precision,
+    revisions,
+    scaling,
+    serving,
+    side_by_side,
+)
 from benchmarks.options import parser
 from benchmarks.worker import PeerError
 
@@ -30,6 +45,9 @@ TOPICS: dict[str, Callable] = {
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
+    "intervals": intervals.measure,
+    "serving": serving.measure,
+    "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,
 }
 
@@ -41,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [topic for topic in options.topics if topic not in TOPICS]
     if unknown:
         command.error(f"unknown topic {unknown[0]}: take {', '.join(TOPICS)}")
-    topics = [name for name in TOPICS if name != "revisions" or options.before]
-    for topic in options.topics or topics:
+    for topic in options.topics or _all_topics(options):
         try:
             TOPICS[topic](options)
         except PeerError as error:
@@ -50,6 +67,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         print(f"{topic}: written to {options.output}", flush=True)
     return 0
+
+
+def _all_topics(options: Namespace) -> list[str]:
+    """Those that can be measured here."""
+    left_out = set() if options.before else {"revisions"}
+    if not paddleocr_pages.is_installed():
+        print(f"paddleocr: left out: {paddleocr_pages.NOT_INSTALLED}")
+        left_out.add("paddleocr")
+    return [name for name in TOPICS if name not in left_out]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
+
+from paddle.base import core
 
 from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, TensorSpec
@@ -25,8 +28,12 @@ _US_PER_OPERATOR = 8.0
 # Elements that one thread reads or writes in a microsecond.
 _ELEMENTS_PER_US = 2000.0
 
-# Where an interval begins and ends, tensors change their layout, and Paddle's fusion ends.
-_OPERATORS_PER_INTERVAL = 16
+# Beside Paddle's oneDNN an operator of an interval gains so much, a few microseconds. In the same
+# unit: what the two borders of an interval cost, and what an operator loses that oneDNN has a
+# kernel for and that stays native. Rounded up from benchmarks/results/intervals.md.
+_GAIN = 1
+_COST_OF_BORDERS = 2
+_LOSS_OF_KERNEL = 16
 
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
@@ -80,13 +87,27 @@ def open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
     ]
 
 
-def pays_over_onednn(converted: int, native: int, intervals: int) -> bool:
+def pays_over_onednn(converted: int, intervals: int, native: Iterable[str]) -> bool:
     """Whether a predictor whose configuration has oneDNN on is faster through the engine.
 
     Args:
-        converted, native: How many operators become part of an interval, and how many do not.
+        converted: How many operators become part of an interval.
         intervals: How many there are.
+        native: The types of the operators that stay native.
     """
-    if native == 0:
-        return True
-    return converted >= _OPERATORS_PER_INTERVAL * intervals and converted >= native
+    kernels = sum(has_onednn_kernel(kind) for kind in native)
+    return _GAIN * converted >= _COST_OF_BORDERS * intervals + _LOSS_OF_KERNEL * kernels
+
+
+def has_onednn_kernel(kind: str) -> bool:
+    """Whether Paddle has a kernel of oneDNN for operators of a type."""
+    return kind.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
+
+
+@cache
+def _onednn_kernels() -> frozenset[str]:
+    kernels: Any = core  # of which its stubs do not tell
+    registered = kernels._get_all_register_op_kernels("phi")
+    found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
+    # Where an operator has another name in old-style programs, the table has that one.
+    return frozenset(found | {kernels._get_phi_kernel_name(name) for name in found})

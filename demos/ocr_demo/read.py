@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 # Run as a script, only the folder of this file is searched for modules.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from demos import command_line, running
-from demos.ocr_demo import drawing, files, pipeline
-from demos.running import DemoError
+from demos.ocr_demo import pipeline, reading
 
 APART = 1e-3
 """How far the outputs of the networks, probabilities all of them, may part by rounding. They do by
@@ -39,9 +39,10 @@ class Reading:
     milliseconds: dict[str, float]
 
 
-def read(reader: pipeline.Reader, engine: str, options: argparse.Namespace) -> Reading:
+def read(
+    reader: pipeline.Reader, engine: str, picture: Image.Image, options: argparse.Namespace
+) -> Reading:
     """Reads the picture once and then, with the functions compiled, ``--repeat`` times."""
-    picture = files.open_picture(options.image)
     with running.switched_to(engine):
         start = time.perf_counter()
         page = reader.read(picture)
@@ -55,35 +56,22 @@ def read(reader: pipeline.Reader, engine: str, options: argparse.Namespace) -> R
 
 def results_table(readings: Sequence[Reading]) -> str:
     """One column an engine: lines, times, and with two engines the speed-up."""
-    rows = [["", *(reading.engine for reading in readings)]]
-    rows.append(["lines of text", *(str(len(reading.page.lines)) for reading in readings)])
-    totals = [sum(reading.milliseconds.values()) for reading in readings]
+    rows = [["lines of text", *(str(len(each.page.lines)) for each in readings)]]
+    totals = [sum(each.milliseconds.values()) for each in readings]
     for step in pipeline.STEPS:
-        rows.append([f"{step} (ms)", *(f"{r.milliseconds[step]:.1f}" for r in readings)])
+        rows.append([f"{step} (ms)", *(f"{each.milliseconds[step]:.1f}" for each in readings)])
     rows.append(["all networks (ms)", *(f"{total:.1f}" for total in totals)])
-    rows.append(["first reading (s)", *(f"{reading.first_seconds:.2f}" for reading in readings)])
-    if len(readings) == 2:
-        rows.append(["speed-up", "", f"{totals[0] / totals[1]:.2f}x"])
-    return running.side_by_side(rows)
+    rows.append(["first reading (s)", *(f"{each.first_seconds:.2f}" for each in readings)])
+    return reading.table(readings, rows, totals)
 
 
 def check_agreement(native: pipeline.Page, ngraph: pipeline.Page) -> None:
     """Prints how far the networks' outputs part; raises DemoError where the readings differ."""
-    if native.text != ngraph.text:
-        pairs = zip([*native.text, "nothing"], [*ngraph.text, "nothing"])
-        one, other = next((a, b) for a, b in pairs if a != b)
-        raise DemoError(
-            f"natively the picture reads {one!r} where the engine reads {other!r}: the engine "
-            "computes these networks wrongly, please report it"
-        )
+    reading.require_same_text(native, ngraph)
     apart = {step: largest_difference(native, ngraph, step) for step in pipeline.STEPS}
     parts = ", ".join(f"{step} {difference:.1e}" for step, difference in apart.items())
     print(f"same text; largest difference of a probability: {parts}")
-    if not max(apart.values()) <= APART:
-        raise DemoError(
-            "the outputs of the networks differ by more than float32 rounding explains: the engine "
-            "computes them wrongly, please report it"
-        )
+    reading.require_rounding(max(apart.values()), APART, "the outputs of the networks")
 
 
 def largest_difference(native: pipeline.Page, ngraph: pipeline.Page, step: str) -> float:
@@ -94,61 +82,18 @@ def largest_difference(native: pipeline.Page, ngraph: pipeline.Page, step: str) 
 
 def run(options: argparse.Namespace) -> None:
     """Reads with the engines asked for, prints what was read and how long it took."""
-    engines = command_line.engines(options.engine)
-    if running.NGRAPH in engines:
-        running.load_engine()
     reader = pipeline.Reader(options.version)
-    readings = []
-    for engine in engines:
-        with running.engine_must_run(engine):
-            readings.append(read(reader, engine, options))
-        for line in readings[-1].page.lines:
-            print(f"[{engine}] {line.score:.3f} {line.text}")
+    readings = reading.with_each_engine(
+        options, lambda engine, picture: read(reader, engine, picture, options)
+    )
     print(results_table(readings))
-    drawing.draw(files.open_picture(options.image), readings[-1].page, options.output)
-    print(f"drawn into {options.output}")
     if len(readings) == 2:
-        check_agreement(*(reading.page for reading in readings))
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n\n    ")[0],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version",
-        choices=files.VERSIONS,
-        default="v5",
-        help="of PP-OCR: v5, saved in the form of PIR, or v4, saved as ProgramDesc "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--image",
-        default="page",
-        metavar="NAME|FILE",
-        help=f"a picture file, or one of the photographs {' and '.join(files.PHOTOGRAPHS)} "
-        "(default: %(default)s)",
-    )
-    command_line.add_engine_option(parser, default="both")
-    parser.add_argument(
-        "--repeat",
-        type=command_line.positive,
-        default=5,
-        help="readings whose median time is printed, after a first one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("ocr_demo_output.png"),
-        metavar="FILE",
-        help="where the picture with boxes and text goes (default: %(default)s)",
-    )
-    return parser.parse_args(arguments)
+        check_agreement(*(each.page for each in readings))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return command_line.exit_status(run, parse(arguments))
+    options = reading.parser(__doc__, "ocr_demo_output.png").parse_args(arguments)
+    return command_line.exit_status(run, options)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ DETECTION = {"v5": "PP-OCRv5_mobile_det", "v4": "PP-OCRv4_mobile_det"}
 RECOGNITION = {"v5": "PP-OCRv5_mobile_rec", "v4": "PP-OCRv4_mobile_rec"}
 ORIENTATION = "PP-LCNet_x0_25_textline_ori"
 """PaddleX's name of a network that says whether a line stands on its head."""
+TABLE = "SLANet_plus"
+"""PaddleX's name of a network that says which cells a table has."""
 
 
 def arguments(version: str) -> dict[str, Any]:
@@ -35,6 +37,45 @@ def arguments(version: str) -> dict[str, Any]:
         "use_textline_orientation": True,
         "use_doc_orientation_classify": False,
         "use_doc_unwarping": False,
+    }
+
+
+def table_arguments() -> dict[str, Any]:
+    """What ``TableStructureRecognition(...)`` is given to find cells, from local files."""
+    return {"model_name": TABLE, "model_dir": _folder(TABLE, TABLE, _TABLE_STEPS, _CELLS)}
+
+
+def table_pipeline(version: str) -> dict[str, Any]:
+    """The settings of a ``table_recognition`` pipeline of PaddleX: cells, and the text in them.
+
+    The picture is the table: no package has the networks that find tables on a page.
+    """
+    reading, table = arguments(version), table_arguments()
+    steps = {"detection": "Detection", "recognition": "Recognition"}
+    return {
+        "pipeline_name": "table_recognition",
+        "use_doc_preprocessor": False,
+        "use_layout_detection": False,
+        "use_ocr_model": True,
+        "SubModules": {
+            "TableStructureRecognition": {"module_name": "table_structure_recognition", **table}
+        },
+        "SubPipelines": {
+            "GeneralOCR": {
+                "pipeline_name": "OCR",
+                "text_type": "general",
+                "use_doc_preprocessor": False,
+                "use_textline_orientation": False,
+                "SubModules": {
+                    f"Text{name}": {
+                        "module_name": f"text_{step}",
+                        "model_name": reading[f"text_{step}_model_name"],
+                        "model_dir": reading[f"text_{step}_model_dir"],
+                    }
+                    for step, name in steps.items()
+                },
+            }
+        },
     }
 
 
@@ -75,6 +116,26 @@ _RECOGNITION_STEPS = [
     {"DecodeImage": {"channel_first": False, "img_mode": "BGR"}},
     {"RecResizeImg": {"image_shape": [3, 48, 320]}},
 ]
+
+
+_TABLE_SIDE = 488
+_TABLE_STEPS = [
+    {"DecodeImage": {"channel_first": False, "img_mode": "BGR"}},
+    {"TableLabelEncode": {"merge_no_span_structure": True}},
+    {"ResizeTableImage": {"max_len": _TABLE_SIDE}},
+    _scaled([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], order="hwc"),
+    {"PaddingTableImage": {"size": [_TABLE_SIDE, _TABLE_SIDE]}},
+    {"ToCHWImage": None},
+]
+_CELLS = {
+    "name": "TableLabelDecode",
+    "character_dict": [
+        *("<thead>", "</thead>", "<tbody>", "</tbody>", "<tr>", "</tr>", "<td", ">", "</td>"),
+        *(f' colspan="{count}"' for count in range(2, 21)),
+        *(f' rowspan="{count}"' for count in range(2, 21)),
+        "<td></td>",
+    ],
+}
 
 
 def _characters(version: str) -> dict[str, Any]:

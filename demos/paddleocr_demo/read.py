@@ -24,7 +24,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from demos import command_line, running
-from demos.ocr_demo import drawing, files
+from demos.ocr_demo import reading
 from demos.ocr_demo.pipeline import Line, Page
 from demos.paddleocr_demo import models
 from demos.running import DemoError
@@ -80,80 +80,37 @@ def read(engine: str, picture: Image.Image, options: argparse.Namespace) -> Read
     return Reading(engine, page_of(result), first, statistics.median(others))
 
 
+def results_table(readings: Sequence[Reading]) -> str:
+    """One column an engine: times, and with two engines the speed-up."""
+    medians = [each.milliseconds for each in readings]
+    rows = [
+        ["a page (ms)", *(f"{median:.0f}" for median in medians)],
+        ["the first one (ms)", *(f"{each.first:.0f}" for each in readings)],
+    ]
+    return reading.table(readings, rows, medians)
+
+
 def check_agreement(native: Page, ngraph: Page) -> None:
-    """Raises DemoError where the readings differ."""
-    if native.text != ngraph.text:
-        raise DemoError(
-            f"natively the picture reads {native.text}, through the engine {ngraph.text}: the "
-            "engine computes these networks wrongly, please report it"
-        )
+    """Prints how far the scores part; raises DemoError where the readings differ."""
+    reading.require_same_text(native, ngraph)
     apart = max((abs(a.score - b.score) for a, b in zip(native.lines, ngraph.lines)), default=0.0)
     print(f"same text; largest difference of a score: {apart:.1e}")
-    if not apart <= APART:
-        raise DemoError("the scores differ by more than float32 rounding explains")
+    reading.require_rounding(apart, APART, "the scores")
 
 
 def run(options: argparse.Namespace) -> None:
     """Reads with the engines asked for, prints what was read and how long it took."""
-    engines = command_line.engines(options.engine)
-    if running.NGRAPH in engines:
-        running.load_engine()
-    picture = files.open_picture(options.image)
-    readings = []
-    for engine in engines:
-        with running.engine_must_run(engine):
-            readings.append(read(engine, picture, options))
-        for line in readings[-1].page.lines:
-            print(f"[{engine}] {line.score:.3f} {line.text}")
-    rows = [
-        ["", *(reading.engine for reading in readings)],
-        ["a page (ms)", *(f"{reading.milliseconds:.0f}" for reading in readings)],
-        ["the first one (ms)", *(f"{reading.first:.0f}" for reading in readings)],
-    ]
+    readings = reading.with_each_engine(
+        options, lambda engine, picture: read(engine, picture, options)
+    )
+    print(results_table(readings))
     if len(readings) == 2:
-        native, ngraph = (reading.milliseconds for reading in readings)
-        rows.append(["speed-up", "", f"{native / ngraph:.1f}x"])
-    print(running.side_by_side(rows))
-    drawing.draw(picture, readings[-1].page, options.output)
-    print(f"drawn into {options.output}")
-    if len(readings) == 2:
-        check_agreement(*(reading.page for reading in readings))
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=str(__doc__).partition("\n\n    ")[0],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", choices=files.VERSIONS, default="v5", help="of PP-OCR (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--image",
-        default="page",
-        metavar="NAME|FILE",
-        help=f"a picture file, or one of the photographs {' and '.join(files.PHOTOGRAPHS)} "
-        "(default: %(default)s)",
-    )
-    command_line.add_engine_option(parser, default="both")
-    parser.add_argument(
-        "--repeat",
-        type=command_line.positive,
-        default=5,
-        help="readings whose median time is printed, after a first one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("paddleocr_demo_output.png"),
-        metavar="FILE",
-        help="where the picture with boxes and text goes (default: %(default)s)",
-    )
-    return parser.parse_args(arguments)
+        check_agreement(*(each.page for each in readings))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return command_line.exit_status(run, parse(arguments))
+    options = reading.parser(__doc__, "paddleocr_demo_output.png").parse_args(arguments)
+    return command_line.exit_status(run, options)
 
 
 if __name__ == "__main__":

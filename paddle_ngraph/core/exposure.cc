@@ -11,6 +11,7 @@
 
 #include "fork_safe_mutex.h"
 #include "memory_pool.h"
+#include "shared_parameters.h"
 #include "tensors.h"
 
 namespace paddle_ngraph {
@@ -190,7 +191,8 @@ bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
 bool is_of_paddle(const phi::DenseTensor& tensor) {
   static const phi::DenseTensor example = allocate({ElementType::f32, {1}});
   if (tensor.Holder() == nullptr) return false;
-  const phi::Allocation& memory = *tensor.Holder();
+  const phi::Allocation* lent = SharedParameters::source_of(*tensor.Holder());
+  const phi::Allocation& memory = lent == nullptr ? *tensor.Holder() : *lent;
   return typeid(memory) == typeid(*example.Holder()) || MemoryPool::owns(memory);
 }
 

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "error.h"
+#include "scopes.h"
 #include "paddle/phi/common/place.h"
 #include "paddle/common/enforce.h"
 #include "paddle/pir/include/core/builtin_op.h"
@@ -23,14 +24,14 @@ class NgraphPass : public pir::Pass {
   void Run(pir::Operation* op) override {
     if (Has(kPlaceAttr) && Get<phi::Place>(kPlaceAttr).GetType() != phi::AllocationType::CPU) return;
     // A predictor tells its passes which scope is its own.
-    const bool is_predictor = Has(kParamScopeAttr);
+    auto* scope = Has(kParamScopeAttr) ? &Get<paddle::framework::Scope>(kParamScopeAttr) : nullptr;
     py::gil_scoped_acquire gil;
     std::string failure;
     try {
       py::module_::import("paddle_ngraph.program_pass")
           .attr("apply_by_name")(py::cast(&op->dyn_cast<pir::ModuleOp>().block(),
                                           py::return_value_policy::reference),
-                                 is_predictor);
+                                 py::cast(scope, py::return_value_policy::reference));
     } catch (const py::error_already_set& error) {
       failure = error.what();
     }

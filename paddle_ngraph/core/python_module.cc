@@ -31,6 +31,7 @@
 #include "program_editor.h"
 #include "program_fingerprint.h"
 #include "scopes.h"
+#include "shared_parameters.h"
 #include "size_guards.h"
 #include "switched_flag.h"
 #include "tensors.h"
@@ -377,6 +378,11 @@ PYBIND11_MODULE(_core, module) {
            py::arg("feeds"), py::arg("fetches"))
       .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
       .def("run_on", &run_on_arrays, py::arg("feeds"));
+  py::class_<SharedParameters>(module, "SharedParameters",
+                               "What a predictor and its clones have in memory once.")
+      .def(py::init())
+      .def("share", &SharedParameters::share, py::arg("name"), py::arg("tensor"),
+           py::call_guard<py::gil_scoped_release>());
   module.def("cores_by_quota", &cores_by_quota, py::arg("root"), py::arg("path"));
   module.def("engine_stats", &engine_stats);
   module.def("reset_engine_stats", [] {

@@ -1,15 +1,5 @@
 #include "scopes.h"
 
-namespace paddle::framework {
-
-// What is called here of Paddle's class, as libpaddle exports it.
-class Scope {
- public:
-  const Scope* root() const;
-};
-
-}  // namespace paddle::framework
-
 namespace paddle_ngraph {
 
 uintptr_t root_scope(uintptr_t scope) {

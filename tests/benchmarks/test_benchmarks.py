@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import comparison, ocr_widths, profile, works
+from benchmarks import comparison, ocr_widths, profile, serving, works
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
@@ -180,3 +180,23 @@ def test_unknown_topic(capsys):
     with pytest.raises(SystemExit):
         command.main(["infrence"])
     assert "unknown topic infrence: take inference" in capsys.readouterr().err
+
+
+def test_intervals(tmp_path):
+    data = run(tmp_path, "intervals")
+    assert [cell["chain"]["depth"] for cell in data["cells"]] == [1, 2]
+    assert all(cell["engine"][0] > 0 and cell["onednn"][0] > 0 for cell in data["cells"])
+    assert "| copysign | 8 x 14 x 14 | 1 |" in (tmp_path / "intervals.md").read_text()
+
+
+def test_paddleocr_says_in_one_sentence_where_it_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command.paddleocr_pages, "is_installed", lambda: False)
+    assert command.main(["paddleocr", "--output", str(tmp_path)]) == 1
+    assert "PaddleOCR is not installed: `make paddleocr`" in capsys.readouterr().err
+
+
+def test_the_throughput_of_the_engine_is_by_the_fastest_native_mode():
+    loads = {"engine": serving.Load([6.0, 9.0, 4.0]), "plain": serving.Load([2.0, 3.0, 2.0])}
+    loads |= {"oneDNN": serving.Load([3.0, 2.0, 1.0]), "other": serving.Load(failed="crashes")}
+    assert serving._ratio(loads) == 2
+    assert serving._ratio({**loads, "engine": serving.Load(failed="crashes")}) is None
