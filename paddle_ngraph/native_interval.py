@@ -18,7 +18,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.latest import Latest
-from paddle_ngraph.program_view import dtype_name, pairs_in_place
+from paddle_ngraph.program_view import CONSTANTS, dtype_name, pairs_in_place
 from paddle_ngraph.registry import find_converter
 
 # Of so many graphs, programs wait for another run.
@@ -109,6 +109,57 @@ class NativeInterval:
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
                 mine._clear()
+
+
+# A list of axes among them may well be empty.
+_GIVEN = CONSTANTS | {"builtin.parameter"}
+# Added to sizes, it is more than any window.
+_MUCH = 1 << 12
+
+
+def makes_empty(text: str, given: Sequence[Any]) -> bool:
+    """Called by the C++ engine: whether Paddle makes an empty tensor in an interval.
+
+    Args:
+        text: The graph string.
+        given: Its inputs and states, whose shapes decide. Where contents decide, nothing is known.
+    """
+    try:
+        graph = Graph.from_string(text)
+        dtypes, shapes = list(map(_dtype, given)), [tuple(t.shape()) for t in given]
+        found = _inferred(graph, dtypes, shapes)
+        if any(0 in shape for shape in found):
+            return True
+        # For a window beyond its input Paddle infers less than nothing, as for what it cannot know.
+        if not any(size < 0 for shape in found for size in shape):
+            return False
+        larger = _inferred(
+            graph, dtypes, list(map(_larger, [*graph.inputs, *graph.states], shapes))
+        )
+    except Exception:  # whatever Paddle's shape inference says
+        return False
+    pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
+    return any(size < 0 < grown for size, grown in pairs)
+
+
+def _inferred(
+    graph: Graph, dtypes: Sequence[str | None], shapes: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """The shapes of what is computed from inputs and states of these shapes."""
+    sources = [*graph.inputs, *graph.states]
+    specs = [replace(spec, shape=shape) for spec, shape in zip(sources, shapes)]
+    count = len(graph.inputs)
+    program = program_of(
+        replace(graph, inputs=specs[:count], states=specs[count:]), dtypes, as_declared=False
+    )
+    operators = [op for op in program.global_block().ops if op.name() not in _GIVEN]
+    values = [value for op in operators for value in op.results()]
+    return [tuple(value.shape) for value in values if value.is_dense_tensor_type()]
+
+
+def _larger(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape, had what the program leaves open been larger."""
+    return tuple(now + _MUCH * (size < 0) for size, now in zip(spec.shape, shape))
 
 
 def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Any:

@@ -10,7 +10,6 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from paddle.jit.pir_translated_layer import PirTranslatedLayer
 
 from paddle_ngraph import _core, cost, flags, program_pass, refusals
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program_view import (
     CONSTANTS,
     ENGINE_PREFIX,
@@ -46,7 +46,7 @@ _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
-_rewriting = threading.RLock()
+_rewriting = new_lock()
 
 
 def install() -> None:
@@ -172,7 +172,8 @@ class _Switch:
 
     def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
         """What is given for the dimensions that the program leaves open."""
-        given = ((inputs[number].shape, axis) for number, axis in self._open_axes)
+        axes = ((number, axis) for number, axis in self._open_axes if number < len(inputs))
+        given = ((inputs[number].shape, axis) for number, axis in axes)
         return [shape[axis] for shape, axis in given if axis < len(shape)]
 
     def _plan_for(self, sizes: Sequence[int]) -> None:

@@ -116,6 +116,7 @@ FEEDS = {
     "other channels": {"x": np.ones((2, 4, 13, 13), "float32")},
     "another rank": {"x": np.ones((2, 13), "float32")},
     "no axis": {"x": np.ones((), "float32")},
+    "too small": {"x": np.ones((2, 3, 1, 1), "float32")},
     "int32": {"x": np.ones((2, 3, 13, 13), "int32")},
     "int64": {"x": np.ones((2, 3, 13, 13), "int64")},
     "float64": {"x": np.ones((2, 3, 13, 13), "float64")},

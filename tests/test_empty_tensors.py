@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph import refusals
 from tests.programs import Program, floats
 
 F, nn = paddle.nn.functional, paddle.nn
@@ -163,3 +164,21 @@ def test_what_is_empty_for_some_sizes_only():
 def test_axes_of_no_number_are_no_empty_tensor():
     program = Program(lambda: paddle.sum(paddle.static.data("x", [3, 4], "float32") * 2.0))
     program.both(x=floats(3, 4))
+
+
+def test_a_converter_that_refuses_what_is_empty_is_asked_again():
+    """A window larger than the picture: natively nothing comes out of it."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
+        return nn.Conv2D(8, 4, 3)(F.relu(nn.Conv2D(3, 8, 3, padding=1)(x))).mean([2, 3])
+
+    program = Program(build)
+    for size in (9, 1, 11, 1, 9):
+        x = floats(2, 3, size, size)
+        paddle_ngraph.reset_stats()
+        _assert_same(program.run(True, x=x), program.run(False, x=x))
+        stats = paddle_ngraph.stats()
+        assert (stats["native_runs"] > 0) == (size == 1)
+        assert stats["engine_runs"] > 0 or size == 1
+    assert refusals.count() == 0

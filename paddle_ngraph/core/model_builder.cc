@@ -233,6 +233,16 @@ void run_natively(const std::string& graph, const NgraphIO& io) {
   }
 }
 
+bool makes_empty(const std::string& graph, const NgraphIO& io) {
+  return with_python([&] {
+    py::list given;
+    for (auto* input : io.inputs) given.append(reference_to(input));
+    return py::module_::import("paddle_ngraph.native_interval")
+        .attr("makes_empty")(graph, given)
+        .cast<bool>();
+  });
+}
+
 void refuse(const std::string& graph, const std::string& reason) {
   with_python([&] {
     py::module_::import("paddle_ngraph.refusals").attr("refuse_graph")(graph, reason);

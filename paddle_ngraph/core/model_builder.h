@@ -49,6 +49,10 @@ BuiltFunction build_function(const std::string& graph,
 // where the graph does not tell how. Takes the GIL.
 void run_natively(const std::string& graph, const NgraphIO& io);
 
+// Whether Paddle makes an empty tensor of these inputs somewhere in the interval, as far as shapes
+// tell.
+bool makes_empty(const std::string& graph, const NgraphIO& io);
+
 // Leaves to Paddle, from the next plan on, what a function of the graph could not be built or run for.
 void refuse(const std::string& graph, const std::string& reason);
 

@@ -640,6 +640,8 @@ void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& fai
     throw;
   }
   if (reason.empty()) return;
+  // What a converter says there is no word on other sizes.
+  if (makes_empty(graph_, io)) return acquit(graph_);
   refuse(graph_, reason);
   refused_at_ = attempt;
 }

@@ -95,6 +95,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 _FORGED = """
 import hashlib, sys
 import numpy as np, paddle, paddle_ngraph
+from paddle.base.libpaddle import pir
 from paddle_ngraph import _core, program_pass
 paddle.enable_static()
 paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
@@ -102,7 +103,8 @@ paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": "
 def string(build):
     main = paddle.static.Program()
     with paddle.static.program_guard(main, paddle.static.Program()):
-        build(paddle.static.data("x", [2, 6], "float32"))
+        made = paddle.utils.flatten(build(paddle.static.data("x", [2, 6], "float32")))
+        pir.append_shadow_outputs(main, made, len(main.global_block().ops), "read")
     program_pass.apply(main)
     return next(o.attrs()["graph"] for o in main.global_block().ops if "ngraph" in o.name())
 
