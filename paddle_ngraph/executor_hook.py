@@ -27,6 +27,7 @@ from paddle_ngraph import (
     refusals,
     repeated_run,
     scopes,
+    single_assignment,
     translation,
     weights,
     whole_program,
@@ -41,6 +42,8 @@ _OFTEN = 64
 
 # Paddle's executor takes PIR programs.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+# The variable that an old-style program fetches to.
+_FETCHED = "fetch"
 # It takes what the user says, also while other threads run PIR programs.
 _AS_SET = _core.SwitchedFlag("enable_pir_in_executor", on=False)
 # It runs operators one by one, as they stand in the program.
@@ -265,7 +268,25 @@ class SwitchedExecutor:
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         with self._native_flag:
-            return self._native.get().run(feed_names, enable_job_schedule_profiler)
+            found = self._native.get().run(feed_names, enable_job_schedule_profiler)
+        return found if self._native_flag is _AS_SET else self._fetched(found)
+
+    def _fetched(self, found: Any) -> Any:
+        """What a native run has fetched that did not hold the flag.
+
+        Where another thread had it on at the end, Paddle looks for the results of a PIR program.
+        The run has left its own in the scope.
+        """
+        variable = self._scope.find_var(_FETCHED)
+        if not self.is_old or variable is None or not self._fetches():
+            return found
+        values = found._move_to_list() or variable.get_fetch_list()._move_to_list()
+        return whole_program.Fetched(values)
+
+    def _fetches(self) -> bool:
+        programs = _programs(self._plan).values()
+        operators = (op for each in programs for op in single_assignment.operators(each.block(0)))
+        return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
     def _make_native(self, binding: scopes.Binding) -> Any:
         """Paddle's executor of the plan; a later one leaves the variables where they are."""

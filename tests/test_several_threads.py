@@ -148,6 +148,32 @@ def test_threads_share_a_program_whose_scopes_are_their_own(is_warm: bool) -> No
         assert paddle_ngraph.stats()["engine_runs"] - before == _THREADS * _RUNS
 
 
+def test_what_a_program_that_calls_python_fetches_is_its_own() -> None:
+    """Whatever other threads have Paddle's flag at when it ends."""
+    flag = _core.SwitchedFlag("enable_pir_in_executor")
+
+    def call(x: Any) -> np.ndarray:
+        flag.__enter__()  # as another thread might
+        return np.asarray(x)
+
+    def build() -> Any:
+        scaled = paddle.static.data("x", [3, 8], "float32") * 2.0
+        block = paddle.static.default_main_program().current_block()
+        out = block.create_var(name="out", dtype="float32", shape=[3, 8])
+        paddle.static.py_func(call, scaled, out)
+        return [out + 1.0]
+
+    with OldIrGuard(), paddle_ngraph.use_ngraph():
+        program = Program(build)
+        for seed in range(3):
+            feed = floats(3, 8, seed=seed)
+            try:
+                (found,) = _run(program, feed)
+            finally:
+                flag.__exit__()
+            np.testing.assert_allclose(found, feed * 2 + 1, rtol=1e-5)
+
+
 def test_a_program_inside_of_a_program_waits_for_nobody() -> None:
     """``py_func`` runs programs for the first time while other threads prepare theirs."""
     with OldIrGuard():
