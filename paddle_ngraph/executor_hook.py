@@ -277,10 +277,9 @@ class SwitchedExecutor:
         Where another thread had it on at the end, Paddle looks for the results of a PIR program.
         The run has left its own in the scope.
         """
-        variable = self._scope.find_var(_FETCHED)
-        if not self.is_old or variable is None or not self._fetches():
-            return found
-        values = found._move_to_list() or variable.get_fetch_list()._move_to_list()
+        values = found._move_to_list()
+        if not values and self._fetches():
+            values = self._scope.find_var(_FETCHED).get_fetch_list()._move_to_list()
         return whole_program.Fetched(values)
 
     def _fetches(self) -> bool:

@@ -189,24 +189,28 @@ def _flatten_input(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.input(slot)
-    position = block_position(block, op)
-    result = f"{name}@matrix{position}"
-    copy_variable(block, block.find_var_recursive(name.encode()), result, flat.matrix)
-    _insert(block, position, "reshape2", {"X": [name]}, {"Out": [result]}, {"shape": flat.target})
-    op.set_input(slot, [result])
+    matrix, position = _matrix_of(block, op, name, flat)
+    _insert(block, position, "reshape2", {"X": [name]}, {"Out": [matrix]}, {"shape": flat.target})
+    op.set_input(slot, [matrix])
 
 
 def _unflatten_output(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.output(slot)
-    position = block_position(block, op)
-    result = f"{name}@matrix{position}"
-    copy_variable(block, block.find_var_recursive(name.encode()), result, flat.matrix)
-    op.set_output(slot, [result])
+    matrix, position = _matrix_of(block, op, name, flat)
+    op.set_output(slot, [matrix])
     _insert(
-        block, position + 1, "reshape2", {"X": [result]}, {"Out": [name]}, {"shape": flat.whole}
+        block, position + 1, "reshape2", {"X": [matrix]}, {"Out": [name]}, {"shape": flat.whole}
     )
+
+
+def _matrix_of(block: Any, op: Any, name: str, flat: _Flattening) -> tuple[str, int]:
+    """A variable for ``name`` as a matrix, and where the operator that has it stands."""
+    position = block_position(block, op)
+    matrix = f"{name}@matrix{position}"
+    copy_variable(block, block.find_var_recursive(name.encode()), matrix, flat.matrix)
+    return matrix, position
 
 
 def _align(block: Any, op: Any) -> None:
