@@ -367,7 +367,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     if isinstance(described, str):
         capable.reasons[node] = described
         return
-    if _has_blank_input(capable.view, node, entry):
+    if _reads_what_nothing_writes(capable.view, node, entry):
         capable.reasons[node] = "an input has a shape, but no contents"
         return
     _leave_out_what_is_ignored(capable, node, described, entry)
@@ -386,7 +386,7 @@ def _classify_node(capable: Capability, node: OpNode) -> None:
     capable.converters[node] = entry
 
 
-def _has_blank_input(view: BlockView, node: OpNode, entry: Converter) -> bool:
+def _reads_what_nothing_writes(view: BlockView, node: OpNode, entry: Converter) -> bool:
     """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old-style programs."""
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
     read = {value_id(v) for name, v in inputs if v.initialized() and name not in entry.ignored}
