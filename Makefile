@@ -9,8 +9,10 @@ GRAPHS ?= 100000
 SEED ?= 1
 THREADS ?= 1 3 8 64
 SANITIZERS ?= address
-SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.*) \
+SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
+
+CPP := $(filter %.cc %.h,$(SOURCES))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models lint bench \
@@ -51,8 +53,9 @@ fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged gr
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md
 
-lint: $(VENV)/.built  ## Check style and types.
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+lint: $(VENV)/.built  ## Check style, types and the order of the stages.
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 bench: $(VENV)/.built  ## Measure inference, training and overhead beside other engines (OPTIONS=--quick).
 	$(RUN) -m benchmarks $(OPTIONS)

@@ -82,8 +82,7 @@ class BuildCore(build_ext):
         compile_all = self.compiler.compile
 
         def compile_one(source: str, options: dict[str, Any]) -> list[str]:
-            folder = Path(source).parent.name
-            flags = [*options.pop("extra_postargs"), *_flags_of(folder, onednn)]
+            flags = [*options.pop("extra_postargs"), *_flags_of(Path(source), onednn)]
             return compile_all([source], extra_postargs=flags, **options)
 
         def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
@@ -196,15 +195,17 @@ def _onednn_headers(folder: Path) -> Path:
     return next(target.glob("*.data/data/include"))
 
 
-def _flags_of(folder: str, onednn: Path) -> list[str]:
-    """Compiler flags of the sources in one folder."""
-    if folder == "ov":
-        return [*_openvino_flags(), f"-isystem{onednn}"]
-    if folder == "mkl":
-        return []
-    if folder == "mkl_packed":
-        return [*_paddle_flags(), "-fopenmp", f"-isystem{onednn}"]
-    return _paddle_flags()
+def _flags_of(source: Path, onednn: Path) -> list[str]:
+    """Compiler flags of a source, by the folder that it is in."""
+    folders = source.relative_to("paddle_ngraph").parts[:-1]
+    root = "-Ipaddle_ngraph"
+    if folders == ("mkl_packed", "mkl"):
+        return [root]
+    if folders[:2] == ("core", "ov"):
+        return [root, *_openvino_flags(), f"-isystem{onednn}"]
+    if folders == ("mkl_packed",):
+        return [root, *_paddle_flags(), "-fopenmp", f"-isystem{onednn}"]
+    return [root, *_paddle_flags()]
 
 
 def _paddle_library(name: str) -> Path:

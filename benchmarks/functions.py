@@ -17,10 +17,10 @@ import openvino as ov
 import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
-from paddle_ngraph import program_pass
-from paddle_ngraph.bridge import NgraphBridge, element_type, finish
+from paddle_ngraph.function.bridge import NgraphBridge, element_type, finish
 from paddle_ngraph.graph import Graph
-from paddle_ngraph.program_view import value_id
+from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.view import value_id
 
 CONFIGURATION = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 

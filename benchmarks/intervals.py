@@ -1,6 +1,6 @@
 """What an interval costs where Paddle's oneDNN is the other way: networks cut into pieces.
 
-``paddle_ngraph.cost.pays_over_onednn`` follows from the table.
+``paddle_ngraph.program.cost.pays_over_onednn`` follows from the table.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Chain:
 
 def _leave_native(kind: str) -> None:
     """Has operators of a type stay native."""
-    from paddle_ngraph import program_pass
+    from paddle_ngraph.program import program_pass
 
     find = program_pass.find_converter
     setattr(program_pass, "find_converter", lambda name: None if name == kind else find(name))  # noqa: B010

@@ -13,6 +13,7 @@ import warnings as _warnings
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
+from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
 from paddle_ngraph.api import (
     cache_info,
@@ -27,8 +28,8 @@ from paddle_ngraph.api import (
     use_ngraph,
 )
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import Limit, converter
 from paddle_ngraph.version import __version__
 
 __all__ = [
@@ -52,10 +53,10 @@ __all__ = [
     "use_ngraph",
 ]
 
-if _library.why_unavailable() is None:
+if (_reason := _installation.why_unavailable()) is None:
     _library.load()
-elif _library.wanted_by_environment():
-    _warnings.warn(f"FLAGS_use_ngraph has no effect: {_library.why_unavailable()}", stacklevel=2)
+elif _installation.wanted_by_environment():
+    _warnings.warn(f"FLAGS_use_ngraph has no effect: {_reason}", stacklevel=2)
 
 
 def __getattr__(name: str) -> _Any:
@@ -66,7 +67,7 @@ def __getattr__(name: str) -> _Any:
 
         return NgraphEngine
     if name == "NgraphBridge":
-        from paddle_ngraph.bridge import NgraphBridge
+        from paddle_ngraph.function.bridge import NgraphBridge
 
         return NgraphBridge
     if name in ("mkl_packed", "use_mkl_packed"):

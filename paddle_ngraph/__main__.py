@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddle_ngraph import api, library
+from paddle_ngraph import api, installation, library
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.version import __version__
 
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     """Print which operators of a saved model run through nGraph, and why others do not."""
     library.load()
-    from paddle_ngraph import saved_model
+    from paddle_ngraph.saved_models import saved_model
 
     programs = saved_model.find(options.model)
     for program in programs:
@@ -125,7 +125,7 @@ def _save(options: argparse.Namespace) -> int:
     switched on. With --shapes, functions compiled for these shapes come with it: a process with the
     same versions, processor and number of threads starts with them, others compile their own."""
     library.load()
-    from paddle_ngraph import saved_model, saving
+    from paddle_ngraph.saved_models import saved_model, saving
 
     programs = saved_model.find(options.model)
     if len(programs) > 1:
@@ -153,7 +153,7 @@ def _shape(text: str) -> tuple[str, list[int]]:
 def _operators(options: argparse.Namespace) -> int:
     """Print every operator that nGraph can run and the limits of its converter, as Markdown."""
     library.load()
-    from paddle_ngraph import operator_table
+    from paddle_ngraph.function import operator_table
 
     print(operator_table.markdown(), end="")
     return 0
@@ -162,7 +162,8 @@ def _operators(options: argparse.Namespace) -> int:
 def _cache(options: argparse.Namespace) -> int:
     """Print where compiled functions are kept on disk, how many there are and how large."""
     library.load()
-    from paddle_ngraph import disk_cache, flags
+    from paddle_ngraph import flags
+    from paddle_ngraph.function import disk_cache
 
     folder = flags.get("ngraph_cache_dir")
     if not folder:
@@ -180,9 +181,9 @@ def _cache(options: argparse.Namespace) -> int:
 
 def _info(options: argparse.Namespace) -> int:
     """Print the versions and whether the engine is ready."""
-    reason = library.why_unavailable()
+    reason = installation.why_unavailable()
     print(f"paddle-ngraph {__version__}")
-    for line in library.versions():
+    for line in installation.versions():
         print(line)
     print("engine: ready" if reason is None else f"engine: not available. {reason}")
     return 0 if reason is None else 1

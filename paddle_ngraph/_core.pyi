@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 max_outputs: int
+python_calls: list[tuple[str, str]]
 
 def inplace_pairs(op: Any) -> list[tuple[str, str]]: ...
 def insert_ngraph_engine(

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from paddle_ngraph import library
+from paddle_ngraph import installation, library
 
 if TYPE_CHECKING:
-    from paddle_ngraph.report import Report
-    from paddle_ngraph.saving import Inputs
+    from paddle_ngraph.program.report import Report
+    from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
 
 
@@ -29,13 +29,13 @@ def enable() -> None:
 
 def disable() -> None:
     """Runs every program natively again, from the next run on."""
-    if library.why_unavailable() is None:
+    if installation.why_unavailable() is None:
         _switch(False)
 
 
 def is_enabled() -> bool:
     """Whether the next run goes through nGraph."""
-    if library.why_unavailable() is not None:
+    if installation.why_unavailable() is not None:
         return False
     library.load()
     from paddle_ngraph import flags
@@ -77,8 +77,10 @@ def explain(program: Any) -> Report:
     library.load()
     from paddle.inference import Config
 
-    from paddle_ngraph import predictor_hook, program_pass, to_static_hook, translation
-    from paddle_ngraph.single_assignment import NotTranslatable
+    from paddle_ngraph.hook import predictor_hook, to_static_hook
+    from paddle_ngraph.old_style import translation
+    from paddle_ngraph.old_style.single_assignment import NotTranslatable
+    from paddle_ngraph.program import program_pass
 
     if isinstance(program, Config):
         return predictor_hook.explain(program)
@@ -123,7 +125,7 @@ def save_inference_model(
             at ``path_prefix`` then is the model as Paddle saves it.
     """
     library.load()
-    from paddle_ngraph import saving
+    from paddle_ngraph.saved_models import saving
 
     return saving.save_inference_model(
         path_prefix,
@@ -166,14 +168,9 @@ def clear_cache() -> None:
     What a run has left to Paddle for good has another chance, too.
     """
     library.load()
-    from paddle_ngraph import _core, bridge, dynamic_shapes, native_interval, program_key, refusals
+    from paddle_ngraph import caches
 
-    dynamic_shapes.forget()
-    native_interval.clear()
-    bridge.forget()
-    program_key.forget()
-    refusals.clear()
-    _core.clear_cache()
+    caches.clear()
 
 
 def _switch(on: bool) -> None:
@@ -186,8 +183,8 @@ def _switch(on: bool) -> None:
 def _as_pir(program: Any) -> Any:
     import paddle
 
-    from paddle_ngraph import translation
     from paddle_ngraph.errors import NgraphError
+    from paddle_ngraph.old_style import translation
 
     program = getattr(program, "_program", program)
     if isinstance(program, paddle.base.libpaddle.pir.Program):

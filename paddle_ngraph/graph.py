@@ -8,7 +8,7 @@ The last two are lists of positions, ``-`` where they are empty.
 
 The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
-the interval (:mod:`paddle_ngraph.native_interval`); it is data and is never executed.
+the interval (:mod:`paddle_ngraph.program.native_interval`); it is data and is never executed.
 """
 
 from __future__ import annotations

@@ -1,80 +1,25 @@
-"""The compiled core: whether it is there, whether it fits, and loading it."""
+"""Loading the compiled core into Paddle."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from paddle_ngraph.errors import NgraphError
-
-try:
-    from paddle_ngraph import _build_info
-except ImportError:  # a source tree that was never built
-    _build_info = None  # type: ignore[assignment]
-
-_REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .` in its source tree"
-
-
-@cache
-def why_unavailable() -> str | None:
-    """Why the engine cannot be used, in one sentence with the way out; ``None`` when it can."""
-    if _build_info is None:
-        return "paddle-ngraph was not built: run `pip install .` in its source tree."
-    if not _build_info.WITH_NGRAPH:
-        return (
-            "paddle-ngraph was built with WITH_NGRAPH=OFF, without the engine operator: "
-            "build it again with `WITH_NGRAPH=ON pip install .`."
-        )
-    for package, built in (
-        ("paddlepaddle", _build_info.PADDLE_VERSION),
-        ("openvino", _build_info.OPENVINO_VERSION),
-    ):
-        found = _installed_version(package)
-        if found != built:
-            return (
-                f"paddle-ngraph was compiled against {package} {built}, but "
-                f"{'none' if found is None else found} is installed: "
-                f"`pip install {package}=={built}`, or {_REBUILD}."
-            )
-    return None
-
-
-def _installed_version(package: str) -> str | None:
-    names = (package, "paddlepaddle-gpu") if package == "paddlepaddle" else (package,)
-    for name in names:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-def require() -> None:
-    """Raises NgraphError with :func:`why_unavailable` when the engine cannot be used."""
-    reason = why_unavailable()
-    if reason is not None:
-        raise NgraphError(reason)
+from paddle_ngraph import installation
 
 
 @cache
 def load() -> None:
     """Loads the core into Paddle: operator, pass, flags and hooks. Once a process."""
-    require()
+    installation.require()
     _preload_openvino()
     from paddle.utils import cpp_extension
 
-    from paddle_ngraph import (
-        _core,
-        executor_hook,
-        flags,
-        predictor_hook,
-        saved_model,
-        to_static_hook,
-    )
+    from paddle_ngraph import _core, flags
+    from paddle_ngraph.hook import executor_hook, predictor_hook, to_static_hook
+    from paddle_ngraph.saved_models import saved_model
 
     cpp_extension.load_op_meta_info_and_register_op(str(Path(_core.__file__)))
     executor_hook.install()
@@ -91,19 +36,3 @@ def _preload_openvino() -> None:
     assert spec is not None and spec.origin is not None
     for library in sorted((Path(spec.origin).parent / "libs").glob("libopenvino.so.*")):
         ctypes.CDLL(str(library))
-
-
-def wanted_by_environment() -> bool:
-    """Whether ``FLAGS_use_ngraph`` in the environment asks for the engine."""
-    value = os.environ.get("FLAGS_use_ngraph", "")  # noqa: SIM112 - Paddle's own spelling
-    return value.strip().lower() in ("1", "true", "yes", "on")
-
-
-def versions() -> list[str]:
-    """One line for each package that has to fit: installed and compiled against."""
-    lines = []
-    for package, name in (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION")):
-        built = getattr(_build_info, name, "nothing")
-        found = _installed_version(package) or "not installed"
-        lines.append(f"{package} {found} (compiled against {built})")
-    return lines

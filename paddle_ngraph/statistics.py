@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paddle_ngraph import _core, dynamic_shapes, native_interval, program_key, refusals, scopes
+from paddle_ngraph import _core
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.report import Report
+
+if TYPE_CHECKING:
+    from paddle_ngraph.program.report import Report
 
 _lock = new_lock()
 _native_by_type: Counter[str] = Counter()
@@ -22,20 +24,6 @@ class CacheInfo(NamedTuple):
     maxsize: int
     currsize: int
     evictions: int
-
-
-def table_sizes() -> dict[str, int]:
-    """How much is kept from run to run, by what it is; ``clear_cache`` empties it."""
-    texts, keys = program_key.sizes()
-    return {
-        **_core.table_sizes(),
-        "programs": texts,
-        "keys": keys,
-        "bindings": scopes.count(),
-        "shapes": dynamic_shapes.count(),
-        "native_intervals": native_interval.count(),
-        "refusals": refusals.count(),
-    }
 
 
 def count(report: Report) -> None:

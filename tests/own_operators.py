@@ -16,7 +16,7 @@ import openvino as ov
 from openvino import opset15
 
 from paddle_ngraph import _core
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
 
 THREADS = (1, 2, 3, 8, 64)
 Sizes = Mapping[str, int]

@@ -14,7 +14,7 @@ import openvino as ov
 from openvino import Model, Type
 from openvino import opset15 as ops
 
-from paddle_ngraph import plugin_faults
+from paddle_ngraph.function import plugin_faults
 
 _CONFIGURATION = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
 _ONES = (

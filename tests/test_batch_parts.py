@@ -14,7 +14,8 @@ import pytest
 from openvino import Node, Type, opset10, opset15
 
 import paddle_ngraph
-from paddle_ngraph import batch_parts, bridge, flags
+from paddle_ngraph import flags
+from paddle_ngraph.function import batch_parts, bridge
 from tests.programs import Program, floats
 
 SAMPLES = 6

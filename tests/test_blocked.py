@@ -8,8 +8,9 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_ngraph import blocked, flags
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph import flags
+from paddle_ngraph.function import blocked
+from paddle_ngraph.function.bridge import NgraphBridge
 from tests.ops.harness import check
 
 F = paddle.nn.functional

@@ -7,10 +7,10 @@ import paddle
 import pytest
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter, unregister
 from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.registry import converter, unregister
 from tests.programs import Program, floats
 
 NAME = "custom_op.only_in_this_test"

@@ -11,7 +11,7 @@ from pathlib import Path
 import paddle
 import pytest
 
-from paddle_ngraph import program_pass, program_view
+from paddle_ngraph.program import program_pass, view
 
 # Two ranks, of which only the first goes through the engine.
 _RANK = """
@@ -105,10 +105,10 @@ def test_order_is_that_of_the_program(program, native, monkeypatch):
 
 
 def test_all_that_communicates_is_kept_in_order(program):
-    nodes = program_view.BlockView(program.global_block()).nodes
+    nodes = view.BlockView(program.global_block()).nodes
     talking = [node for node in nodes if node.op.has_attr("ring_id")]
     assert talking
-    assert all(program_view.COMMUNICATE in node.ordered for node in talking)
+    assert all(view.COMMUNICATE in node.ordered for node in talking)
 
 
 def test_two_ranks_of_which_one_runs_natively(tmp_path):

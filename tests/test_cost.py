@@ -12,8 +12,9 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import cost, flags
+from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program import cost
 
 
 @pytest.fixture(autouse=True)

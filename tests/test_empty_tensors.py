@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import refusals
+from paddle_ngraph.function import refusals
 from tests.programs import Program, floats
 
 F, nn = paddle.nn.functional, paddle.nn

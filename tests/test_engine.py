@@ -12,8 +12,9 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import NgraphEngine, dynamic_shapes, flags
+from paddle_ngraph import NgraphEngine, flags
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.graph import FORMAT, Graph, Op, TensorSpec
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -58,7 +59,7 @@ def test_a_graph_string_alone_is_enough():
 def test_the_operator_holds_a_string_that_the_engine_can_run():
     program = Program(chain)
     main = program.main.clone()
-    from paddle_ngraph import program_pass
+    from paddle_ngraph.program import program_pass
 
     program_pass.apply(main)
     (op,) = [op for op in main.global_block().ops if op.name().startswith("custom_op.ngraph_eng")]

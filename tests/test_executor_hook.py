@@ -13,8 +13,10 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, bridge, translation
+from paddle_ngraph import _core
+from paddle_ngraph.function import bridge
 from paddle_ngraph.graph import Graph
+from paddle_ngraph.old_style import translation
 from tests.programs import Program, chain, floats, linear_regression
 
 X = np.full((2, 4), 0.5, "float32")
@@ -328,7 +330,7 @@ def updated():
 
 
 def test_a_program_that_writes_its_weights_keeps_none():
-    from paddle_ngraph import program_pass
+    from paddle_ngraph.program import program_pass
 
     graphs = {}
     for make in (with_weights, updated):
@@ -341,7 +343,7 @@ def test_a_program_that_writes_its_weights_keeps_none():
 
 
 def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
-    from paddle_ngraph import program_pass
+    from paddle_ngraph.program import program_pass
 
     program = Program(chain)
     program_pass.apply(program.main)
@@ -364,7 +366,7 @@ def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
 
 
 def test_a_program_on_a_gpu_place_is_left_alone():
-    from paddle_ngraph import executor_hook
+    from paddle_ngraph.hook import executor_hook
 
     class Place:
         def is_cpu_place(self):

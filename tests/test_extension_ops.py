@@ -13,8 +13,8 @@ import pytest
 from openvino import Node, opset15
 
 from paddle_ngraph import _core
-from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
 

@@ -9,27 +9,27 @@ import types
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import library
+from paddle_ngraph import installation, library
 
 
 @pytest.fixture
 def build_info(monkeypatch):
     info = types.SimpleNamespace(
         WITH_NGRAPH=True,
-        PADDLE_VERSION=library._installed_version("paddlepaddle"),
-        OPENVINO_VERSION=library._installed_version("openvino"),
+        PADDLE_VERSION=installation._installed_version("paddlepaddle"),
+        OPENVINO_VERSION=installation._installed_version("openvino"),
     )
-    monkeypatch.setattr(library, "_build_info", info)
-    library.why_unavailable.cache_clear()
+    monkeypatch.setattr(installation, "_build_info", info)
+    installation.why_unavailable.cache_clear()
     library.load.cache_clear()
     yield info
     monkeypatch.undo()
-    library.why_unavailable.cache_clear()
+    installation.why_unavailable.cache_clear()
     library.load.cache_clear()
 
 
 def test_the_right_releases_are_fine(build_info):
-    assert library.why_unavailable() is None
+    assert installation.why_unavailable() is None
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_a_build_without_the_engine_says_how_to_get_it(build_info):
 
 
 def test_a_source_tree_that_was_never_built(monkeypatch, build_info):
-    monkeypatch.setattr(library, "_build_info", None)
-    library.why_unavailable.cache_clear()
+    monkeypatch.setattr(installation, "_build_info", None)
+    installation.why_unavailable.cache_clear()
     with pytest.raises(paddle_ngraph.NgraphError, match="pip install"):
         paddle_ngraph.stats()
 

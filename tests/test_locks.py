@@ -15,7 +15,7 @@ import paddle_ngraph
 _FORKING = """
 import gc, os, signal, sys, threading
 import numpy as np, paddle, paddle_ngraph
-from paddle_ngraph import locks, statistics
+from paddle_ngraph import caches, locks
 
 paddle.enable_static()
 paddle_ngraph.enable()
@@ -52,7 +52,7 @@ def meet_the_engine(main, scope):
         if tensor._is_initialized():
             np.array(tensor), tensor._ptr()
     assert paddle_ngraph.explain(main).ops_converted > 0
-    statistics.table_sizes(), paddle_ngraph.stats()
+    caches.sizes(), paddle_ngraph.stats()
     paddle_ngraph.disable()
     gc.collect()
 """

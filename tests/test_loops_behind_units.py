@@ -11,7 +11,7 @@ import pytest
 from openvino import Model, Type
 from openvino import opset15 as ops
 
-from paddle_ngraph import plugin_faults
+from paddle_ngraph.function import plugin_faults
 
 SCRIPT = Path(__file__).parent / "loops_behind_units.py"
 RANDOM = Path(__file__).parent / "random_units.py"

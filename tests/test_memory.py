@@ -15,7 +15,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import flags, statistics
+from paddle_ngraph import caches, flags
 from tests.programs import Program, floats
 
 _MB = 1 << 20
@@ -97,15 +97,15 @@ def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
     results = []
     for rows in range(300, 700, 20):
         results += program.run(x=floats(rows, 1024))
-        assert statistics.table_sizes()["freed_bytes"] <= few_megabytes
+        assert caches.sizes()["freed_bytes"] <= few_megabytes
     results.clear()
-    kept = statistics.table_sizes()["freed_bytes"]
+    kept = caches.sizes()["freed_bytes"]
     assert few_megabytes / 2 < kept <= few_megabytes
     paddle_ngraph.clear_cache()
-    assert statistics.table_sizes()["freed_bytes"] == 0
+    assert caches.sizes()["freed_bytes"] == 0
     flags.set("ngraph_memory_mb", 0)
     program.run(x=floats(600, 1024))
-    assert statistics.table_sizes()["freed_bytes"] == 0
+    assert caches.sizes()["freed_bytes"] == 0
     assert paddle_ngraph.stats()["engine_runs"] == 21
 
 
@@ -149,7 +149,7 @@ import json
 import numpy as np
 import paddle
 import paddle_ngraph
-from paddle_ngraph import statistics
+from paddle_ngraph import caches
 
 def rss():
     return int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) >> 10
@@ -175,12 +175,12 @@ before = rss()
 most = {}
 for number in range(300):
     run(number, 600 + number % 40)
-    for name, size in statistics.table_sizes().items():
+    for name, size in caches.sizes().items():
         most[name] = max(most.get(name, 0), size)
 runs = paddle_ngraph.stats()["engine_runs"]
 gc.collect()
 paddle_ngraph.clear_cache()
-left = statistics.table_sizes()
+left = caches.sizes()
 print(json.dumps(dict(before=before, after=rss(), runs=runs, most=most, left=left)))
 """
 
@@ -201,18 +201,18 @@ def test_tables_are_bounded_over_many_programs() -> None:
 def test_an_engine_goes_with_its_functions() -> None:
     paddle_ngraph.clear_cache()
     gc.collect()
-    before = statistics.table_sizes()
+    before = caches.sizes()
     program = Program(lambda: [paddle.static.data("x", [-1, 3], "float32") * 1.625])
     for rows in (2, 5):
         program.run(x=floats(rows, 3))
-    sizes = statistics.table_sizes()
+    sizes = caches.sizes()
     assert sizes["engines"] == before["engines"] + 1
     paddle_ngraph.clear_cache()
-    assert statistics.table_sizes()["functions"] == 0
-    assert statistics.table_sizes()["engines"] == before["engines"] + 1  # the executor's
+    assert caches.sizes()["functions"] == 0
+    assert caches.sizes()["engines"] == before["engines"] + 1  # the executor's
     np.testing.assert_array_equal(program.run(x=floats(4, 3))[0], floats(4, 3) * 1.625)
     del program
     gc.collect()
     paddle_ngraph.clear_cache()
-    assert statistics.table_sizes()["engines"] == before["engines"]
+    assert caches.sizes()["engines"] == before["engines"]
     assert paddle_ngraph.stats()["engine_runs"] == 3

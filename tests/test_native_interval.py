@@ -11,8 +11,10 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, bridge, flags, native_interval, program_pass, refusals
+from paddle_ngraph import _core, flags
+from paddle_ngraph.function import bridge, refusals
 from paddle_ngraph.graph import Graph
+from paddle_ngraph.program import native_interval, program_pass
 from tests.programs import Program, floats, summary
 
 ENGINE_STEPS = ["data", "compile", "run", "allocate"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paddle_ngraph import operator_table, registry
+from paddle_ngraph.function import operator_table, registry
 
 PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
 

@@ -12,7 +12,8 @@ from paddle import nn
 from paddle.static import Program
 
 import paddle_ngraph
-from paddle_ngraph import bridge, flags, processor
+from paddle_ngraph import flags
+from paddle_ngraph.function import bridge, processor
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,10 @@ import pytest
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, predictor_hook, program_pass
-from paddle_ngraph.saved_model import SavedModel
+from paddle_ngraph import _core
+from paddle_ngraph.hook import predictor_hook
+from paddle_ngraph.program import program_pass
+from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.programs import floats
 
 FORMS = ("json", "pdmodel")

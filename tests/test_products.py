@@ -13,7 +13,8 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph import bridge, flags, processor, products
+from paddle_ngraph import flags
+from paddle_ngraph.function import bridge, processor, products
 from tests.programs import Program, floats
 
 

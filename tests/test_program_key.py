@@ -9,7 +9,8 @@ from paddle.base import executor as paddle_executor
 from paddle.static import Program
 
 import paddle_ngraph
-from paddle_ngraph import _core, program_key
+from paddle_ngraph import _core
+from paddle_ngraph.hook import program_key
 
 
 def _program(scale: float = 2.0) -> tuple[Program, object]:

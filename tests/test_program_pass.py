@@ -7,7 +7,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import flags, program_pass
+from paddle_ngraph import flags
+from paddle_ngraph.program import program_pass
 from tests.programs import Program, chain, floats, linear_regression
 
 

@@ -9,8 +9,9 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import refusals, registry, statistics
+from paddle_ngraph import caches
 from paddle_ngraph.errors import ConversionError
+from paddle_ngraph.function import refusals, registry
 from paddle_ngraph.graph import Op
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -233,11 +234,11 @@ def test_refusals_are_bounded_and_the_latest_are_known():
     for error in errors:
         refusals.refuse_operator(error)
         refusals.suspect(f"graph {error.op.attrs['number']}\n", error)
-    assert statistics.table_sizes()["refusals"] == 2 * 1024
+    assert caches.sizes()["refusals"] == 2 * 1024
     assert refusals.reason_against(errors[-1].op) == "its converter raised: broken for 1999"
     assert refusals.reason_against(errors[0].op) is None
     paddle_ngraph.clear_cache()
-    assert statistics.table_sizes()["refusals"] == 0
+    assert caches.sizes()["refusals"] == 0
     assert refusals.reason_against(errors[-1].op) is None
 
 

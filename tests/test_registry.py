@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Op, TensorSpec
-from paddle_ngraph.registry import (
+from paddle_ngraph.function.registry import (
     Limit,
     all_converters,
     converter,
     find_converter,
     unregister,
 )
+from paddle_ngraph.graph import Op, TensorSpec
 
 NAME = "custom_op.only_in_this_test"
 
@@ -93,7 +93,7 @@ def test_every_limit_is_a_sentence():
 def test_threads_that_ask_first_find_every_converter():
     code = """
 import threading
-from paddle_ngraph.registry import find_converter
+from paddle_ngraph.function.registry import find_converter
 
 found = []
 meet = threading.Barrier(4)

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.executor_hook import SwitchedExecutor
+from paddle_ngraph.hook.executor_hook import SwitchedExecutor
 from tests.programs import Program, chain, floats, linear_regression
 
 

@@ -16,7 +16,7 @@ from paddle.base import core
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
-from paddle_ngraph import scopes
+from paddle_ngraph.hook import scopes
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
 

@@ -10,8 +10,8 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph.size_rules import Shapes, broadcast_shapes, taken
-from paddle_ngraph.sizes import Guards, Size, evaluate
+from paddle_ngraph.function.size_rules import Shapes, broadcast_shapes, taken
+from paddle_ngraph.function.sizes import Guards, Size, evaluate
 
 PACKAGE = Path(paddle_ngraph.__file__).parent
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddle_ngraph import _core
-from paddle_ngraph.sizes import (
+from paddle_ngraph.function.sizes import (
     LEAST_OPEN,
     Guards,
     Size,

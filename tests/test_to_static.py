@@ -14,7 +14,9 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core, program_pass, refusals
+from paddle_ngraph import _core
+from paddle_ngraph.function import refusals
+from paddle_ngraph.program import program_pass
 from tests.dynamic import (
     CLASSES,
     NETWORKS,

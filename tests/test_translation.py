@@ -7,7 +7,9 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, program_pass, refusals, registry
+from paddle_ngraph import _core
+from paddle_ngraph.function import refusals, registry
+from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats
 
 

@@ -16,7 +16,7 @@ import pytest
 from paddle.base import core
 
 import paddle_ngraph
-from paddle_ngraph import weights
+from paddle_ngraph.hook import weight_writes
 from tests.programs import Program, floats
 
 SIZE = 160
@@ -592,12 +592,12 @@ HARMLESS = (
     SCOPES,
 )
 WATCHED = (
-    weights.HANDING_OUT,
-    weights.GIVING_ADDRESSES,
-    weights.KEEPING_ADDRESSES,
-    weights.RUNNING,
-    weights.STARTING,
-    weights.ENDING,
+    weight_writes.HANDING_OUT,
+    weight_writes.GIVING_ADDRESSES,
+    weight_writes.KEEPING_ADDRESSES,
+    weight_writes.RUNNING,
+    weight_writes.STARTING,
+    weight_writes.ENDING,
 )
 # What tells in a signature that variables are within reach.
 WITHIN_REACH = re.compile(

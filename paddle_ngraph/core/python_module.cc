@@ -14,31 +14,33 @@
 #include <malloc.h>
 #endif
 
-#include "disk_cache.h"
-#include "engines.h"
-#include "error.h"
-#include "exposure.h"
-#include "faults.h"
-#include "function_cache.h"
-#include "memory_pool.h"
-#include "model_builder.h"
-#include "native_operator.h"
-#include "ngraph_engine.h"
-#include "ov/own_operators.h"
-#include "ngraph_engine_op.h"
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
-#include "program_editor.h"
-#include "program_fingerprint.h"
-#include "scopes.h"
-#include "shared_parameters.h"
-#include "size_guards.h"
-#include "switched_flag.h"
-#include "tensors.h"
-#include "threads.h"
-#include "whole_program.h"
-#include "../mkl_packed/packed_gemm.h"
-#include "../mkl_packed/packed_weights.h"
+
+#include "core/common/error.h"
+#include "core/common/faults.h"
+#include "core/common/memory_pool.h"
+#include "core/common/python_calls.h"
+#include "core/common/threads.h"
+#include "core/engine/disk_cache.h"
+#include "core/engine/engines.h"
+#include "core/engine/function_cache.h"
+#include "core/engine/model_builder.h"
+#include "core/engine/ngraph_engine.h"
+#include "core/engine/size_guards.h"
+#include "core/ov/own_operators.h"
+#include "core/paddle/exposure.h"
+#include "core/paddle/native_operator.h"
+#include "core/paddle/ngraph_engine_op.h"
+#include "core/paddle/program_editor.h"
+#include "core/paddle/program_fingerprint.h"
+#include "core/paddle/scopes.h"
+#include "core/paddle/shared_parameters.h"
+#include "core/paddle/switched_flag.h"
+#include "core/paddle/tensors.h"
+#include "core/paddle/whole_program.h"
+#include "mkl_packed/packed_gemm.h"
+#include "mkl_packed/packed_weights.h"
 
 namespace py = pybind11;
 
@@ -186,8 +188,8 @@ class ArrayIO {
   ArrayIO(const NgraphEngine& engine, const std::vector<py::array>& arrays)
       : outputs_(engine.num_outputs()) {
     if (arrays.size() != engine.num_inputs()) {
-      throw NgraphError(concat("this engine takes ", engine.num_inputs(), " arrays, got ",
-                               arrays.size()));
+      throw NgraphError(
+          concat("this engine takes ", engine.num_inputs(), " arrays, got ", arrays.size()));
     }
     for (const auto& array : arrays) tensors_.push_back(from_numpy(array));
     for (auto& tensor : tensors_) io_.inputs.push_back(dense(tensor));
@@ -324,7 +326,7 @@ PYBIND11_MODULE(_core, module) {
     } catch (const InvalidInput& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const NgraphError& error) {
-      py::object type = py::module_::import("paddle_ngraph.errors").attr("NgraphError");
+      py::object type = python(PythonCall::kError);
       PyErr_SetString(type.ptr(), error.what());
     }
   });
@@ -333,9 +335,9 @@ PYBIND11_MODULE(_core, module) {
   // meanwhile: two threads that are first would wait for each other.
   py::detail::npy_api::get();
 
+  module.attr("python_calls") = std::vector(kPythonCalls.begin(), kPythonCalls.end());
   module.attr("max_outputs") = kMaxOutputs;
-  module.def("inplace_pairs",
-             [](const pir::Operation& op) { return inplace_pairs(op); });
+  module.def("inplace_pairs", [](const pir::Operation& op) { return inplace_pairs(op); });
   module.def("insert_ngraph_engine", &insert_ngraph_engine, py::arg("block"),
              py::arg("anchor").none(true), py::arg("inputs"), py::arg("states"), py::arg("outputs"),
              py::arg("graph"), py::arg("interval"));
@@ -367,10 +369,10 @@ PYBIND11_MODULE(_core, module) {
                              on ? SwitchedFlag::kOn : SwitchedFlag::kAsSet};
            }),
            py::arg("name"), py::arg("on") = true)
-      .def("__enter__", [](const UsedFlag& used) { used.flag->enter(used.use); },
-           py::call_guard<py::gil_scoped_release>())
-      .def("__exit__",
-           [](const UsedFlag& used, const py::args&) { used.flag->exit(used.use); });
+      .def(
+          "__enter__", [](const UsedFlag& used) { used.flag->enter(used.use); },
+          py::call_guard<py::gil_scoped_release>())
+      .def("__exit__", [](const UsedFlag& used, const py::args&) { used.flag->exit(used.use); });
   module.def("is_watched", &is_watched, "Whether a profiler or a check wants to see operators.");
   py::class_<WholeProgram>(module, "WholeProgram",
                            "A program of nothing but one engine operator, without an interpreter.")
@@ -390,9 +392,10 @@ PYBIND11_MODULE(_core, module) {
     FunctionCache::instance().reset_counters();
   });
   module.def("cache_info", &cache_info);
-  module.def("fail_at", &fail_at, py::arg("step"), "For tests: see core/faults.h.");
-  module.def("try_again", [] { ++attempts(); },
-             "Gives every refused graph another chance: a converter has changed.");
+  module.def("fail_at", &fail_at, py::arg("step"), "For tests: see core/common/faults.h.");
+  module.def(
+      "try_again", [] { ++attempts(); },
+      "Gives every refused graph another chance: a converter has changed.");
   module.def("weights_written", &weights_written);
   module.def("living_tensors", &living_tensors, "The objects that Python has of Paddle's tensors.");
   module.def("hand_out", &hand_out, py::arg("tensor"),
@@ -445,7 +448,8 @@ PYBIND11_MODULE(_core, module) {
           [](const NgraphEngine& engine, const std::vector<py::array>& arrays) {
             return std::make_unique<ArrayIO>(engine, arrays);
           },
-          py::arg("arrays"), "Tensors for one run: the inputs, then the states, copied from arrays.")
+          py::arg("arrays"),
+          "Tensors for one run: the inputs, then the states, copied from arrays.")
       .def(
           "get_ng_function",
           [](const NgraphEngine& engine, const ArrayIO& io) {

@@ -7,9 +7,9 @@ weight, and everything else is one product over all steps, or fused into the ste
 
 from __future__ import annotations
 
-from paddle_ngraph import library
+from paddle_ngraph import installation
 
-library.require()
+installation.require()
 
 from paddle_ngraph import _core  # noqa: E402 - needs Paddle's libraries
 from paddle_ngraph.mkl_packed.layers import (  # noqa: E402

@@ -1,9 +1,9 @@
-#include "buffer.h"
-
-#include <sys/mman.h>
+#include "mkl_packed/buffer.h"
 
 #include <cstdlib>
 #include <new>
+
+#include <sys/mman.h>
 
 namespace paddle_ngraph::mkl_packed {
 

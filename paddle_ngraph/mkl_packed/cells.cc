@@ -1,8 +1,8 @@
-#include "cells.h"
+#include "mkl_packed/cells.h"
 
-#include "../core/error.h"
-#include "../core/exponential.h"
-#include "../core/vectorized.h"
+#include "core/common/error.h"
+#include "core/common/exponential.h"
+#include "core/common/vectorized.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -184,19 +184,27 @@ Mode mode_of(const std::string& name) {
 
 void forward_piece(Mode mode, const ForwardPiece& piece) {
   switch (mode) {
-    case Mode::rnn_tanh: return tanh_forward(piece);
-    case Mode::rnn_relu: return relu_forward(piece);
-    case Mode::gru: return gru_forward(piece);
-    case Mode::lstm: return lstm_forward(piece);
+    case Mode::rnn_tanh:
+      return tanh_forward(piece);
+    case Mode::rnn_relu:
+      return relu_forward(piece);
+    case Mode::gru:
+      return gru_forward(piece);
+    case Mode::lstm:
+      return lstm_forward(piece);
   }
 }
 
 void backward_piece(Mode mode, const BackwardPiece& piece) {
   switch (mode) {
-    case Mode::rnn_tanh: return tanh_backward(piece);
-    case Mode::rnn_relu: return relu_backward(piece);
-    case Mode::gru: return gru_backward(piece);
-    case Mode::lstm: return lstm_backward(piece);
+    case Mode::rnn_tanh:
+      return tanh_backward(piece);
+    case Mode::rnn_relu:
+      return relu_backward(piece);
+    case Mode::gru:
+      return gru_backward(piece);
+    case Mode::lstm:
+      return lstm_backward(piece);
   }
 }
 

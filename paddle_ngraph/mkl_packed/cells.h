@@ -1,7 +1,7 @@
 // The elementwise part of a recurrent step, forward and backward, for a piece of one row.
 //
-// The gates of a row lie one behind the other, `hidden` apart, in Paddle's order: LSTM input, forget,
-// cell, output; GRU reset, update, candidate; plain networks have one.
+// The gates of a row lie one behind the other, `hidden` apart, in Paddle's order: LSTM input,
+// forget, cell, output; GRU reset, update, candidate; plain networks have one.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The custom operators mkl_packed_rnn, mkl_packed_gru and mkl_packed_lstm, and their gradients.
 //
-// Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial states,
-// the weights; a custom operator with a list among its outputs, as the gradient, can have only that
-// one. `Reserve` and `Mask` are what the gradient needs of a forward pass.
+// Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial
+// states, the weights; a custom operator with a list among its outputs, as the gradient, can have
+// only that one. `Reserve` and `Mask` are what the gradient needs of a forward pass.
 #include <Python.h>
 #include <pybind11/pybind11.h>
 
@@ -10,13 +10,14 @@
 #include <cstdlib>
 #include <optional>
 
-#include "../core/error.h"
-#include "../core/random.h"
-#include "../core/tensors.h"
-#include "buffer.h"
 #include "paddle/common/enforce.h"
 #include "paddle/extension.h"
-#include "recurrent.h"
+
+#include "core/common/error.h"
+#include "core/paddle/random.h"
+#include "core/paddle/tensors.h"
+#include "mkl_packed/buffer.h"
+#include "mkl_packed/recurrent.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -136,7 +137,9 @@ class Inputs {
  public:
   explicit Inputs(const paddle::CustomOpKernelContext& context) : context_(context) {}
 
-  const Tensor& at(size_t slot) const { return context_.InputAt(context_.InputRangeAt(slot).first); }
+  const Tensor& at(size_t slot) const {
+    return context_.InputAt(context_.InputRangeAt(slot).first);
+  }
   Tensors list(size_t slot) const {
     const auto [first, last] = context_.InputRangeAt(slot);
     return context_.InputsBetween(first, last);
@@ -173,23 +176,24 @@ void kernel(paddle::CustomOpKernelContext* context) {
   try {
     set_outputs(context, run(Inputs(*context), attributes));
   } catch (const InvalidInput& error) {
-    PADDLE_THROW(common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode,
-                                                 error.what()));
+    PADDLE_THROW(
+        common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode, error.what()));
   } catch (const std::exception& error) {
-    PADDLE_THROW(common::errors::PreconditionNotMet("mkl_packed (%s): %s", attributes.mode,
-                                                    error.what()));
+    PADDLE_THROW(
+        common::errors::PreconditionNotMet("mkl_packed (%s): %s", attributes.mode, error.what()));
   }
 }
 
-// -- forward ---------------------------------------------------------------------------------------
+// -- forward
+// ---------------------------------------------------------------------------------------
 
 // One mask for all layers, with the numbers that Paddle's own operator takes of its stream.
 Tensor draw_mask(const Network& net, int seed) {
   auto mask = paddle::empty({net.mask_size()}, paddle::DataType::UINT8, paddle::CPUPlace());
   if (net.mask_size() == 0) return mask;
   if (net.dropout == 1.0f) return paddle::zeros({net.mask_size()}, paddle::DataType::UINT8);
-  const Draw wanted{Distribution::keep, net.dropout, 0, seed,
-                    {static_cast<size_t>(net.mask_size())}};
+  const Draw wanted{
+      Distribution::keep, net.dropout, 0, seed, {static_cast<size_t>(net.mask_size())}};
   draw({wanted}, {mask.data()});
   return mask;
 }
@@ -245,16 +249,16 @@ Shapes infer_shape(const Shapes& /*inputs*/, const std::vector<Shapes>& lists,
 }
 
 template <int kStates>
-std::vector<paddle::DataType> infer_dtype(
-    const std::vector<paddle::DataType>& /*inputs*/,
-    const std::vector<std::vector<paddle::DataType>>& lists,
-    const std::vector<paddle::any>& /*attributes*/) {
+std::vector<paddle::DataType> infer_dtype(const std::vector<paddle::DataType>& /*inputs*/,
+                                          const std::vector<std::vector<paddle::DataType>>& lists,
+                                          const std::vector<paddle::any>& /*attributes*/) {
   std::vector<paddle::DataType> types(kStates + 2, lists.at(0).at(0));
   types.push_back(paddle::DataType::UINT8);
   return types;
 }
 
-// -- backward --------------------------------------------------------------------------------------
+// -- backward
+// --------------------------------------------------------------------------------------
 
 // The gradient of an output; zeros, of the shape of `like`, where nobody used it.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
@@ -305,12 +309,13 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
   return grads;
 }
 
-// -- registration ----------------------------------------------------------------------------------
+// -- registration
+// ----------------------------------------------------------------------------------
 
 const std::vector<std::string> kInputs{paddle::Vec("Input"), paddle::Optional("SequenceLength")};
 const std::vector<std::string> kAttributes{
-    "mode: std::string", "hidden_size: int", "num_layers: int", "is_bidirec: bool",
-    "dropout_prob: float", "seed: int", "is_test: bool"};
+    "mode: std::string",   "hidden_size: int", "num_layers: int", "is_bidirec: bool",
+    "dropout_prob: float", "seed: int",        "is_test: bool"};
 
 std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());

@@ -1,14 +1,14 @@
-#include "packed_gemm.h"
-
-#include <cpuid.h>
+#include "mkl_packed/packed_gemm.h"
 
 #include <chrono>
 #include <cstring>
 #include <limits>
 #include <vector>
 
-#include "../core/error.h"
-#include "../core/flags.h"
+#include <cpuid.h>
+
+#include "core/common/error.h"
+#include "core/paddle/flags.h"
 
 namespace paddle_ngraph::mkl_packed {
 

@@ -1,7 +1,7 @@
 // A matrix product whose right operand is converted ("packed") once and used many times.
 //
-// Matrices are row-major float32. The right operand is [k, n]; `transposed` says that it lies in memory
-// as [n, k].
+// Matrices are row-major float32. The right operand is [k, n]; `transposed` says that it lies in
+// memory as [n, k].
 #pragma once
 
 #include <cstdint>
@@ -53,15 +53,16 @@ class GemmProvider {
                                                    int64_t k) const = 0;
 
   // The same interface without packing: the result reads `b` in every product.
-  virtual std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const = 0;
+  virtual std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n,
+                                                    int64_t k) const = 0;
 
   // One product of its own, with nothing packed: c[m, n] = a[m, k] * b[k, n], or c += a * b.
   virtual void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
                     int64_t ldc, bool accumulate) const = 0;
 };
 
-// The provider that FLAGS_mkl_packed_provider names: "onednn", "mkl", or "auto". Throws NgraphError for
-// another name, and for "mkl" where it cannot be used.
+// The provider that FLAGS_mkl_packed_provider names: "onednn", "mkl", or "auto". Throws NgraphError
+// for another name, and for "mkl" where it cannot be used.
 const GemmProvider& provider();
 
 // Why a provider cannot be used; empty when it can.

@@ -1,12 +1,12 @@
 // The provider "mkl": the mkl wheel, where it is installed, through `_mkl.so` beside the core.
-#include <dlfcn.h>
-
 #include <string>
 
-#include "../core/error.h"
-#include "buffer.h"
-#include "mkl/mkl_layers.h"
-#include "packed_gemm.h"
+#include <dlfcn.h>
+
+#include "core/common/error.h"
+#include "mkl_packed/buffer.h"
+#include "mkl_packed/mkl/mkl_layers.h"
+#include "mkl_packed/packed_gemm.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -66,7 +66,8 @@ class MklProduct : public Product {
 class MklMatrix : public PackedMatrix {
  public:
   MklMatrix(const Matrix& b, int64_t m, int64_t n, int64_t k)
-      : m_(m), memory_(mkl().pack_size(m, n, k) / sizeof(float) + 1),
+      : m_(m),
+        memory_(mkl().pack_size(m, n, k) / sizeof(float) + 1),
         operand_{{memory_.data(), n}, n, k} {
     mkl().pack(m, n, k, b.transposed, b.data, b.ld, memory_.data());
   }
@@ -111,8 +112,8 @@ class MklProvider : public GemmProvider {
     return std::make_shared<MklReference>(Operand{b, n, k});
   }
 
-  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
-            bool accumulate) const override {
+  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
+            int64_t ldc, bool accumulate) const override {
     mkl().gemm(m, n, k, a.transposed, a.data, a.ld, b.transposed, b.data, b.ld, c, ldc,
                beta(accumulate));
   }

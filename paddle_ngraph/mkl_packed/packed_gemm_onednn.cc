@@ -2,17 +2,18 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "../core/error.h"
-#include "buffer.h"
-#include "packed_gemm.h"
-#include "row_product.h"
-#include "threads.h"
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "core/common/error.h"
+#include "mkl_packed/buffer.h"
+#include "mkl_packed/packed_gemm.h"
+#include "mkl_packed/row_product.h"
+#include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -45,7 +46,8 @@ memory::desc in_format(tag format, int64_t n, int64_t k) {
 matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   dnnl::primitive_attr attributes;
-  // A primitive may run on another thread than the one that made it: no memory of the library's own.
+  // A primitive may run on another thread than the one that made it: no memory of the library's
+  // own.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (shape.accumulate) {
     dnnl::post_ops sum;
@@ -62,8 +64,8 @@ bool is_for_blocks(const matmul::primitive_desc& desc) {
 }
 
 // The format that products of `m` rows want, and how much of k one product may take. With AVX-512
-// oneDNN asks for blocks itself. With AVX2 it has a kernel for blocks too, the fastest it has, but does
-// not ask for them; in the releases that Paddle ships, that kernel is wrong for k > 1024.
+// oneDNN asks for blocks itself. With AVX2 it has a kernel for blocks too, the fastest it has, but
+// does not ask for them; in the releases that Paddle ships, that kernel is wrong for k > 1024.
 std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMost = 1024;
   const ProductShape shape{m, k, n, false};
@@ -76,7 +78,8 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
 }
 
 // What holds `b`, which is [k, n], in another format.
-std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k, const memory::desc& format) {
+std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
+                                  const memory::desc& format) {
   const auto result = std::make_shared<Buffer>(format.get_size() / sizeof(float));
   dnnl::stream stream(cpu());
   memory source(plain(b, n, k), cpu(), const_cast<float*>(b.data));
@@ -133,7 +136,10 @@ class OnednnProduct : public Product {
     const auto& desc = primitive.second;
     const memory a(desc.src_desc(), cpu(), nullptr), c(desc.dst_desc(), cpu(), nullptr);
     const memory scratchpad(desc.scratchpad_desc(), cpu());
-    calls_.push_back({primitive.first, part.k, a, c,
+    calls_.push_back({primitive.first,
+                      part.k,
+                      a,
+                      c,
                       {{DNNL_ARG_SRC, a},
                        {DNNL_ARG_WEIGHTS, part.b},
                        {DNNL_ARG_DST, c},
@@ -179,11 +185,15 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For one row, which oneDNN has no fast product for; batches have another matrix (packed_weights.cc).
+// For one row, which oneDNN has no fast product for; batches have another matrix
+// (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:
   OnednnRowMatrix(const Matrix& b, int64_t n, int64_t k)
-      : n_(n), k_(k), format_(in_format(tag::BA16a64b, n, k)), memory_(reordered(b, n, k, format_)) {}
+      : n_(n),
+        k_(k),
+        format_(in_format(tag::BA16a64b, n, k)),
+        memory_(reordered(b, n, k, format_)) {}
 
   std::unique_ptr<Product> product(const ProductShape& shape) const override {
     return row_product(memory_->data(), n_, k_, format_.get_padded_dims()[0], shape.accumulate);
@@ -219,13 +229,14 @@ class OnednnProvider : public GemmProvider {
     return std::make_shared<OnednnMatrix>(std::vector<Part>{{0, whole, nullptr}});
   }
 
-  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c, int64_t ldc,
-            bool accumulate) const override {
+  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
+            int64_t ldc, bool accumulate) const override {
     // With few rows sgemm does not keep its threads busy.
     if (!a.transposed && m >= kLeastRows && m <= kMostRows && has_avx512_product()) {
       OnednnProduct product;
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
-      product.add({0, whole, nullptr}, primitives_.find({m, a.ld, ldc, accumulate}, whole.get_desc()));
+      product.add({0, whole, nullptr},
+                  primitives_.find({m, a.ld, ldc, accumulate}, whole.get_desc()));
       return product.compute(a.data, c);
     }
     const auto status =

@@ -1,4 +1,4 @@
-#include "packed_weights.h"
+#include "mkl_packed/packed_weights.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../core/weights.h"
+#include "core/paddle/weights.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -16,8 +16,8 @@ namespace {
 std::atomic<int64_t> conversions{0};
 std::atomic<bool> packs{true};
 
-// What a weight holds, in 64 bits. Paddle counts writes in some places only (not those of an Executor,
-// for one), so that the contents themselves are the one thing to go by.
+// What a weight holds, in 64 bits. Paddle counts writes in some places only (not those of an
+// Executor, for one), so that the contents themselves are the one thing to go by.
 uint64_t fingerprint(const float* data, int64_t count) {
   constexpr int64_t kBlock = 64 * 1024;  // that one thread takes at a time
   const int64_t blocks = (count + kBlock - 1) / kBlock;

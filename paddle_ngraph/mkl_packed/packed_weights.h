@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "packed_gemm.h"
 #include "paddle/phi/core/dense_tensor.h"
+
+#include "mkl_packed/packed_gemm.h"
 
 namespace paddle_ngraph::mkl_packed {
 

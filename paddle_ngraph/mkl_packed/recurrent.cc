@@ -1,13 +1,13 @@
-#include "recurrent.h"
+#include "mkl_packed/recurrent.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "../core/unaliased.h"
-#include "buffer.h"
-#include "packed_gemm.h"
-#include "packed_weights.h"
-#include "threads.h"
+#include "core/common/unaliased.h"
+#include "mkl_packed/buffer.h"
+#include "mkl_packed/packed_gemm.h"
+#include "mkl_packed/packed_weights.h"
+#include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -24,8 +24,10 @@ int threads_for(const Network& net) {
 // One layer in one direction.
 struct Cell {
   Cell(const Network& net, int64_t layer, int64_t direction)
-      : index(layer * net.directions + direction), backwards(direction == 1),
-        input(layer == 0 ? net.input : net.width()), offset(direction * net.hidden) {
+      : index(layer * net.directions + direction),
+        backwards(direction == 1),
+        input(layer == 0 ? net.input : net.width()),
+        offset(direction * net.hidden) {
     const auto weight = [&](int64_t i) { return net.weights[i]; };
     w_ih = weight(2 * index)->data<float>();
     w_hh = weight(2 * index + 1);
@@ -46,8 +48,8 @@ struct Cell {
   int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
 };
 
-// What one cell leaves for its gradient: active gates, then for LSTM c and tanh(c), for GRU the third
-// gate of R h + d, each [steps, batch, ...].
+// What one cell leaves for its gradient: active gates, then for LSTM c and tanh(c), for GRU the
+// third gate of R h + d, each [steps, batch, ...].
 struct Kept {
   static int64_t size(const Network& net) {
     return net.rows() * (net.gates() + extra(net) * net.hidden);
@@ -57,7 +59,9 @@ struct Kept {
   }
 
   template <typename Float>
-  static Float* gates(Float* memory) { return memory; }
+  static Float* gates(Float* memory) {
+    return memory;
+  }
   template <typename Float>
   static Float* first(const Network& net, Float* memory) {
     return memory + net.rows() * net.gates();
@@ -96,14 +100,21 @@ void drop(const Network& net, const float* values, const uint8_t* mask, float* r
   });
 }
 
-// -- forward ---------------------------------------------------------------------------------------
+// -- forward
+// ---------------------------------------------------------------------------------------
 
 class ForwardCell {
  public:
   ForwardCell(const Network& net, const Cell& cell, const ForwardData& data, const float* x,
               float* out, float* memory)
-      : net_(net), cell_(cell), x_(x), out_(out), gates_(memory), memory_(memory),
-        bias_(net.gates()), recurrent_(net.mode == Mode::gru ? net.batch * net.gates() : 0),
+      : net_(net),
+        cell_(cell),
+        x_(x),
+        out_(out),
+        gates_(memory),
+        memory_(memory),
+        bias_(net.gates()),
+        recurrent_(net.mode == Mode::gru ? net.batch * net.gates() : 0),
         unkept_(net.is_test ? net.batch * net.hidden : 0) {
     const int64_t start = cell.index * net.batch * net.hidden;
     h_before_ = data.h_before + start;
@@ -165,14 +176,15 @@ class ForwardCell {
   }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_pieces(rows.count, net_.hidden, num_gates(net_.mode), [&](int64_t at, int64_t first, int64_t count) {
-      const int64_t row = rows.first + at;
-      if (is_active(net_, step, row)) {
-        run_piece(i, step, row, first, count);
-      } else {
-        pass_over(i, step, row, first, count);
-      }
-    });
+    for_pieces(rows.count, net_.hidden, num_gates(net_.mode),
+               [&](int64_t at, int64_t first, int64_t count) {
+                 const int64_t row = rows.first + at;
+                 if (is_active(net_, step, row)) {
+                   run_piece(i, step, row, first, count);
+                 } else {
+                   pass_over(i, step, row, first, count);
+                 }
+               });
   }
 
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
@@ -252,16 +264,25 @@ class ForwardCell {
   float* c_last_ = nullptr;
 };
 
-// -- backward --------------------------------------------------------------------------------------
+// -- backward
+// --------------------------------------------------------------------------------------
 
 class BackwardCell {
  public:
   BackwardCell(const Network& net, const Cell& cell, const BackwardData& data, const float* x,
                const float* out, const float* out_grad)
-      : net_(net), cell_(cell), data_(data), x_(x), out_(out), out_grad_(out_grad),
-        memory_(kept_of(net, data.reserve, cell.index)), size_(net.batch * net.hidden),
-        stride_(unaliased(net.gates())), gate_grads_(net.rows() * stride_),
-        input_gate_grads_(net.mode == Mode::gru ? net.rows() * stride_ : 0), through_(size_),
+      : net_(net),
+        cell_(cell),
+        data_(data),
+        x_(x),
+        out_(out),
+        out_grad_(out_grad),
+        memory_(kept_of(net, data.reserve, cell.index)),
+        size_(net.batch * net.hidden),
+        stride_(unaliased(net.gates())),
+        gate_grads_(net.rows() * stride_),
+        input_gate_grads_(net.mode == Mode::gru ? net.rows() * stride_ : 0),
+        through_(size_),
         ones_(net.rows(), 1.0f) {
     const int64_t start = cell.index * size_;
     h_before_ = data.h_before + start;
@@ -309,14 +330,15 @@ class BackwardCell {
   }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_pieces(rows.count, net_.hidden, num_gates(net_.mode), [&](int64_t at, int64_t first, int64_t count) {
-      const int64_t row = rows.first + at;
-      if (is_active(net_, step, row)) {
-        run_piece(i, step, row, first, count);
-      } else {
-        pass_over(step, row, first, count);
-      }
-    });
+    for_pieces(rows.count, net_.hidden, num_gates(net_.mode),
+               [&](int64_t at, int64_t first, int64_t count) {
+                 const int64_t row = rows.first + at;
+                 if (is_active(net_, step, row)) {
+                   run_piece(i, step, row, first, count);
+                 } else {
+                   pass_over(step, row, first, count);
+                 }
+               });
   }
 
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
@@ -334,8 +356,8 @@ class BackwardCell {
     piece.carried = carried_ + at;
     piece.gate_grads = at_step(gate_grads_.data(), step, stride_) + grads;
     if (net_.mode == Mode::gru) {
-      piece.h_before = i == 0 ? h_before_ + at
-                              : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
+      piece.h_before =
+          i == 0 ? h_before_ + at : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
       piece.recurrent_new = at_step(Kept::first(net_, memory_), step, net_.hidden) + at;
       piece.input_gate_grads = at_step(input_gate_grads_.data(), step, stride_) + grads;
     } else if (net_.mode == Mode::lstm) {
@@ -385,8 +407,8 @@ class BackwardCell {
   }
 
   void sum_rows(const float* grads, float* sums) {
-    provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(), net_.rows(), sums,
-                    net_.gates(), false);
+    provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(), net_.rows(),
+                    sums, net_.gates(), false);
   }
 
   const Network& net_;

@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "cells.h"
 #include "paddle/phi/core/dense_tensor.h"
+
+#include "mkl_packed/cells.h"
 
 namespace paddle_ngraph::mkl_packed {
 
@@ -22,9 +23,9 @@ struct Network {
   int64_t layers;
   int64_t directions;
   bool is_test;
-  float dropout;                    // between layers
+  float dropout;  // between layers
   std::vector<const phi::DenseTensor*> weights;
-  std::vector<int64_t> lengths;     // of each sequence; empty: all of `steps`
+  std::vector<int64_t> lengths;  // of each sequence; empty: all of `steps`
 
   int64_t gates() const { return num_gates(mode) * hidden; }
   int64_t width() const { return directions * hidden; }
@@ -43,9 +44,9 @@ struct ForwardData {
   const float* c_before;  // LSTM
   float* out;
   float* h_last;
-  float* c_last;          // LSTM
-  float* reserve;         // null when is_test
-  const uint8_t* mask;    // of the dropout, the same between any two layers
+  float* c_last;        // LSTM
+  float* reserve;       // null when is_test
+  const uint8_t* mask;  // of the dropout, the same between any two layers
 };
 
 void forward(const Network& network, const ForwardData& data);

@@ -1,8 +1,8 @@
-#include "row_product.h"
+#include "mkl_packed/row_product.h"
 
 #include <algorithm>
 
-#include "../core/vectorized.h"
+#include "core/common/vectorized.h"
 
 namespace paddle_ngraph::mkl_packed {
 

@@ -1,17 +1,18 @@
 // A row times a packed matrix: the product of a recurrent step of one sequence.
 //
-// It reads the whole matrix for two operations an element, so that it is as fast as the cache that the
-// matrix lies in. Libraries that are made for products of many rows stay far below that.
+// It reads the whole matrix for two operations an element, so that it is as fast as the cache that
+// the matrix lies in. Libraries that are made for products of many rows stay far below that.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "packed_gemm.h"
+#include "mkl_packed/packed_gemm.h"
 
 namespace paddle_ngraph::mkl_packed {
 
-// Columns that lie together: `b` is [n / kRowBlock, k, kRowBlock], with zeros behind its last column.
+// Columns that lie together: `b` is [n / kRowBlock, k, kRowBlock], with zeros behind its last
+// column.
 constexpr int64_t kRowBlock = 64;
 
 // `rows_of_k` is how many there are of each block in memory, at least k. `b` outlives the product.

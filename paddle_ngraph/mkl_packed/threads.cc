@@ -1,10 +1,10 @@
-#include "threads.h"
-
-#include <omp.h>
+#include "mkl_packed/threads.h"
 
 #include <algorithm>
 
-#include "../core/threads.h"
+#include <omp.h>
+
+#include "core/common/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
 

@@ -12,9 +12,9 @@ int max_threads();
 // What the next parallel region of this thread gets.
 int num_omp_threads();
 
-// Paddle keeps OpenMP at one thread; this raises it for a while, for the calling thread alone. Regions
-// get just as many then: oneDNN shares out work by the number that OpenMP promises, and with fewer
-// (OMP_DYNAMIC, OMP_THREAD_LIMIT) a part would not be done.
+// Paddle keeps OpenMP at one thread; this raises it for a while, for the calling thread alone.
+// Regions get just as many then: oneDNN shares out work by the number that OpenMP promises, and
+// with fewer (OMP_DYNAMIC, OMP_THREAD_LIMIT) a part would not be done.
 class OmpThreads {
  public:
   explicit OmpThreads(int count);
@@ -30,9 +30,9 @@ class OmpThreads {
 // With fewer rows in a share, reading the packed weight takes longer than multiplying.
 constexpr int64_t kLeastRowsOfShare = 16;
 
-// How many rows of a batch one thread takes through all steps. Sequences do not meet, so that threads
-// with rows of their own need not wait for each other in any step. Where the batch does not divide, or
-// is too small, it is one share, and all threads work on each of its products.
+// How many rows of a batch one thread takes through all steps. Sequences do not meet, so that
+// threads with rows of their own need not wait for each other in any step. Where the batch does not
+// divide, or is too small, it is one share, and all threads work on each of its products.
 inline int64_t rows_of_share(int64_t batch) {
   const int64_t threads = num_omp_threads();
   const bool divides = batch % threads == 0 && batch / threads >= kLeastRowsOfShare;

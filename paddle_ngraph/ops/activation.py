@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from openvino import Node, opset15
 
-from paddle_ngraph import processor
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function import processor
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan
-from paddle_ngraph.registry import converter
 
 # out = f(x) and x_grad = f(x or out, out_grad); both see the operator's attributes.
 Forward = Callable[[Op, Any], Node]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import ANY, Limit, converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import ANY, Limit, converter
 
 # What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
 _CASTS = {

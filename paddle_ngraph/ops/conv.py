@@ -14,13 +14,13 @@ from typing import Any
 
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.blocked import Blocked, block_of, padded_block_of
-from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.blocked import Blocked, block_of, padded_block_of
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
-from paddle_ngraph.registry import Limit, converter
 
 _LIMITS = (
     Limit(

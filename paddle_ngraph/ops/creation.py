@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from openvino import Node, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, converter, range_of
+from paddle_ngraph.function.sizes import Size, is_open
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
-from paddle_ngraph.registry import ANY, INTEGER, Limit, Range, converter, range_of
-from paddle_ngraph.sizes import Size, is_open
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",

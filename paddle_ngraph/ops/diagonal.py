@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from openvino import Node, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.sizes import Number, is_open
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
-from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
-from paddle_ngraph.sizes import Number, is_open
 
 _MOVED = FLOAT | INT32 | BOOL
 

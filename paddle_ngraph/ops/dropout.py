@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import FLOAT, Limit, converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import FLOAT, Limit, converter
 
 _MASK = frozenset({"uint8"})
 _LITERAL = Limit(

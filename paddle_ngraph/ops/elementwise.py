@@ -9,17 +9,8 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
-from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import (
-    chosen,
-    is_constant,
-    keep_nan,
-    reduce_to,
-    scalar_input,
-    set_reduced,
-)
-from paddle_ngraph.registry import (
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import (
     FLOAT,
     INT32,
     INTEGER,
@@ -29,7 +20,16 @@ from paddle_ngraph.registry import (
     converter,
     range_of,
 )
-from paddle_ngraph.size_rules import broadcast_shapes, same
+from paddle_ngraph.function.size_rules import broadcast_shapes, same
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import (
+    chosen,
+    is_constant,
+    keep_nan,
+    reduce_to,
+    scalar_input,
+    set_reduced,
+)
 
 Binary = Callable[[Any, Any], Node]
 

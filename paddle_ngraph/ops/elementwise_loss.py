@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from openvino import Node, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
-from paddle_ngraph.registry import converter
 
 # Paddle's binary cross entropy lets no logarithm fall below this.
 _LOWEST_LOGARITHM = -100.0

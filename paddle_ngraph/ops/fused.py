@@ -7,13 +7,13 @@ from typing import Any
 
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
 from paddle_ngraph.ops.normalization import rows_of
-from paddle_ngraph.registry import Limit, converter
 
 # -- attention -----------------------------------------------------------------------------------
 

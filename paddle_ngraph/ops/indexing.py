@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import ANY, INTEGER, Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
-from paddle_ngraph.registry import ANY, INTEGER, Limit, converter
 
 _NO_PADDING = -1
 # The engine compares whole numbers as float32.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from openvino import Node, opset11
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
+from paddle_ngraph.function.size_rules import same
+from paddle_ngraph.function.sizes import Number, is_open
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_ints
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
-from paddle_ngraph.registry import converter
-from paddle_ngraph.size_rules import same
-from paddle_ngraph.sizes import Number, is_open
 
 _CUBIC = -0.75  # the parameter of the cubic kernel
 

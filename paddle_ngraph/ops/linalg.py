@@ -9,11 +9,11 @@ from typing import Any
 
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
-from paddle_ngraph.registry import FLOAT, INT32, Limit, converter
-from paddle_ngraph.size_rules import broadcast_shapes
 
 
 @converter("pd_op.matmul")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from openvino import Node, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, select, set_reduced
-from paddle_ngraph.registry import BOOL, FLOAT, INT32, INTEGER, Limit, converter
 
 Binary = Callable[[Any, Any], Node]
 Unary = Callable[[Any], Node]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from openvino import Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import INTEGER, Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
-from paddle_ngraph.registry import INTEGER, Limit, converter
 
 # Paddle's softmax lets no exponent fall below this.
 _LOWEST_EXPONENT = -64.0

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from openvino import Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import ANY, KNOWN, Limit, converter
+from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
-from paddle_ngraph.registry import ANY, KNOWN, Limit, converter
-from paddle_ngraph.sizes import Number
 
 # -- the same elements in another shape ------------------------------------------------------------
 

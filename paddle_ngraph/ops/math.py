@@ -7,11 +7,11 @@ from typing import Any
 
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, set_reduced
-from paddle_ngraph.registry import Limit, converter
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
 

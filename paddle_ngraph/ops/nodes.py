@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, as_output
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.size_rules import same
+from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import Op
-from paddle_ngraph.size_rules import same
-from paddle_ngraph.sizes import Number, Size, is_open
 
 # -- numbers ---------------------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.blocked import Blocked
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.blocked import Blocked
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
-from paddle_ngraph.registry import Limit, converter
 
 
 def _mean(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:

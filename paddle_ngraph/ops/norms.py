@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -19,7 +20,6 @@ from paddle_ngraph.ops.nodes import (
     transposed,
 )
 from paddle_ngraph.ops.reduction import reduced_axes, spread
-from paddle_ngraph.registry import Limit, converter
 
 
 def _norm_axes(op: Op, rank: int) -> list[int]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant
-from paddle_ngraph.registry import Limit, converter
 
 _SINGLE_PRECISION = Limit(
     "its multi-precision form keeps a second copy of the parameter",

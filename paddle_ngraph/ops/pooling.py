@@ -1,7 +1,7 @@
 """Pooling over two or three axes, with and without positions, its gradients and its inverse.
 
-Operators of the core (``core/pool_ops.h``) compute what OpenVINO's own pooling does differently or
-lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding. They pool
+Operators of the core (``core/ov/pool_ops.h``) compute what OpenVINO's own pooling does differently
+or lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding. They pool
 planes; pooling over three axes is led back to them.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from openvino import Output, opset15
 
-from paddle_ngraph.blocked import Blocked
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.blocked import Blocked
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, select, transposed
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
-from paddle_ngraph.registry import Limit, converter
 
 _LIMITS = (
     Limit(

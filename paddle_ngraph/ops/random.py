@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import ANY, Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import chosen, constant, known_ints
-from paddle_ngraph.registry import ANY, Limit, converter
 
 _FLOAT32 = Limit("attribute 'dtype' is not float32", lambda op: op.attr("dtype") == "float32")
 _LITERAL = Limit(

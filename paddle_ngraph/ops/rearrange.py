@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
-from paddle_ngraph.registry import converter
 
 # -- pixels and channels ---------------------------------------------------------------------------
 

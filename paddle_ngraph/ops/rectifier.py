@@ -6,11 +6,11 @@ from typing import Any
 
 from openvino import Node, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reduce_to, reshaped
-from paddle_ngraph.registry import Limit, converter
 
 # The least number Paddle's maxout starts from.
 _LOWEST = -3.4028234663852886e38

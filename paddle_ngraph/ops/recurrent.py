@@ -14,11 +14,11 @@ import numpy as np
 import openvino as ov
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped
-from paddle_ngraph.registry import Limit, converter
-from paddle_ngraph.sizes import Number
 
 Value = Union[Node, Output]
 

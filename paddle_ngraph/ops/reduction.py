@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 from openvino import Node, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import (
+    BOOL,
+    FLOAT,
+    INT32,
+    INTEGER,
+    LONGEST_AXIS,
+    Limit,
+    Range,
+    converter,
+)
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
@@ -21,16 +31,6 @@ from paddle_ngraph.ops.nodes import (
     reduce_to,
     reshaped,
     transposed,
-)
-from paddle_ngraph.registry import (
-    BOOL,
-    FLOAT,
-    INT32,
-    INTEGER,
-    LONGEST_AXIS,
-    Limit,
-    Range,
-    converter,
 )
 
 Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]

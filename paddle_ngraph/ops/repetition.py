@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from openvino import opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import ANY, converter
+from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -23,8 +25,6 @@ from paddle_ngraph.ops.nodes import (
     reshaped,
     transposed,
 )
-from paddle_ngraph.registry import ANY, converter
-from paddle_ngraph.size_rules import broadcast_shapes
 
 
 @converter("pd_op.expand", dtypes=ANY, constant=("shape",), moves=True)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_ints, reshaped, transposed
-from paddle_ngraph.registry import Limit, converter
 
 # -- the points of an affine map -------------------------------------------------------------------
 

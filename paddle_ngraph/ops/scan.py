@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge, element_type
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.registry import FLOAT, INTEGER, LONGEST_AXIS, Limit, Range, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped
-from paddle_ngraph.registry import FLOAT, INTEGER, LONGEST_AXIS, Limit, Range, converter
 
 # A running product takes one node for each position.
 _LONGEST_PRODUCT = 64

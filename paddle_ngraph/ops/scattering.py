@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.size_rules import broadcast_shapes
+from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.indexing import nd_positions
 from paddle_ngraph.ops.nodes import (
@@ -26,9 +29,6 @@ from paddle_ngraph.ops.nodes import (
     transposed,
 )
 from paddle_ngraph.ops.slicing import Positions, slice_ranges, sliced
-from paddle_ngraph.registry import BOOL, FLOAT, INT32, Limit, converter
-from paddle_ngraph.size_rules import broadcast_shapes
-from paddle_ngraph.sizes import Number
 
 _MOVED = FLOAT | INT32 | BOOL
 

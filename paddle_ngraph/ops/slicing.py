@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, converter
+from paddle_ngraph.function.size_rules import same
+from paddle_ngraph.function.size_rules import taken as taken_of
+from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
-from paddle_ngraph.registry import ANY, BOOL, FLOAT, INT32, converter
-from paddle_ngraph.size_rules import same
-from paddle_ngraph.size_rules import taken as taken_of
-from paddle_ngraph.sizes import Number
 
 _MOVED = FLOAT | INT32 | BOOL
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from openvino import Type, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, known_int, reshaped, transposed
-from paddle_ngraph.registry import converter
 
 
 def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None:

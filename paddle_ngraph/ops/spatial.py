@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from openvino import Node, Output, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 

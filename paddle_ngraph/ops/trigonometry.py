@@ -10,11 +10,11 @@ from typing import Any
 
 from openvino import Node, opset15
 
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import register
 from paddle_ngraph.ops.nodes import constant, set_reduced
-from paddle_ngraph.registry import converter
 
 
 def _sin_grad(op: Op, x: Any, grad: Any) -> Node:

@@ -13,7 +13,7 @@ from benchmarks import comparison, ocr_widths, profile, serving, works
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
-from paddle_ngraph import processor
+from paddle_ngraph.function import processor
 
 
 def run(tmp_path, *arguments: str) -> dict:

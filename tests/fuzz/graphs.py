@@ -21,8 +21,9 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
-from paddle_ngraph import NgraphError, program_pass
+from paddle_ngraph import NgraphError
 from paddle_ngraph.graph import Graph
+from paddle_ngraph.program import program_pass
 
 SECONDS = 2.0  # no string takes as long to parse
 MEGABYTES = 512  # what many strings may leave or have taken

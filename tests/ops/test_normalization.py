@@ -11,10 +11,10 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.program_view import BlockView
-from paddle_ngraph.registry import find_converter
+from paddle_ngraph.program.view import BlockView
 from tests.ops.harness import check
 from tests.programs import Program, floats
 

@@ -11,8 +11,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.registry import find_converter
 from tests.programs import Program, floats
 
 STEPS = 50

@@ -7,9 +7,11 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import flags, program_pass, registry
-from paddle_ngraph.bridge import NgraphBridge
+from paddle_ngraph import flags
+from paddle_ngraph.function import registry
+from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.graph import Graph
+from paddle_ngraph.program import program_pass
 from tests.ops.harness import check, check_native
 from tests.programs import Program
 

@@ -1,4 +1,4 @@
-#include "batch_norm_ops.h"
+#include "core/ov/batch_norm_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "../vectorized.h"
-#include "parallel.h"
-#include "row_sums.h"
+#include "core/common/vectorized.h"
+#include "core/ov/parallel.h"
+#include "core/ov/row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -93,12 +93,13 @@ NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
 
 // sum[lane] of x - shift[lane], and of its square if asked for.
 template <int64_t kBlock>
-NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block,
-                                                      float* mean, float* square) {
+NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block, float* mean,
+                                     float* square) {
   constexpr int64_t kWidth = kBlock > 0 ? kBlock : 1;
   if constexpr (kBlock > 0) {
     float sum[kWidth] = {}, total[kWidth] = {};
-    each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE { sum[lane] += x[i]; });
+    each_row<kBlock>(places, block,
+                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sum[lane] += x[i]; });
     for (int64_t lane = 0; lane < kWidth; ++lane) sum[lane] /= static_cast<float>(places);
     each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       const float distance = x[i] - sum[lane];
@@ -122,17 +123,15 @@ NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t blo
 // Mean and sum of squared distances from it, of each channel of a chunk.
 NGRAPH_VECTORIZED void chunk_moments(const float* x, int64_t places, int64_t block, float* mean,
                                      float* square) {
-  with_block(block, [&](auto size) NGRAPH_INLINE {
-    moments_of<size>(x, places, block, mean, square);
-  });
+  with_block(block,
+             [&](auto size) NGRAPH_INLINE { moments_of<size>(x, places, block, mean, square); });
 }
 
 NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
   const float sum = sum_of(places, [=](int64_t i) NGRAPH_INLINE { return x[i]; });
   const float middle = sum / static_cast<float>(places);
-  *square = sum_of(places, [=](int64_t i) NGRAPH_INLINE {
-    return (x[i] - middle) * (x[i] - middle);
-  });
+  *square =
+      sum_of(places, [=](int64_t i) NGRAPH_INLINE { return (x[i] - middle) * (x[i] - middle); });
   *mean = middle;
 }
 
@@ -147,7 +146,8 @@ struct Bounds {
   float high = std::numeric_limits<float>::quiet_NaN();
 };
 
-// Calls function(rectify). As in native Paddle, a NaN becomes 0 without a ceiling, and stays with one.
+// Calls function(rectify). As in native Paddle, a NaN becomes 0 without a ceiling, and stays with
+// one.
 template <typename Function>
 NGRAPH_INLINE inline void with_rectifier(const Bounds& bounds, const Function& function) {
   const float low = bounds.low, high = bounds.high;
@@ -188,8 +188,7 @@ struct Gradient {
 
 // Calls function(value), where value(i) is element i of the gradient.
 template <typename Function>
-NGRAPH_INLINE inline void with_gradient(const Gradient& g,
-                                                         const Function& function) {
+NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& function) {
   const float* grad = g.grad;
   const float* y = g.y;
   const float low = g.bounds.low, high = g.bounds.high;
@@ -203,10 +202,9 @@ NGRAPH_INLINE inline void with_gradient(const Gradient& g,
 }
 
 template <int64_t kBlock, typename Value>
-NGRAPH_INLINE inline void products_of(const float* x, const Value& grad,
-                                                       int64_t places, int64_t block,
-                                                       const float* mean, float* sum,
-                                                       float* product) {
+NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t places,
+                                      int64_t block, const float* mean, float* sum,
+                                      float* product) {
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];

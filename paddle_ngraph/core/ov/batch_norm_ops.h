@@ -1,8 +1,8 @@
-// Batch normalization in training and its gradient: statistics and result in one go over the data of
-// a few channels, while these are in the cache.
+// Batch normalization in training and its gradient: statistics and result in one go over the data
+// of a few channels, while these are in the cache.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
@@ -12,11 +12,11 @@ struct Rectifier {
   double ceiling = 0;
 };
 
-// Data is [N, C / block, S, block] or [N, C / block, H, W, block]: block 1 for channels first, C for
-// channels last, what the convolutions use between. Everything of a channel is [C].
+// Data is [N, C / block, S, block] or [N, C / block, H, W, block]: block 1 for channels first, C
+// for channels last, what the convolutions use between. Everything of a channel is [C].
 
-// (x, scale, bias, mean, variance) -> y, rectified or not, the running mean and variance moved by 1 - momentum, and the
-// batch's mean and inverse deviation 1 / sqrt(variance + epsilon).
+// (x, scale, bias, mean, variance) -> y, rectified or not, the running mean and variance moved by 1
+// - momentum, and the batch's mean and inverse deviation 1 / sqrt(variance + epsilon).
 class BatchNorm : public ExtensionOp {
  public:
   OPENVINO_OP("BatchNorm", "paddle_ngraph", ExtensionOp);

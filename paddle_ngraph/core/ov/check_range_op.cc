@@ -1,4 +1,4 @@
-#include "check_range_op.h"
+#include "core/ov/check_range_op.h"
 
 namespace paddle_ngraph {
 

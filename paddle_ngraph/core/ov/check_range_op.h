@@ -1,7 +1,7 @@
 // CheckRange: hands whole numbers on as int32, and stops the run where one is out of range.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

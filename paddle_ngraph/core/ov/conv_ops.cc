@@ -1,15 +1,16 @@
-#include "conv_ops.h"
+#include "core/ov/conv_ops.h"
 
 #include <algorithm>
-#include <dnnl.hpp>
 #include <map>
 #include <sstream>
 #include <string>
 
-#include "channel_blocks.h"
-#include "one_thread.h"
-#include "parallel.h"
-#include "workspace.h"
+#include <dnnl.hpp>
+
+#include "core/ov/channel_blocks.h"
+#include "core/ov/one_thread.h"
+#include "core/ov/parallel.h"
+#include "core/ov/workspace.h"
 
 namespace paddle_ngraph {
 
@@ -83,8 +84,7 @@ Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter
   data_dims[0] = out_dims[0] = batch;
   const Desc data(data_dims, kFloat, tag_of(problem.data_block));
   const Desc out(out_dims, kFloat, tag_of(problem.out_block));
-  const Desc filter =
-      filter_format ? *filter_format : Desc(filter_dims(problem), kFloat, Tag::any);
+  const Desc filter = filter_format ? *filter_format : Desc(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
   // The output implies the padding at the end; oneDNN wants it to fit exactly.
@@ -167,7 +167,8 @@ class Channels {
     const bool depthwise = problem.has_groups && problem.filter[1] == 1;
     const bool to_data = problem.kind == ConvKind::data_gradient;
     const auto along = problem.has_groups ? static_cast<size_t>(problem.attributes.groups)
-                                          : to_data ? problem.data[1] : problem.filter[0];
+                       : to_data          ? problem.data[1]
+                                          : problem.filter[0];
     unit_ = !problem.has_groups || depthwise ? to_data ? problem.data_block : problem.out_block : 1;
     units_ = static_cast<int64_t>(along) / unit_;
   }
@@ -176,7 +177,8 @@ class Channels {
 
   // The problem with part `i` of `count` of the channels.
   Slice part(int64_t i, int64_t count) const {
-    const int64_t begin = units_ * i / count * unit_, size = units_ * (i + 1) / count * unit_ - begin;
+    const int64_t begin = units_ * i / count * unit_,
+                  size = units_ * (i + 1) / count * unit_ - begin;
     Slice slice{problem_, 0, 0, Dims(filter_dims(problem_).size(), 0), {}, {}};
     ConvProblem& p = slice.problem;
     if (p.has_groups) {
@@ -294,10 +296,12 @@ class ConvPlan {
 
   // What the plain filter takes with padding.
   size_t padded_size() const {
-    return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float)) : 0;
+    return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float))
+                       : 0;
   }
 
-  // Between the plain filter and the kernels' format of a slice, in parts along the output channels.
+  // Between the plain filter and the kernels' format of a slice, in parts along the output
+  // channels.
   void make_reorders(const Slice& slice, int64_t threads) {
     OneThread one_thread;
     const Dims whole = filter_dims(problem_), dims = filter_dims(slice.problem);
@@ -440,7 +444,8 @@ class ConvPlan {
   int64_t batch_;
   std::vector<int64_t> bounds_;  // of the parts of the batch
   std::vector<Slice> slices_;
-  // Of the filters in the kernels' format: where the slices lie, bytes of all, floats up to the end.
+  // Of the filters in the kernels' format: where the slices lie, bytes of all, floats up to the
+  // end.
   std::vector<size_t> filter_places_;
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
@@ -544,9 +549,9 @@ void ConvOp::infer() {
           "attribute sizes is out of range");
   const auto p = problem();
   require(p.out_block > 1, "the result of a convolution is not in blocks");
-  require(a.groups == 1 || p.given == p.filter ||
-              is_depthwise(p.given, static_cast<size_t>(a.groups)),
-          "channels of a group do not divide into blocks");
+  require(
+      a.groups == 1 || p.given == p.filter || is_depthwise(p.given, static_cast<size_t>(a.groups)),
+      "channels of a group do not divide into blocks");
   const auto data = blocked(p.data, p.data_block), out = blocked(p.out, p.out_block);
   const bool forward = kind() == ConvKind::forward, to_data = kind() == ConvKind::data_gradient;
   require(get_input_shape(0) == (to_data ? out : data) &&
@@ -574,8 +579,7 @@ void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
   plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(), result);
 }
 
-std::shared_ptr<ov::Node> Convolution::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
+std::shared_ptr<ov::Node> Convolution::clone_with_new_inputs(const ov::OutputVector& inputs) const {
   return std::make_shared<Convolution>(inputs, attributes(), sizes());
 }
 

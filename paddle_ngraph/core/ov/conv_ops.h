@@ -1,14 +1,14 @@
-// 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels in
-// blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads, and where
-// it is smaller than their number, the channels are too; each thread runs a kernel of its own. How
-// many channels there are, without padding, the filter's shape says.
+// 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels
+// in blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads, and
+// where it is smaller than their number, the channels are too; each thread runs a kernel of its
+// own. How many channels there are, without padding, the filter's shape says.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
@@ -28,11 +28,11 @@ struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
   bool has_groups = false;  // one of a part of the channels also has where it holds one group
-  ov::Shape data;          // [N, C, H, W]
-  ov::Shape filter;        // [O, C / groups, KH, KW]
-  ov::Shape out;           // [N, O, OH, OW]
-  ov::Shape given;         // the filter without padding
-  int64_t data_block = 1;  // 1: plain
+  ov::Shape data;           // [N, C, H, W]
+  ov::Shape filter;         // [O, C / groups, KH, KW]
+  ov::Shape out;            // [N, O, OH, OW]
+  ov::Shape given;          // the filter without padding
+  int64_t data_block = 1;   // 1: plain
   int64_t out_block = 8;
 };
 

@@ -1,9 +1,9 @@
-#include "division_ops.h"
+#include "core/ov/division_ops.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "parallel.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 
@@ -71,8 +71,8 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   }
   const auto* y = inputs[1].data<const int32_t>();
   if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
-    throw InvalidInput(mark_invalid_input(
-        concat(get_type_name(), ": a whole number is divided by zero; the divisor must not be 0.")));
+    throw InvalidInput(mark_invalid_input(concat(
+        get_type_name(), ": a whole number is divided by zero; the divisor must not be 0.")));
   }
   for_each<int32_t>(inputs, outputs, of_integers);
 }

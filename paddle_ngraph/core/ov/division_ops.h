@@ -1,7 +1,7 @@
 // Division with the quotient rounded down, exact for float32 and int32: the CPU plugin has neither.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

@@ -1,8 +1,8 @@
-#include "embedding_grad_op.h"
+#include "core/ov/embedding_grad_op.h"
 
 #include <algorithm>
 
-#include "parallel.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 

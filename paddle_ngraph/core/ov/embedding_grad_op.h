@@ -1,12 +1,13 @@
 // EmbeddingGrad: the dense gradient of an embedding table.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// (ids [N], grad [N, D]) -> [rows, D]: row ids[i] is the sum of the rows grad[i], in the order of i;
-// rows that no id names are zero. Rows of `padding_idx` stay zero; a negative one stands for none.
+// (ids [N], grad [N, D]) -> [rows, D]: row ids[i] is the sum of the rows grad[i], in the order of
+// i; rows that no id names are zero. Rows of `padding_idx` stay zero; a negative one stands for
+// none.
 class EmbeddingGrad : public ExtensionOp {
  public:
   OPENVINO_OP("EmbeddingGrad", "paddle_ngraph", ExtensionOp);

@@ -1,9 +1,10 @@
-#include "empty_tensors.h"
+#include "core/ov/empty_tensors.h"
 
 #include <algorithm>
+
 #include <openvino/op/util/multi_subgraph_base.hpp>
 
-#include "../error.h"
+#include "core/common/error.h"
 
 namespace paddle_ngraph {
 
@@ -15,7 +16,9 @@ bool is_empty(const ov::PartialShape& shape) {
                      [](const ov::Dimension& size) { return size.is_static() && size == 0; });
 }
 
-bool is_constant(const ov::Node& node) { return node.get_type_info().name == std::string("Constant"); }
+bool is_constant(const ov::Node& node) {
+  return node.get_type_info().name == std::string("Constant");
+}
 
 // What a converter writes for no axes or a shape of rank 0.
 bool is_list(const ov::Output<ov::Node>& value) {
@@ -26,8 +29,8 @@ bool is_list(const ov::Output<ov::Node>& value) {
 bool reads_nothing(const ov::Node& node) {
   const auto values = node.input_values();
   // A result that is known before the run is only handed on.
-  const bool hands_on = std::string(node.get_type_info().name) == "Result" &&
-                        is_constant(*values.front().get_node());
+  const bool hands_on =
+      std::string(node.get_type_info().name) == "Result" && is_constant(*values.front().get_node());
   return !hands_on && std::any_of(values.begin(), values.end(), [](const auto& value) {
     return is_empty(value.get_partial_shape()) && !is_list(value);
   });

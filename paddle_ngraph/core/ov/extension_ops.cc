@@ -1,19 +1,19 @@
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 #include <openvino/core/op_extension.hpp>
 
-#include "batch_norm_ops.h"
-#include "check_range_op.h"
-#include "conv_ops.h"
-#include "division_ops.h"
-#include "embedding_grad_op.h"
-#include "gemm_op.h"
-#include "layer_norm_ops.h"
-#include "optimizer_ops.h"
-#include "pool_ops.h"
-#include "reblock_op.h"
-#include "softmax_ops.h"
-#include "sort_op.h"
+#include "core/ov/batch_norm_ops.h"
+#include "core/ov/check_range_op.h"
+#include "core/ov/conv_ops.h"
+#include "core/ov/division_ops.h"
+#include "core/ov/embedding_grad_op.h"
+#include "core/ov/gemm_op.h"
+#include "core/ov/layer_norm_ops.h"
+#include "core/ov/optimizer_ops.h"
+#include "core/ov/pool_ops.h"
+#include "core/ov/reblock_op.h"
+#include "core/ov/softmax_ops.h"
+#include "core/ov/sort_op.h"
 
 namespace paddle_ngraph {
 

@@ -3,12 +3,13 @@
 // it; the CPU plugin, which has no kernel for it, calls `evaluate`.
 #pragma once
 
-#include <openvino/core/extension.hpp>
-#include <openvino/op/op.hpp>
 #include <string>
 #include <vector>
 
-#include "../error.h"
+#include <openvino/core/extension.hpp>
+#include <openvino/op/op.hpp>
+
+#include "core/common/error.h"
 
 namespace paddle_ngraph {
 

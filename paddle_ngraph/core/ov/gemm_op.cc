@@ -1,13 +1,14 @@
-#include "gemm_op.h"
+#include "core/ov/gemm_op.h"
 
 #include <algorithm>
-#include <dnnl.hpp>
 #include <limits>
 
-#include "../unaliased.h"
-#include "one_thread.h"
-#include "parallel.h"
-#include "workspace.h"
+#include <dnnl.hpp>
+
+#include "core/common/unaliased.h"
+#include "core/ov/one_thread.h"
+#include "core/ov/parallel.h"
+#include "core/ov/workspace.h"
 
 namespace paddle_ngraph {
 
@@ -44,7 +45,8 @@ Stored padded(Stored matrix, float* memory) {
   return matrix;
 }
 
-// How the result is shared out, a part for each thread: so that they read the least of the operands.
+// How the result is shared out, a part for each thread: so that they read the least of the
+// operands.
 struct Grid {
   Grid(int64_t m, int64_t n, int64_t threads) {
     int64_t least = std::numeric_limits<int64_t>::max();

@@ -1,7 +1,7 @@
 // Gemm: the product of two matrices, by oneDNN.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

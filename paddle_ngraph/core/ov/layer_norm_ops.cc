@@ -1,13 +1,13 @@
-#include "layer_norm_ops.h"
+#include "core/ov/layer_norm_ops.h"
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <vector>
 
-#include "../vectorized.h"
-#include "parallel.h"
-#include "row_sums.h"
+#include "core/common/vectorized.h"
+#include "core/ov/parallel.h"
+#include "core/ov/row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -21,9 +21,9 @@ NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float
                                      float* variance) {
   const auto count = static_cast<float>(length);
   const float middle = sum_of(length, [=](int64_t i) NGRAPH_INLINE { return x[i]; }) / count;
-  const float spread = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
-                         return (x[i] - middle) * (x[i] - middle);
-                       }) / count;
+  const float spread =
+      sum_of(length, [=](int64_t i) NGRAPH_INLINE { return (x[i] - middle) * (x[i] - middle); }) /
+      count;
   const float inverse = 1.0F / std::sqrt(spread + epsilon);
   for (int64_t i = 0; i < length; ++i) y[i] = (x[i] - middle) * inverse * scale[i] + bias[i];
   *mean = middle;
@@ -38,9 +38,10 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __
   const auto count = static_cast<float>(length);
   const float shift =
       sum_of(length, [=](int64_t i) NGRAPH_INLINE { return grad[i] * scale[i]; }) / count;
-  const float slope = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
-                        return grad[i] * scale[i] * ((x[i] - mean) * inverse);
-                      }) / count;
+  const float slope =
+      sum_of(length, [=](int64_t i)
+                         NGRAPH_INLINE { return grad[i] * scale[i] * ((x[i] - mean) * inverse); }) /
+      count;
   for (int64_t i = 0; i < length; ++i) {
     const float normal = (x[i] - mean) * inverse;
     scale_grad[i] += grad[i] * normal;

@@ -1,12 +1,12 @@
 // Layer normalization and its gradient, each in one walk over the rows.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// (x [R, L], scale [L], bias [L]) -> y = (x - mean) / sqrt(variance + epsilon) * scale + bias, and the
-// mean and variance of each row, [R].
+// (x [R, L], scale [L], bias [L]) -> y = (x - mean) / sqrt(variance + epsilon) * scale + bias, and
+// the mean and variance of each row, [R].
 class LayerNorm : public ExtensionOp {
  public:
   OPENVINO_OP("LayerNorm", "paddle_ngraph", ExtensionOp);

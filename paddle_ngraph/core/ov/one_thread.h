@@ -1,5 +1,5 @@
-// oneDNN's own threads are OpenMP's, which would fight with the plugin's: the plugin's threads share
-// the work, and each runs oneDNN's kernels on its own.
+// oneDNN's own threads are OpenMP's, which would fight with the plugin's: the plugin's threads
+// share the work, and each runs oneDNN's kernels on its own.
 #pragma once
 
 extern "C" {

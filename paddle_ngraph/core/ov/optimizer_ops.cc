@@ -1,10 +1,10 @@
-#include "optimizer_ops.h"
+#include "core/ov/optimizer_ops.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../vectorized.h"
-#include "parallel.h"
+#include "core/common/vectorized.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 
@@ -73,7 +73,8 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
   }
   const float* below_root = moment2_out;
   if (moment2_max != nullptr) {
-    // Of a NaN and a number Paddle takes the latest, but with its kernel for AVX-512 the one so far.
+    // Of a NaN and a number Paddle takes the latest, but with its kernel for AVX-512 the one so
+    // far.
     const float* left = step.keeps_largest ? moment2_out : moment2_max;
     const float* right = step.keeps_largest ? moment2_max : moment2_out;
     for (int64_t i = 0; i < count; ++i) largest[i] = left[i] > right[i] ? left[i] : right[i];

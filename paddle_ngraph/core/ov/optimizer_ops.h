@@ -1,7 +1,7 @@
 // Steps of optimizers, each in one walk over the parameter and its state.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
@@ -57,8 +57,8 @@ class Momentum : public OptimizerOp {
 //   moment1_out = beta1 * moment1 + (1 - beta1) * grad,
 //   moment2_out = beta2 * moment2 + (1 - beta2) * grad * grad,
 //   s = sqrt(1 - beta2_pow),
-//   param_out = p - rate * (s / (1 - beta1_pow)) * (moment1_out / (sqrt(moment2_out) + epsilon * s)),
-//   p = param, or param - rate * ratio * decay * param if it decays.
+//   param_out = p - rate * (s / (1 - beta1_pow)) * (moment1_out / (sqrt(moment2_out) + epsilon *
+//   s)), p = param, or param - rate * ratio * decay * param if it decays.
 // With an input and an output more, AMSGrad: max(moment2_max, moment2_out), also below the root.
 class Adam : public OptimizerOp {
  public:

@@ -1,17 +1,18 @@
-#include "ov_function.h"
+#include "core/ov/ov_function.h"
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <mutex>
-#include <openvino/openvino.hpp>
 #include <utility>
 
-#include "../error.h"
-#include "empty_tensors.h"
-#include "extension_ops.h"
-#include "work.h"
-#include "workspace.h"
+#include <openvino/openvino.hpp>
+
+#include "core/common/error.h"
+#include "core/ov/empty_tensors.h"
+#include "core/ov/extension_ops.h"
+#include "core/ov/work.h"
+#include "core/ov/workspace.h"
 
 namespace paddle_ngraph {
 
@@ -22,11 +23,16 @@ constexpr double kLeastSharedNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
   static const std::vector<std::pair<ov::element::Type_t, ElementType>> table{
-      {ov::element::Type_t::boolean, ElementType::boolean}, {ov::element::Type_t::i8, ElementType::i8},
-      {ov::element::Type_t::u8, ElementType::u8},           {ov::element::Type_t::i16, ElementType::i16},
-      {ov::element::Type_t::i32, ElementType::i32},         {ov::element::Type_t::i64, ElementType::i64},
-      {ov::element::Type_t::f16, ElementType::f16},         {ov::element::Type_t::bf16, ElementType::bf16},
-      {ov::element::Type_t::f32, ElementType::f32},         {ov::element::Type_t::f64, ElementType::f64},
+      {ov::element::Type_t::boolean, ElementType::boolean},
+      {ov::element::Type_t::i8, ElementType::i8},
+      {ov::element::Type_t::u8, ElementType::u8},
+      {ov::element::Type_t::i16, ElementType::i16},
+      {ov::element::Type_t::i32, ElementType::i32},
+      {ov::element::Type_t::i64, ElementType::i64},
+      {ov::element::Type_t::f16, ElementType::f16},
+      {ov::element::Type_t::bf16, ElementType::bf16},
+      {ov::element::Type_t::f32, ElementType::f32},
+      {ov::element::Type_t::f64, ElementType::f64},
   };
   for (const auto& [ov_type, ours] : table) {
     if (type == ov_type) return ours;
@@ -99,7 +105,8 @@ class OvFunction::Implementation {
     if (why_empty_.empty()) start(compile(model, &settings_));
   }
 
-  Implementation(Blob blob, const Settings& settings) : settings_(settings), blob_(std::move(blob)) {
+  Implementation(Blob blob, const Settings& settings)
+      : settings_(settings), blob_(std::move(blob)) {
     start(import(blob_, settings_));
   }
 
@@ -183,7 +190,8 @@ class OvFunction::Implementation {
     void bind(const std::vector<Input>& new_inputs) {
       for (size_t i = 0; i < inputs.size(); ++i) {
         auto* const data = const_cast<void*>(new_inputs[i].data);
-        infer.set_input_tensor(i, view(model.input(i).get_element_type(), new_inputs[i].shape, data));
+        infer.set_input_tensor(i,
+                               view(model.input(i).get_element_type(), new_inputs[i].shape, data));
       }
     }
 
@@ -246,8 +254,8 @@ class OvFunction::Implementation {
     std::vector<std::unique_ptr<Request>> requests_;
   };
 
-  // Each request on the next stream that is free. Their memory is the caller's, so that all have ended
-  // when this one does.
+  // Each request on the next stream that is free. Their memory is the caller's, so that all have
+  // ended when this one does.
   static void execute_side_by_side(Lease* lease) {
     std::exception_ptr error;
     const auto each = [&](const auto& step) {
@@ -275,8 +283,7 @@ class OvFunction::Implementation {
 };
 
 OvFunction::OvFunction(void* model, const Settings& settings)
-    : implementation_(
-          std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings)) {}
+    : implementation_(std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings)) {}
 
 OvFunction::OvFunction(Blob blob, const Settings& settings)
     : implementation_(std::make_unique<Implementation>(std::move(blob), settings)) {}

@@ -1,6 +1,6 @@
-// The border between the two libraries. Paddle's side and OpenVINO's side of the core meet here only,
-// and no standard string or list crosses it, so that each side can be compiled for the libstdc++ ABI
-// of its own wheel.
+// The border between the two libraries. Paddle's side and OpenVINO's side of the core meet here
+// only, and no standard string or list crosses it, so that each side can be compiled for the
+// libstdc++ ABI of its own wheel.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct Input {
 };
 
 struct Settings {
-  int num_threads = 0;     // 0: every core the process may use
-  bool bfloat16 = false;   // where the processor has units for it, instead of float32
+  int num_threads = 0;    // 0: every core the process may use
+  bool bfloat16 = false;  // where the processor has units for it, instead of float32
   bool fuses_loops = true;
   int parts = 1;    // the model is one of so many parts of a batch: see batch_parts.py
   int streams = 1;  // of which so many are computed at a time
@@ -37,8 +37,8 @@ struct Blob {
   size_t num_bytes;
 };
 
-// An ov::Model compiled for the CPU: all threads work on one request, or a single one where there is
-// little to do; where the model is a part of a batch, they share out the parts. Safe to run from
+// An ov::Model compiled for the CPU: all threads work on one request, or a single one where there
+// is little to do; where the model is a part of a batch, they share out the parts. Safe to run from
 // several threads. One with an empty tensor anywhere is not compiled, and cannot be run.
 class OvFunction {
  public:
@@ -56,17 +56,20 @@ class OvFunction {
 
   const std::vector<ResultType>& results() const;
 
-  // What it was compiled with: one thread for little work, no fused loops where they do not compile.
+  // What it was compiled with: one thread for little work, no fused loops where they do not
+  // compile.
   const Settings& settings() const;
 
-  // Writes the compiled function to an empty file that is there. Throws NgraphError or ov::Exception.
+  // Writes the compiled function to an empty file that is there. Throws NgraphError or
+  // ov::Exception.
   void save(const char* path) const;
 
   // Whether it runs on inputs of many shapes.
   bool has_open_shapes() const;
 
   // Executes on memory of the caller: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model, times the parts along axis 0. Throws InvalidInput or ov::Exception.
+  // dtypes and shapes are those of the model, times the parts along axis 0. Throws InvalidInput or
+  // ov::Exception.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
   // The same where shapes are open: once they are known, `allocate(i, shape)` gives the memory that

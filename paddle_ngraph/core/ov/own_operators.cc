@@ -1,10 +1,9 @@
-#include "own_operators.h"
-
-#include <tbb/task_arena.h>
+#include "core/ov/own_operators.h"
 
 #include <openvino/core/op_extension.hpp>
+#include <tbb/task_arena.h>
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

@@ -1,13 +1,13 @@
-// Loops on the threads of the CPU plugin: an operator's evaluate runs inside the plugin's TBB arena,
-// and so keeps to its number of threads.
+// Loops on the threads of the CPU plugin: an operator's evaluate runs inside the plugin's TBB
+// arena, and so keeps to its number of threads.
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
 
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
-
-#include <algorithm>
-#include <cstdint>
 
 namespace paddle_ngraph {
 
@@ -22,10 +22,9 @@ void parallel_ranges(int64_t count, int64_t steps, const Body& body) {
     if (count > 0) body(int64_t{0}, count);
     return;
   }
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, count, grain),
-                    [&](const tbb::blocked_range<int64_t>& part) {
-                      body(part.begin(), part.end());
-                    });
+  tbb::parallel_for(
+      tbb::blocked_range<int64_t>(0, count, grain),
+      [&](const tbb::blocked_range<int64_t>& part) { body(part.begin(), part.end()); });
 }
 
 // The same on few long parts, whatever one index costs: for a body that repeats some work in every
@@ -34,8 +33,8 @@ template <typename Body>
 void parallel_shares(int64_t count, int64_t steps, const Body& body) {
   if (count <= 0) return;
   constexpr int64_t kSharesPerThread = 4;  // evens out shares of different work
-  const int64_t wanted = std::min<int64_t>(steps / kStepsPerTask,
-                                           kSharesPerThread * tbb::this_task_arena::max_concurrency());
+  const int64_t wanted = std::min<int64_t>(
+      steps / kStepsPerTask, kSharesPerThread * tbb::this_task_arena::max_concurrency());
   const int64_t shares = std::max<int64_t>(1, std::min(wanted, count));
   const int64_t grain = (count + shares - 1) / shares;
   parallel_ranges((count + grain - 1) / grain, kStepsPerTask, [&](int64_t begin, int64_t end) {

@@ -1,11 +1,11 @@
-#include "pool_ops.h"
+#include "core/ov/pool_ops.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "../vectorized.h"
-#include "parallel.h"
+#include "core/common/vectorized.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 
@@ -38,7 +38,8 @@ Plane plane_of(const ov::Shape& input, const ov::Shape& output) {
 
 int64_t planes_of(const ov::Shape& shape) { return static_cast<int64_t>(shape[0] * shape[1]); }
 
-// The columns of one row that lie under one offset of the windows: output j reads x[first + j * stride].
+// The columns of one row that lie under one offset of the windows: output j reads x[first + j *
+// stride].
 struct Stripe {
   int64_t begin = 0;
   int64_t end = 0;
@@ -52,26 +53,29 @@ std::vector<Stripe> stripes(const PoolAttributes& attributes, int64_t width, int
     Stripe stripe;
     stripe.first = offset - attributes.pads[1];
     stripe.begin = stripe.first >= 0 ? 0 : (-stripe.first + stride - 1) / stride;
-    stripe.end = width <= stripe.first
-                     ? 0
-                     : std::min(out_width, (width - 1 - stripe.first) / stride + 1);
+    stripe.end =
+        width <= stripe.first ? 0 : std::min(out_width, (width - 1 - stripe.first) / stride + 1);
     if (stripe.begin < stripe.end) result.push_back(stripe);
   }
   return result;
 }
 
 // `a > b ? a : b`, not std::max: an earlier NaN gives way to a later number, as in native Paddle.
-NGRAPH_INLINE inline float later_max(float so_far, float next) { return so_far > next ? so_far : next; }
+NGRAPH_INLINE inline float later_max(float so_far, float next) {
+  return so_far > next ? so_far : next;
+}
 
 // kStride is the stride when it is known to the compiler, else 0.
 template <int64_t kStride>
-NGRAPH_INLINE inline void max_stripe(const float* x, const Stripe& stripe, int64_t stride, float* out) {
+NGRAPH_INLINE inline void max_stripe(const float* x, const Stripe& stripe, int64_t stride,
+                                     float* out) {
   const int64_t step = kStride > 0 ? kStride : stride;
   for (int64_t j = stripe.begin; j < stripe.end; ++j) out[j] = later_max(out[j], x[j * step]);
 }
 
 NGRAPH_VECTORIZED void max_row(const float* x, int64_t width, const PoolWindow& rows,
-                               const std::vector<Stripe>& columns, int64_t stride, int64_t out_width, float* out) {
+                               const std::vector<Stripe>& columns, int64_t stride,
+                               int64_t out_width, float* out) {
   std::fill(out, out + out_width, kLowest);
   for (int64_t h = rows.begin; h < rows.end; ++h) {
     for (const auto& stripe : columns) {
@@ -101,8 +105,8 @@ constexpr int32_t kNoMatch = std::numeric_limits<int32_t>::min();
 
 // Notes `position` for the outputs that equal their element of the stripe.
 template <int64_t kStride>
-NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int64_t stride, const float* out,
-                  int32_t position, int32_t* match) {
+NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int64_t stride,
+                                       const float* out, int32_t position, int32_t* match) {
   const int64_t step = kStride > 0 ? kStride : stride;
   for (int64_t j = stripe.begin; j < stripe.end; ++j) {
     match[j] = x[j * step] == out[j] ? position : match[j];
@@ -112,8 +116,9 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
 // Backwards and without a branch, so that the first match is noted last: which element of a window
 // is the largest cannot be predicted. Then every output hands its gradient on once.
 NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
-                                 const std::vector<Stripe>& columns, int64_t stride, const float* out,
-                                 const float* grad, std::vector<int32_t>* match, float* x_grad) {
+                                 const std::vector<Stripe>& columns, int64_t stride,
+                                 const float* out, const float* grad, std::vector<int32_t>* match,
+                                 float* x_grad) {
   std::fill(match->begin(), match->end(), kNoMatch);
   for (int64_t h = rows.end - 1; h >= rows.begin; --h) {
     for (auto stripe = columns.rbegin(); stripe != columns.rend(); ++stripe) {
@@ -161,8 +166,8 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
 
 // find_maximum for a row of outputs.
 NGRAPH_VECTORIZED void find_row(const float* x, int64_t width, const PoolWindow& rows,
-                                const std::vector<Stripe>& columns, int64_t stride, int64_t out_width,
-                                float* out, int32_t* mask) {
+                                const std::vector<Stripe>& columns, int64_t stride,
+                                int64_t out_width, float* out, int32_t* mask) {
   for (int64_t j = 0; j < out_width; ++j) out[j] = kLowest;
   for (int64_t j = 0; j < out_width; ++j) mask[j] = -1;
   for (int64_t h = rows.begin; h < rows.end; ++h) {
@@ -374,8 +379,8 @@ std::vector<PoolWindow> PoolOp::windows(int64_t input, size_t axis) const {
     const int64_t end = begin + attributes_.kernel[axis];
     window.begin = std::max<int64_t>(begin, 0);
     window.end = std::min(end, input);
-    window.divisor = attributes_.exclusive ? window.end - window.begin
-                                           : std::min(end, input + pad) - begin;
+    window.divisor =
+        attributes_.exclusive ? window.end - window.begin : std::min(end, input + pad) - begin;
   }
   return result;
 }
@@ -545,9 +550,9 @@ void MaxPoolWithIndexGrad::infer() {
   require(input_.size() == 2 && input_[0] >= 0 && input_[1] >= 0,
           "attribute input is out of range");
   const auto& grad = get_input_shape(1);
-  set_output_type(0, ov::element::f32,
-                  ov::Shape{grad[0], grad[1], static_cast<size_t>(input_[0]),
-                            static_cast<size_t>(input_[1])});
+  set_output_type(
+      0, ov::element::f32,
+      ov::Shape{grad[0], grad[1], static_cast<size_t>(input_[0]), static_cast<size_t>(input_[1])});
 }
 
 void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,

@@ -1,11 +1,11 @@
 // 2-D pooling as native Paddle computes it: windows cut at the border, the first maximum takes the
-// gradient, NaN and infinities as in a running comparison. Data is [N, C, H, W], or with channels in
-// blocks of 8 or 16, [N, C / block, H, W, block], where no positions are asked for.
+// gradient, NaN and infinities as in a running comparison. Data is [N, C, H, W], or with channels
+// in blocks of 8 or 16, [N, C / block, H, W, block], where no positions are asked for.
 #pragma once
 
 #include <vector>
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

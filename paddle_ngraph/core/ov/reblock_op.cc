@@ -1,10 +1,10 @@
-#include "reblock_op.h"
+#include "core/ov/reblock_op.h"
 
 #include <algorithm>
 
-#include "../vectorized.h"
-#include "channel_blocks.h"
-#include "parallel.h"
+#include "core/common/vectorized.h"
+#include "core/ov/channel_blocks.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 

@@ -1,7 +1,7 @@
 // Between [N, C, H, W] and the layout of the convolutions, [N, ceil(C / block), H, W, block].
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

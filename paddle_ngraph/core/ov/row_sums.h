@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../vectorized.h"
+#include "core/common/vectorized.h"
 
 namespace paddle_ngraph {
 

@@ -1,11 +1,11 @@
-#include "softmax_ops.h"
+#include "core/ov/softmax_ops.h"
 
 #include <limits>
 
-#include "../exponential.h"
-#include "../vectorized.h"
-#include "parallel.h"
-#include "row_sums.h"
+#include "core/common/exponential.h"
+#include "core/common/vectorized.h"
+#include "core/ov/parallel.h"
+#include "core/ov/row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -38,15 +38,13 @@ NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
     const auto [power, rest] = exponential(shifted < kLowest ? kLowest : shifted);
     y[i] = power + power * rest;
   }
-  const float inverse =
-      1.0F / sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i]; });
+  const float inverse = 1.0F / sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i]; });
   for (int64_t i = 0; i < length; ++i) y[i] *= inverse;
 }
 
 NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ y, const float* __restrict__ grad,
                                     int64_t length, float* __restrict__ x_grad) {
-  const float total =
-      sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i] * grad[i]; });
+  const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i] * grad[i]; });
   for (int64_t i = 0; i < length; ++i) x_grad[i] = (grad[i] - total) * y[i];
 }
 

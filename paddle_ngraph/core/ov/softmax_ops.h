@@ -1,12 +1,12 @@
 // Softmax of rows and its gradient, each row while it lies in the cache.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a NaN or
-// +inf, or of nothing but -inf, becomes NaN.
+// x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a
+// NaN or +inf, or of nothing but -inf, becomes NaN.
 class Softmax : public ExtensionOp {
  public:
   OPENVINO_OP("Softmax", "paddle_ngraph", ExtensionOp);

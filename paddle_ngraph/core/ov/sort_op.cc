@@ -1,11 +1,11 @@
-#include "sort_op.h"
+#include "core/ov/sort_op.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "parallel.h"
+#include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
 

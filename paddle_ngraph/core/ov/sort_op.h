@@ -1,7 +1,7 @@
 // Sort: the first elements of each row in order, and where they came from.
 #pragma once
 
-#include "extension_ops.h"
+#include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 

@@ -1,10 +1,11 @@
-#include "work.h"
+#include "core/ov/work.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <openvino/op/util/sub_graph_base.hpp>
 #include <string>
+
+#include <openvino/op/util/sub_graph_base.hpp>
 
 namespace paddle_ngraph {
 
@@ -24,13 +25,12 @@ bool has_open_shapes(const ov::Node& node) {
          std::any_of(outputs.begin(), outputs.end(), is_open);
 }
 
-// Numbers multiplied. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its gradients
-// it is too little by the root of what a filter covers of a channel.
+// Numbers multiplied. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its
+// gradients it is too little by the root of what a filter covers of a channel.
 double products(const ov::Node& node) {
   const std::string type = node.get_type_info().name;
-  const bool multiplies =
-      type == "Gemm" ||
-      type.find("MatMul") != std::string::npos || type.find("Convolution") != std::string::npos;
+  const bool multiplies = type == "Gemm" || type.find("MatMul") != std::string::npos ||
+                          type.find("Convolution") != std::string::npos;
   if (!multiplies) return 0;
   return std::sqrt(elements(node.get_input_shape(0)) * elements(node.get_input_shape(1)) *
                    elements(node.get_output_shape(0)));

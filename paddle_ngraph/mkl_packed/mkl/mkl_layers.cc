@@ -1,8 +1,8 @@
 // MKL by its explicit layers: interface, threads over Paddle's OpenMP runtime, core.
 //
-// A library of its own, opened with RTLD_LOCAL: Paddle loads its older MKLML late, which would bind to
-// these symbols wherever it could see them. (`libmkl_rt` opens the layers for everyone to see.)
-#include "mkl_layers.h"
+// A library of its own, opened with RTLD_LOCAL: Paddle loads its older MKLML late, which would bind
+// to these symbols wherever it could see them. (`libmkl_rt` opens the layers for everyone to see.)
+#include "mkl_packed/mkl/mkl_layers.h"
 
 #include <mkl_cblas.h>
 
@@ -14,8 +14,8 @@ size_t pack_size(int64_t m, int64_t n, int64_t k) {
 
 void pack(int64_t m, int64_t n, int64_t k, bool transposed, const float* b, int64_t ldb,
           float* packed) {
-  cblas_sgemm_pack(CblasRowMajor, CblasBMatrix, transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f,
-                   b, ldb, packed);
+  cblas_sgemm_pack(CblasRowMajor, CblasBMatrix, transposed ? CblasTrans : CblasNoTrans, m, n, k,
+                   1.0f, b, ldb, packed);
 }
 
 void compute(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* packed,
@@ -27,7 +27,8 @@ void compute(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const
 void gemm(int64_t m, int64_t n, int64_t k, bool a_transposed, const float* a, int64_t lda,
           bool b_transposed, const float* b, int64_t ldb, float* c, int64_t ldc, float beta) {
   cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
-              b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+              b_transposed ? CblasTrans : CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c,
+              ldc);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+"""What is kept from run to run: how much there is, and giving it up."""
+
+from __future__ import annotations
+
+from paddle_ngraph import _core
+from paddle_ngraph.function import bridge, dynamic_shapes, refusals
+from paddle_ngraph.hook import program_key, scopes
+from paddle_ngraph.program import native_interval
+
+
+def sizes() -> dict[str, int]:
+    """How much is kept from run to run, by what it is; :func:`clear` empties it."""
+    texts, keys = program_key.sizes()
+    return {
+        **_core.table_sizes(),
+        "programs": texts,
+        "keys": keys,
+        "bindings": scopes.count(),
+        "shapes": dynamic_shapes.count(),
+        "native_intervals": native_interval.count(),
+        "refusals": refusals.count(),
+    }
+
+
+def clear() -> None:
+    """Gives up all of it: compiled functions, memory for the next run, and refusals."""
+    dynamic_shapes.forget()
+    native_interval.clear()
+    bridge.forget()
+    program_key.forget()
+    refusals.clear()
+    _core.clear_cache()

@@ -1,0 +1,45 @@
+// The exponential function, for loops that are vectorized.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/common/vectorized.h"
+
+namespace paddle_ngraph {
+
+NGRAPH_INLINE inline float from_bits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+NGRAPH_INLINE inline uint32_t to_bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+// e^x = 2^n (1 + rest), with e^r - 1 of |r| <= ln(2)/2 by its Taylor polynomial.
+struct Exponential {
+  float power;  // 2^n
+  float rest;   // e^r - 1
+};
+
+// For |x| <= 87; beyond that, of 87 or -87. NaN stays NaN.
+NGRAPH_INLINE inline Exponential exponential(float x) {
+  constexpr float kLimit = 87.0f;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  x = x > kLimit ? kLimit : x;
+  x = x < -kLimit ? -kLimit : x;
+  const float rounded = x * 1.44269504f + kRound;
+  const float n = rounded - kRound;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
+  const float square = r * r;  // the polynomial in pairs: a short chain of operations
+  const float high = (1.0f / 720.0f + r * (1.0f / 5040.0f)) * square;
+  const float middle = (1.0f / 24.0f + r * (1.0f / 120.0f) + high) * square;
+  const float low = 0.5f + r * (1.0f / 6.0f);
+  return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
+}
+
+}  // namespace paddle_ngraph

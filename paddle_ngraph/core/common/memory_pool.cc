@@ -1,0 +1,105 @@
+#include "core/common/memory_pool.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// Up to an eighth of a power of two: batches of almost one size share blocks.
+size_t rounded(size_t bytes) {
+  size_t step = kAlignment;
+  while (step * 8 < bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+class MemoryPool::Memory final : public phi::Allocation {
+ public:
+  explicit Memory(size_t bytes) : Allocation(instance().take(bytes), bytes, phi::CPUPlace()) {}
+  ~Memory() override { instance().give(ptr_, size_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+};
+
+MemoryPool& MemoryPool::instance() {
+  // Never destroyed: tensors may outlive every other global.
+  static MemoryPool* const pool = std::make_unique<MemoryPool>().release();
+  return *pool;
+}
+
+std::shared_ptr<phi::Allocation> MemoryPool::allocate(size_t bytes) {
+  return std::make_shared<Memory>(rounded(bytes));
+}
+
+bool MemoryPool::owns(const phi::Allocation& memory) {
+  return dynamic_cast<const Memory*>(&memory) != nullptr;
+}
+
+void* MemoryPool::take(size_t bytes) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    // Of one size, the block that was freed last: its pages are most likely in the caches.
+    auto found = by_size_.upper_bound(bytes);
+    if (found != by_size_.begin() && (--found)->first == bytes) {
+      void* const data = found->second->data;
+      idle_.erase(found->second);
+      by_size_.erase(found);
+      idle_bytes_ -= bytes;
+      return data;
+    }
+  }
+  void* data = std::aligned_alloc(kAlignment, bytes);
+  if (data == nullptr) {
+    clear();
+    data = std::aligned_alloc(kAlignment, bytes);
+  }
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+void MemoryPool::give(void* data, size_t bytes) {
+  const auto most = static_cast<size_t>(std::max(0, FLAGS_ngraph_memory_mb)) << 20;
+  Blocks dropped;  // freed after the lock is released
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    idle_.push_front({data, bytes});
+    by_size_.emplace(bytes, idle_.begin());
+    idle_bytes_ += bytes;
+    while (idle_bytes_ > most) {
+      const auto oldest = std::prev(idle_.end());
+      auto entry = by_size_.lower_bound(oldest->bytes);
+      while (entry->second != oldest) ++entry;
+      by_size_.erase(entry);
+      idle_bytes_ -= oldest->bytes;
+      dropped.splice(dropped.end(), idle_, oldest);
+    }
+  }
+  for (const auto& block : dropped) std::free(block.data);
+}
+
+void MemoryPool::clear() {
+  Blocks dropped;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    dropped.swap(idle_);
+    by_size_.clear();
+    idle_bytes_ = 0;
+  }
+  for (const auto& block : dropped) std::free(block.data);
+}
+
+size_t MemoryPool::idle_bytes() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return idle_bytes_;
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,46 @@
+// The functions of the package's Python side that the core calls, and where they are: one table.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <utility>
+
+namespace paddle_ngraph {
+
+enum class PythonCall {
+  kVerifyGraph,
+  kBuildEnvironment,
+  kRememberShapes,
+  kCloseShapes,
+  kBuildModel,
+  kRunNatively,
+  kMakesEmpty,
+  kRefuse,
+  kAcquit,
+  kApplyPass,
+  kError,
+};
+
+// Module and name of each, in the order of PythonCall.
+inline constexpr std::array<std::pair<const char*, const char*>, 11> kPythonCalls = {{
+    {"paddle_ngraph.graph", "verify"},
+    {"paddle_ngraph.function.disk_cache", "build_environment"},
+    {"paddle_ngraph.function.dynamic_shapes", "remember"},
+    {"paddle_ngraph.function.dynamic_shapes", "give_up"},
+    {"paddle_ngraph.function.bridge", "build_model"},
+    {"paddle_ngraph.program.native_interval", "run"},
+    {"paddle_ngraph.program.native_interval", "makes_empty"},
+    {"paddle_ngraph.function.refusals", "refuse_graph"},
+    {"paddle_ngraph.function.refusals", "acquit"},
+    {"paddle_ngraph.program.program_pass", "apply_by_name"},
+    {"paddle_ngraph.errors", "NgraphError"},
+}};
+
+// One of them; its module is imported at the first call. Needs the GIL.
+inline pybind11::object python(PythonCall call) {
+  const auto& [module, name] = kPythonCalls[static_cast<size_t>(call)];
+  return pybind11::module_::import(module).attr(name);
+}
+
+}  // namespace paddle_ngraph

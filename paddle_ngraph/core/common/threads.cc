@@ -1,0 +1,82 @@
+#include "core/common/threads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include <sched.h>
+
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+double ratio(double quota, double period) {
+  return quota > 0 && period > 0 ? quota / period : kUnlimited;
+}
+
+// The quota of one group, in cores.
+double quota_of(const std::string& folder) {
+  double quota = 0, period = 0;
+  // "max 100000" where there is no limit.
+  if (std::ifstream file(folder + "/cpu.max"); file >> quota >> period) return ratio(quota, period);
+  std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+  std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  return ratio(quota, period);
+}
+
+// The least quota of a group and those around it.
+double least_quota(const std::string& root, std::string path) {
+  double least = quota_of(root);
+  for (; path.size() > 1; path.erase(path.rfind('/')))
+    least = std::min(least, quota_of(root + path));
+  return least;
+}
+
+int granted_cores() {
+  int cores = 0;
+  std::ifstream groups("/proc/self/cgroup");  // lines "number:controllers:/path"
+  for (std::string line; std::getline(groups, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_cpu = ("," + controllers + ",").find(",cpu,") != std::string::npos;
+    if (!controllers.empty() && !is_cpu) continue;
+    const std::string root = controllers.empty() ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
+    const int limit = cores_by_quota(root, line.substr(second + 1));
+    if (limit > 0) cores = cores > 0 ? std::min(cores, limit) : limit;
+  }
+  return cores;
+}
+
+int cores_by_affinity() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof(usable), &usable) != 0) return 1;
+  return std::max(1, CPU_COUNT(&usable));
+}
+
+}  // namespace
+
+int num_threads() {
+  const int limit = engine_threads();
+  return limit > 0 ? limit : cores_by_affinity();
+}
+
+int engine_threads() {
+  if (FLAGS_ngraph_num_threads > 0) return FLAGS_ngraph_num_threads;
+  static const int granted = granted_cores();
+  return granted > 0 && granted < cores_by_affinity() ? granted : 0;
+}
+
+int cores_by_quota(const std::string& root, const std::string& path) {
+  const double quota = least_quota(root, path);
+  return quota == kUnlimited ? 0 : std::max(1, static_cast<int>(std::lround(quota)));
+}
+
+}  // namespace paddle_ngraph

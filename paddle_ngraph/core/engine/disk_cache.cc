@@ -1,0 +1,339 @@
+#include "core/engine/disk_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/common/error.h"
+#include "core/paddle/flags.h"
+#include "core/paddle/weights.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSuffix[] = ".ngraph";
+constexpr char kUnfinished[] = ".unfinished";
+constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '2'};
+
+// What a process that died left unfinished is deleted after so long.
+constexpr std::chrono::hours kUnfinishedAge{1};
+
+struct Footer {
+  uint64_t blob_bytes;
+  uint64_t num_words;
+  uint64_t key_bytes;
+  uint64_t blob_hash;
+  uint64_t rest_hash;  // of words and key
+  char magic[sizeof(kMagic)];
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return number_; }
+
+ private:
+  int number_;
+};
+
+// Whether only this user could have written it.
+bool is_of(uid_t user, const struct stat& status) {
+  return status.st_uid == user && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// A folder with functions, and who may have written them.
+struct Place {
+  std::string folder;
+  uid_t owner;
+};
+
+// The folders that came with models.
+class Places {
+ public:
+  static Places& instance() {
+    static Places* const places = std::make_unique<Places>().release();  // outlives every engine
+    return *places;
+  }
+
+  void add(Place place) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto same = [&](const Place& known) { return known.folder == place.folder; };
+    places_.erase(std::remove_if(places_.begin(), places_.end(), same), places_.end());
+    places_.push_front(std::move(place));
+    if (places_.size() > kMostFolders) places_.pop_back();
+  }
+
+  // The latest first.
+  std::deque<Place> all() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return places_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::deque<Place> places_;
+};
+
+// FLAGS_ngraph_cache_dir, made where it is missing; empty where it cannot be trusted or made.
+std::string folder(bool make) {
+  const std::string path = FLAGS_ngraph_cache_dir;
+  if (path.empty()) return {};
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) {
+    if (!make) return {};
+    std::error_code error;
+    const fs::path parent = fs::path(path).parent_path();
+    if (!parent.empty()) fs::create_directories(parent, error);
+    if (mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) return {};
+    if (stat(path.c_str(), &status) != 0) return {};
+  }
+  return S_ISDIR(status.st_mode) && is_of(geteuid(), status) ? path : std::string();
+}
+
+std::string hex(const std::string& text, uint64_t seed) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx",
+                static_cast<unsigned long long>(content_hash(text.data(), text.size(), seed)));
+  return digits;
+}
+
+// Two hashes: files of one graph begin with the same.
+std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
+
+std::string file_name(const DiskKey& key) {
+  return graph_prefix(key.graph) + hex(key.instance, 1) + hex(key.instance, 2) + kSuffix;
+}
+
+std::string whole_key(const DiskKey& key) { return key.graph + "\n" + key.instance; }
+
+uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
+  const uint64_t seed = content_hash(words.data(), words.size() * sizeof(int64_t), 0);
+  return content_hash(key.data(), key.size(), seed);
+}
+
+// The contents of a file; nullptr where it is empty or cannot be mapped.
+std::shared_ptr<const char> map(int descriptor, size_t size) {
+  void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  return {static_cast<const char*>(memory),
+          [size](const char* mapped) { munmap(const_cast<char*>(mapped), size); }};
+}
+
+void write_all(int descriptor, const void* memory, size_t size) {
+  const auto* at = static_cast<const char*>(memory);
+  while (size > 0) {
+    const ssize_t count = write(descriptor, at, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw NgraphError(std::strerror(errno));
+    at += count;
+    size -= static_cast<size_t>(count);
+  }
+}
+
+// A file to be written, which vanishes unless it is moved into its place.
+class UnfinishedFile {
+ public:
+  explicit UnfinishedFile(const std::string& folder)
+      : path_(folder + "/XXXXXX" + kUnfinished),
+        descriptor_(mkostemps(path_.data(), sizeof(kUnfinished) - 1, O_CLOEXEC)) {
+    if (descriptor_.get() < 0) throw NgraphError(std::strerror(errno));
+  }
+  ~UnfinishedFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+
+  const char* path() const { return path_.c_str(); }
+  int descriptor() const { return descriptor_.get(); }
+
+  size_t size() const {
+    struct stat status;
+    if (fstat(descriptor(), &status) != 0) throw NgraphError(std::strerror(errno));
+    return static_cast<size_t>(status.st_size);
+  }
+
+  void move_to(const std::string& path) {
+    if (rename(path_.c_str(), path.c_str()) != 0) throw NgraphError(std::strerror(errno));
+    path_.clear();
+  }
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;
+};
+
+struct FileOnDisk {
+  fs::path path;
+  fs::file_time_type used;
+  size_t bytes;
+};
+
+// The stored functions in a folder; what was left unfinished long ago is deleted.
+std::vector<FileOnDisk> files_in(const std::string& folder) {
+  std::vector<FileOnDisk> found;
+  std::error_code error;
+  const auto long_ago = fs::file_time_type::clock::now() - kUnfinishedAge;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code gone;  // another process deletes, too
+    const auto used = at->last_write_time(gone);
+    const auto bytes = at->file_size(gone);
+    if (gone) continue;
+    const auto kind = at->path().extension();
+    if (kind == kUnfinished && used < long_ago) fs::remove(at->path(), gone);
+    if (kind == kSuffix) found.push_back({at->path(), used, static_cast<size_t>(bytes)});
+  }
+  return found;
+}
+
+// Deletes the least recently used files until `room` more bytes fit; false where they never do.
+bool make_room(const std::string& folder, size_t room) {
+  const auto limit = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_disk_mb)) << 20;
+  if (room > limit) return false;
+  auto files = files_in(folder);
+  std::sort(files.begin(), files.end(),
+            [](const auto& a, const auto& b) { return a.used > b.used; });
+  for (const auto& file : files) room += file.bytes;
+  for (; room > limit; files.pop_back()) {
+    std::error_code gone;
+    fs::remove(files.back().path, gone);
+    room -= files.back().bytes;
+  }
+  return true;
+}
+
+// The parts of a file; nothing where it is not what was written under this key.
+std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
+                                    const std::string& key) {
+  if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
+  Footer footer;
+  size_t end = size - sizeof(footer);
+  std::memcpy(&footer, file.get() + end, sizeof(footer));
+  if (std::memcmp(footer.magic, kMagic, sizeof(kMagic)) != 0) return std::nullopt;
+  end -= key.size();
+  if (footer.key_bytes != key.size()) return std::nullopt;
+  if (std::memcmp(key.data(), file.get() + end, key.size()) != 0) return std::nullopt;
+  if (footer.num_words > end / sizeof(int64_t)) return std::nullopt;
+  std::vector<int64_t> words(footer.num_words);
+  end -= words.size() * sizeof(int64_t);
+  std::memcpy(words.data(), file.get() + end, words.size() * sizeof(int64_t));
+  const bool intact = footer.blob_bytes == end && footer.rest_hash == hash_of(words, key) &&
+                      footer.blob_hash == content_hash(file.get(), end, 0);
+  if (!intact) return std::nullopt;
+  return StoredFunction{std::move(words), Blob{std::move(file), end}};
+}
+
+// Writes what the file of a function holds.
+void write_function(const UnfinishedFile& file, const DiskKey& key,
+                    const std::vector<int64_t>& words,
+                    const std::function<void(const char* path)>& write_blob) {
+  write_blob(file.path());
+  const std::string text = whole_key(key);
+  Footer footer{};
+  footer.blob_bytes = file.size();
+  footer.num_words = words.size();
+  footer.key_bytes = text.size();
+  const auto blob = map(file.descriptor(), footer.blob_bytes);
+  if (blob == nullptr) throw NgraphError("what was written cannot be read");
+  footer.blob_hash = content_hash(blob.get(), footer.blob_bytes, 0);
+  footer.rest_hash = hash_of(words, text);
+  std::memcpy(footer.magic, kMagic, sizeof(kMagic));
+  lseek(file.descriptor(), 0, SEEK_END);
+  write_all(file.descriptor(), words.data(), words.size() * sizeof(int64_t));
+  write_all(file.descriptor(), text.data(), text.size());
+  write_all(file.descriptor(), &footer, sizeof(footer));
+}
+
+// What is stored under this key in a place.
+std::optional<StoredFunction> find_in(const Place& place, const DiskKey& key, bool marks_used) {
+  const std::string path = place.folder + "/" + file_name(key);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status;
+  if (file.get() < 0 || fstat(file.get(), &status) != 0) return std::nullopt;
+  if (!S_ISREG(status.st_mode) || !is_of(place.owner, status)) return std::nullopt;
+  const auto size = static_cast<size_t>(status.st_size);
+  auto stored = parse(map(file.get(), size), size, whole_key(key));
+  if (stored && marks_used) futimens(file.get(), nullptr);
+  return stored;
+}
+
+}  // namespace
+
+std::string disk_key_of_graph(const std::string& graph, const std::string& environment) {
+  // The first line holds a digest of the rest.
+  return environment + "\n" + graph.substr(0, graph.find('\n'));
+}
+
+std::optional<StoredFunction> find_file(const DiskKey& key) {
+  const std::string where = folder(false);
+  if (!where.empty()) {
+    if (auto stored = find_in({where, geteuid()}, key, true)) return stored;
+  }
+  for (const Place& place : Places::instance().all()) {
+    struct stat status;
+    if (stat(place.folder.c_str(), &status) != 0 || !is_of(place.owner, status)) continue;
+    if (auto stored = find_in(place, key, false)) return stored;
+  }
+  return std::nullopt;
+}
+
+bool has_places() { return !FLAGS_ngraph_cache_dir.empty() || !Places::instance().all().empty(); }
+
+void read_also(const std::string& folder, uint32_t owner) {
+  Places::instance().add({folder, owner});
+}
+
+bool is_graph_stored(const std::string& graph) {
+  const std::string where = folder(false);
+  if (where.empty()) return false;
+  const std::string prefix = graph_prefix(graph);
+  const auto files = files_in(where);
+  return std::any_of(files.begin(), files.end(), [&](const FileOnDisk& file) {
+    return file.path.filename().string().compare(0, prefix.size(), prefix) == 0;
+  });
+}
+
+void store_file(const DiskKey& key, const std::vector<int64_t>& words,
+                const std::function<void(const char* path)>& write_blob) {
+  const std::string where = folder(true);
+  if (where.empty()) return;
+  try {
+    UnfinishedFile file(where);
+    write_function(file, key, words, write_blob);
+    if (make_room(where, file.size())) file.move_to(where + "/" + file_name(key));
+  } catch (const std::exception&) {  // a cache that cannot be written is none
+  }
+}
+
+void store_file_in(const std::string& folder, const DiskKey& key, const std::vector<int64_t>& words,
+                   const std::function<void(const char* path)>& write_blob) {
+  struct stat status;
+  if (stat(folder.c_str(), &status) != 0) throw NgraphError(std::strerror(errno));
+  UnfinishedFile file(folder);
+  write_function(file, key, words, write_blob);
+  constexpr mode_t kReadable = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
+  if (fchmod(file.descriptor(), status.st_mode & kReadable) != 0) {
+    throw NgraphError(std::strerror(errno));
+  }
+  file.move_to(folder + "/" + file_name(key));
+}
+
+}  // namespace paddle_ngraph

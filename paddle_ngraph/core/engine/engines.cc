@@ -1,0 +1,75 @@
+#include "core/engine/engines.h"
+
+#include <iterator>
+
+#include "core/engine/model_builder.h"
+#include "core/engine/ngraph_engine.h"
+
+namespace paddle_ngraph {
+
+Engines& Engines::instance() {
+  // Never destroyed, like the functions of the engines.
+  static Engines* const engines = std::make_unique<Engines>().release();
+  return *engines;
+}
+
+std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
+  // The first line holds a digest of the rest: enough to tell graphs apart.
+  const std::string key = graph.substr(0, graph.find('\n'));
+  if (auto found = find(key, graph)) return found;
+  verify_graph(graph);
+  const auto made = std::make_shared<NgraphEngine>(graph);
+  std::shared_ptr<NgraphEngine> engine;
+  Kept dropped;  // like the others freed after the lock is released: an engine frees functions
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
+  }
+  auto& entry = entries_[key];
+  // Another thread may have made one meanwhile, and may give it up at any time.
+  engine = entry.engine.lock();
+  if (engine == nullptr) entry.engine = engine = made;
+  keep(key, engine, &entry, &dropped);
+  return engine;
+}
+
+std::shared_ptr<NgraphEngine> Engines::find(const std::string& key, const std::string& graph) {
+  std::shared_ptr<NgraphEngine> engine;
+  Kept dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return nullptr;
+  engine = found->second.engine.lock();
+  if (engine == nullptr || engine->graph().size() != graph.size()) return nullptr;
+  keep(key, engine, &found->second, &dropped);
+  return engine;
+}
+
+void Engines::keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine,
+                   Entry* entry, Kept* dropped) {
+  if (entry->place) {
+    kept_.splice(kept_.begin(), kept_, *entry->place);
+    return;
+  }
+  kept_.emplace_front(key, engine);
+  entry->place = kept_.begin();
+  if (kept_.size() <= kMostKept) return;
+  entries_.at(kept_.back().first).place.reset();
+  dropped->splice(dropped->begin(), kept_, std::prev(kept_.end()));
+}
+
+void Engines::clear() {
+  Kept dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  dropped.swap(kept_);
+  for (auto& [key, entry] : entries_) entry.place.reset();
+}
+
+size_t Engines::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  size_t count = 0;
+  for (const auto& [key, entry] : entries_) count += entry.engine.expired() ? 0 : 1;
+  return count;
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,53 @@
+// The engines of the process, by graph.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "core/common/fork_safe_mutex.h"
+
+namespace paddle_ngraph {
+
+class NgraphEngine;
+
+// One engine for equal graph strings, for as long as somebody uses it; the latest are kept beyond
+// that. Safe to use from several threads.
+class Engines {
+ public:
+  static constexpr size_t kMostKept = 256;
+
+  static Engines& instance();
+
+  // Throws NgraphError when the string is not a graph of this release.
+  std::shared_ptr<NgraphEngine> of(const std::string& graph);
+
+  // Forgets every engine that nobody uses.
+  void clear();
+
+  // How many engines there are.
+  size_t size() const;
+
+ private:
+  using Kept = std::list<std::pair<std::string, std::shared_ptr<NgraphEngine>>>;
+  struct Entry {
+    std::weak_ptr<NgraphEngine> engine;
+    std::optional<Kept::iterator> place;  // where it is kept
+  };
+
+  std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
+  // Keeps the engine of an entry, as the latest; what is kept no longer goes to `dropped`.
+  void keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine, Entry* entry,
+            Kept* dropped);
+
+  mutable ForkSafeMutex mutex_;
+  Kept kept_;  // most recently used in front
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,149 @@
+#include "core/engine/function_cache.h"
+
+#include <algorithm>
+
+#include "core/engine/ngraph_engine.h"
+#include "core/engine/size_guards.h"
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+size_t SignatureHash::operator()(const Signature& signature) const {
+  // FNV-1a over 64-bit words.
+  uint64_t hash = 1469598103934665603ULL ^ signature.graph ^ signature.weights.value_or(0);
+  for (int64_t word : signature.words) {
+    hash ^= static_cast<uint64_t>(word);
+    hash *= 1099511628211ULL;
+  }
+  return static_cast<size_t>(hash);
+}
+
+namespace {
+
+constexpr int64_t kUnknown = -1;  // no dimension is negative
+
+}  // namespace
+
+bool OpenSignature::fits(const Signature& signature) const {
+  if (signature.graph != example.graph || signature.weights != example.weights ||
+      signature.words.size() != example.words.size()) {
+    return false;
+  }
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    const int64_t word = signature.words[i];
+    if (symbols[i] == kFixed) {
+      if (word != example.words[i]) return false;
+      continue;
+    }
+    const auto symbol = static_cast<size_t>(symbols[i]);
+    if (symbol >= sizes.size()) sizes.resize(symbol + 1, kUnknown);
+    if (sizes[symbol] == kUnknown) sizes[symbol] = word;
+    if (word != sizes[symbol]) return false;
+  }
+  return guards_hold(guards, sizes);
+}
+
+FunctionCache& FunctionCache::instance() {
+  // Never destroyed: at the end of a process, to free some hundred functions one by one takes
+  // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
+  static FunctionCache* const cache = std::make_unique<FunctionCache>().release();
+  return *cache;
+}
+
+std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = find_entry(signature);
+  if (found == entries_.end()) {
+    ++misses_;
+    return nullptr;
+  }
+  ++hits_;
+  entries_.splice(entries_.begin(), entries_, found);
+  return found->function;
+}
+
+FunctionCache::Entries::iterator FunctionCache::find_entry(const Signature& signature) {
+  const auto found = index_.find(signature);
+  if (found != index_.end()) return found->second;
+  return std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.open && entry.open->fits(signature);
+  });
+}
+
+std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature,
+                                                      std::shared_ptr<NgraphFunction> function,
+                                                      size_t weight_bytes,
+                                                      std::optional<OpenSignature> open) {
+  // Destroyed after the lock is released: freeing a compiled function takes long.
+  Entries dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = find_entry(signature);
+  if (found != entries_.end()) return found->function;
+  entries_.push_front({signature, std::move(function), weight_bytes, std::move(open)});
+  index_[signature] = entries_.begin();
+  weight_bytes_ += weight_bytes;
+  const auto capacity = static_cast<size_t>(std::max(1, FLAGS_ngraph_cache_size));
+  const auto bytes = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20;
+  while (entries_.size() > 1 && (entries_.size() > capacity || weight_bytes_ > bytes)) {
+    move_out(std::prev(entries_.end()), &dropped);
+    ++evictions_;
+  }
+  return entries_.front().function;
+}
+
+void FunctionCache::move_out(Entries::iterator entry, Entries* dropped) {
+  index_.erase(entry->signature);
+  weight_bytes_ -= entry->weight_bytes;
+  dropped->splice(dropped->begin(), entries_, entry);
+}
+
+void FunctionCache::drop(uint64_t graph, uint64_t weights) {
+  move_out_if([&](const Entry& entry) {
+    return entry.signature.graph == graph && entry.signature.weights == weights;
+  });
+}
+
+void FunctionCache::drop(uint64_t graph) {
+  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph; });
+}
+
+void FunctionCache::drop_open(uint64_t graph) {
+  move_out_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.open; });
+}
+
+void FunctionCache::move_out_if(const std::function<bool(const Entry&)>& unwanted) {
+  Entries dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto next = std::next(entry);
+    if (unwanted(*entry)) move_out(entry, &dropped);
+    entry = next;
+  }
+}
+
+void FunctionCache::clear() {
+  Entries dropped;
+  std::lock_guard<std::mutex> lock(mutex_);
+  index_.clear();
+  weight_bytes_ = 0;
+  dropped.swap(entries_);
+}
+
+CacheInfo FunctionCache::info() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  CacheInfo info;
+  info.hits = hits_;
+  info.misses = misses_;
+  info.evictions = evictions_;
+  info.maxsize = std::max(1, FLAGS_ngraph_cache_size);
+  info.currsize = static_cast<int64_t>(entries_.size());
+  return info;
+}
+
+void FunctionCache::reset_counters() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  hits_ = misses_ = evictions_ = 0;
+}
+
+}  // namespace paddle_ngraph

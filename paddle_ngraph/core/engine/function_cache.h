@@ -1,0 +1,109 @@
+// Compiled functions, shared by every engine of the process: bounded in number and in the weights
+// they keep, least recently used first out.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "core/common/fork_safe_mutex.h"
+
+namespace paddle_ngraph {
+
+class NgraphFunction;
+
+// What a compiled function is good for: one graph, and the dtype, rank and dimensions of every
+// input, written one after the other with the rank before the dimensions, so that no two
+// signatures read the same. Inputs read by value (shapes, axes) add their contents, and weights
+// kept as constants their fingerprint.
+struct Signature {
+  uint64_t graph = 0;
+  std::optional<uint64_t> weights;
+  std::vector<int64_t> words;
+
+  bool operator==(const Signature& other) const {
+    return graph == other.graph && weights == other.weights && words == other.words;
+  }
+};
+
+// The signatures that one function with open shapes is good for.
+struct OpenSignature {
+  Signature example;
+  std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed
+  std::vector<int64_t> guards;  // on the open sizes: see size_guards.h
+
+  static constexpr int kFixed = -1;
+
+  // Whether the words that are fixed are equal, those of one open size equal among themselves, and
+  // the guards hold.
+  bool fits(const Signature& signature) const;
+};
+
+struct SignatureHash {
+  size_t operator()(const Signature& signature) const;
+};
+
+struct CacheInfo {
+  int64_t hits = 0;
+  int64_t misses = 0;
+  int64_t evictions = 0;
+  int64_t maxsize = 0;
+  int64_t currsize = 0;
+};
+
+class FunctionCache {
+ public:
+  static FunctionCache& instance();
+
+  // The function of this signature, made the most recently used; nullptr when there is none.
+  std::shared_ptr<NgraphFunction> find(const Signature& signature);
+
+  // Keeps `function` for this signature or, where it has open shapes, for all that fit `open`.
+  // Drops the least recently used ones beyond the capacity, in number and in bytes of weights. When
+  // another thread was first, its function is kept and returned.
+  std::shared_ptr<NgraphFunction> insert(const Signature& signature,
+                                         std::shared_ptr<NgraphFunction> function,
+                                         size_t weight_bytes = 0,
+                                         std::optional<OpenSignature> open = std::nullopt);
+
+  // Drops the functions of a graph that keep weights of this fingerprint.
+  void drop(uint64_t graph, uint64_t weights);
+
+  // Drops the functions of a graph.
+  void drop(uint64_t graph);
+
+  // Drops the functions of a graph with open shapes.
+  void drop_open(uint64_t graph);
+
+  void clear();
+  CacheInfo info() const;
+  void reset_counters();
+
+ private:
+  struct Entry {
+    Signature signature;
+    std::shared_ptr<NgraphFunction> function;
+    size_t weight_bytes;  // of weights that it keeps as constants
+    std::optional<OpenSignature> open;
+  };
+  using Entries = std::list<Entry>;
+
+  Entries::iterator find_entry(const Signature& signature);
+  void move_out_if(const std::function<bool(const Entry&)>& unwanted);
+  void move_out(Entries::iterator entry, Entries* dropped);
+
+  mutable ForkSafeMutex mutex_;
+  Entries entries_;  // most recently used in front
+  std::unordered_map<Signature, Entries::iterator, SignatureHash> index_;
+  size_t weight_bytes_ = 0;
+  int64_t hits_ = 0;
+  int64_t misses_ = 0;
+  int64_t evictions_ = 0;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,260 @@
+#include "core/engine/model_builder.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "paddle/common/enforce.h"
+
+#include "core/common/error.h"
+#include "core/common/faults.h"
+#include "core/common/python_calls.h"
+#include "core/common/threads.h"
+#include "core/engine/ngraph_engine.h"
+#include "core/paddle/tensors.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+namespace {
+
+// The platform that the bindings of the openvino wheel were built for, as pybind11 writes it;
+// setup.py reads it from the wheel.
+constexpr char kOpenvinoPlatform[] = NGRAPH_OPENVINO_PLATFORM;
+
+// The ov::Model behind a Python object (pybind11's cross-module conduit): the two modules are built
+// with different releases of pybind11 and can hand each other addresses only.
+void* address_of(const py::object& model) {
+  py::capsule type(&model_type(), typeid(std::type_info).name());
+  for (const char* platform : {kOpenvinoPlatform, kOpenvinoPlatform + 1}) {  // older: no "_" before
+    py::object pointer = model.attr("_pybind11_conduit_v1_")(py::bytes(platform), type,
+                                                             py::bytes("raw_pointer_ephemeral"));
+    if (!pointer.is_none()) return pointer.cast<py::capsule>().get_pointer();
+  }
+  throw NgraphError("this openvino wheel was built for another platform than paddle-ngraph");
+}
+
+py::tuple shape_of(const phi::DenseTensor& tensor) {
+  const auto& dims = tensor.dims();
+  py::tuple shape(dims.size());
+  for (int i = 0; i < dims.size(); ++i) shape[i] = dims[i];
+  return shape;
+}
+
+py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
+                     const std::vector<size_t>& value_inputs) {
+  py::dict values;
+  for (size_t input : value_inputs) {
+    const auto& tensor = *inputs[input];
+    values[py::int_(input)] = py::bytes(static_cast<const char*>(tensor.data()), num_bytes(tensor));
+  }
+  return values;
+}
+
+// Views of the weights, good for as long as they are neither written nor freed.
+py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
+                      const std::vector<size_t>& weights) {
+  py::dict views;
+  for (size_t input : weights) {
+    const auto& tensor = *inputs[input];
+    views[py::int_(input)] =
+        py::memoryview::from_memory(memory(tensor), static_cast<py::ssize_t>(num_bytes(tensor)));
+  }
+  return views;
+}
+
+py::object reference_to(phi::DenseTensor* tensor) {
+  return py::cast(tensor, py::return_value_policy::reference);
+}
+
+Draw to_draw(const py::handle& draw) {
+  const auto [distribution, a, b, seed, shape] =
+      draw.cast<std::tuple<int, double, double, int64_t, std::vector<size_t>>>();
+  return {static_cast<Distribution>(distribution), static_cast<float>(a), static_cast<float>(b),
+          seed, shape};
+}
+
+std::string text_of(const py::error_already_set& error) {
+  return py::str(error.value()).cast<std::string>();
+}
+
+// Paddle's code for the type of Python's exception that Paddle makes of it.
+common::ErrorCode code_of(const py::error_already_set& error) {
+  const std::pair<PyObject*, common::ErrorCode> codes[] = {
+      {PyExc_IndexError, common::ErrorCode::OUT_OF_RANGE},
+      {PyExc_ValueError, common::ErrorCode::INVALID_ARGUMENT},
+      {PyExc_TypeError, common::ErrorCode::INVALID_TYPE},
+      {PyExc_MemoryError, common::ErrorCode::RESOURCE_EXHAUSTED},
+      {PyExc_NotImplementedError, common::ErrorCode::UNIMPLEMENTED},
+      {PyExc_SystemError, common::ErrorCode::FATAL},
+      {PyExc_OSError, common::ErrorCode::EXTERNAL},
+      {PyExc_RuntimeError, common::ErrorCode::PRECONDITION_NOT_MET}};
+  for (const auto& [type, code] : codes) {
+    if (error.matches(type)) return code;
+  }
+  return common::ErrorCode::LEGACY;
+}
+
+// What native Paddle threw before it became Python's: "(Kind) message (at file:line)", and more.
+common::enforce::EnforceNotMet native_error(const py::error_already_set& error) {
+  std::string text = text_of(error);
+  std::string file = __FILE__;
+  int line = __LINE__;
+  const size_t at = text.rfind(" (at ");
+  const size_t colon = text.find(':', at);
+  if (at != std::string::npos && colon != std::string::npos) {
+    file = text.substr(at + 5, colon - at - 5);
+    line = std::atoi(text.c_str() + colon + 1);
+    text.resize(at);
+  }
+  const size_t kind = text.find_first_not_of(" \n");
+  const size_t end = text.find(") ");
+  if (kind != std::string::npos && text[kind] == '(' && end != std::string::npos) {
+    text.erase(0, end + 2);
+  }
+  const size_t summary =
+      text.find("Error: ");  // behind the user's lines, which a graph does not know
+  if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
+    text.erase(0, summary + 7);
+  }
+  return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
+}
+
+template <typename Function>
+auto with_python(Function&& function) {
+  py::gil_scoped_acquire gil;
+  try {
+    return function();
+  } catch (const py::error_already_set& error) {
+    const auto text = text_of(error);
+    if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
+    if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
+    throw NgraphError(text);
+  }
+}
+
+py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
+  py::list signature;
+  for (const auto* tensor : inputs) {
+    signature.append(py::make_tuple(element_name(tensor->dtype()), shape_of(*tensor)));
+  }
+  return signature;
+}
+
+}  // namespace
+
+void verify_graph(const std::string& graph) {
+  with_python([&] {
+    python(PythonCall::kVerifyGraph)(py::bytes(graph));
+    return true;
+  });
+}
+
+std::string build_environment(const std::string& graph) {
+  return with_python(
+      [&] { return python(PythonCall::kBuildEnvironment)(graph).cast<std::string>(); });
+}
+
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs) {
+  with_python([&] {
+    const py::tuple signature = signature_of(inputs);
+    python(PythonCall::kRememberShapes)(graph, signature);
+    return true;
+  });
+}
+
+void close_shapes(const std::string& graph) {
+  with_python([&] {
+    python(PythonCall::kCloseShapes)(graph);
+    return true;
+  });
+}
+
+BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                             const std::vector<size_t>& value_inputs,
+                             const std::vector<size_t>& weights, const Settings& settings) {
+  return with_python([&]() -> BuiltFunction {
+    const py::list signature = signature_of(inputs);
+    py::tuple result = python(PythonCall::kBuildModel)(
+        graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights));
+    BuiltFunction built;
+    built.parameter_inputs = result[1].cast<std::vector<size_t>>();
+    for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
+    built.open_dimensions = result[3].cast<std::vector<int>>();
+    built.guards = result[4].cast<std::vector<int64_t>>();
+    void* model = address_of(result[0]);
+    Settings of_part = settings;
+    of_part.parts = result[5].cast<int>();
+    of_part.streams = std::min(of_part.parts, num_threads());
+    const auto compile = [&] {
+      py::gil_scoped_release release;
+      may_fail(Step::kCompile);
+      return std::make_unique<OvFunction>(model, of_part);
+    };
+    if (!built.has_open_shapes()) {
+      built.function = compile();
+      return built;
+    }
+    try {
+      built.function = compile();
+    } catch (const std::exception&) {  // closed shapes may do better
+      close_shapes(graph);
+      return build_function(graph, inputs, value_inputs, weights, settings);
+    }
+    return built;
+  });
+}
+
+void run_natively(const std::string& graph, const NgraphIO& io) {
+  py::gil_scoped_acquire gil;
+  const size_t num_read = io.inputs.size() - io.num_states;
+  py::list inputs, states, outputs;
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    (i < num_read ? inputs : states).append(reference_to(io.inputs[i]));
+  }
+  for (auto* output : io.outputs) outputs.append(reference_to(output));
+  try {
+    python(PythonCall::kRunNatively)(graph, inputs, states, outputs);
+  } catch (const py::error_already_set& error) {
+    if (error.matches(python(PythonCall::kError))) {
+      throw NgraphError(text_of(error));
+    }
+    throw native_error(error);
+  }
+  for (size_t i = 0; i < io.num_states; ++i) {
+    if (io.state_outputs[i] != nullptr) *io.state_outputs[i] = *io.inputs[num_read + i];
+  }
+}
+
+bool makes_empty(const std::string& graph, const NgraphIO& io) {
+  return with_python([&] {
+    py::list given;
+    for (auto* input : io.inputs) given.append(reference_to(input));
+    return python(PythonCall::kMakesEmpty)(graph, given).cast<bool>();
+  });
+}
+
+void refuse(const std::string& graph, const std::string& reason) {
+  with_python([&] {
+    python(PythonCall::kRefuse)(graph, reason);
+    return true;
+  });
+}
+
+void acquit(const std::string& graph) {
+  with_python([&] {
+    python(PythonCall::kAcquit)(graph);
+    return true;
+  });
+}
+
+std::atomic<uint64_t>& attempts() {
+  static std::atomic<uint64_t> count{1};
+  return count;
+}
+
+}  // namespace paddle_ngraph

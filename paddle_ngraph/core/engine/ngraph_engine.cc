@@ -1,0 +1,650 @@
+#include "core/engine/ngraph_engine.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "core/common/error.h"
+#include "core/common/faults.h"
+#include "core/common/threads.h"
+#include "core/engine/engines.h"
+#include "core/engine/model_builder.h"
+#include "core/engine/stored_function.h"
+#include "core/paddle/exposure.h"
+#include "core/paddle/flags.h"
+#include "core/paddle/ngraph_engine_op.h"
+#include "core/paddle/tensors.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+constexpr char kMagic[] = "ngraph_engine";
+constexpr size_t kFormat = 3;
+
+// No program reads as many variables.
+constexpr size_t kMaxVariables = size_t{1} << 24;
+
+// A state of at most this many bytes is copied back: cheaper than exchanging buffers.
+constexpr size_t kSmallState = 4096;
+
+// What the bridge says of a value that would lead Paddle's own kernel out of its memory.
+constexpr char kUnnoticed[] = "Paddle would not notice";
+
+// int64 tensors are positions in an interval, and the engine computes them in 32 bits.
+void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
+  if (tensor.dtype() != paddle::DataType::INT64) return;
+  const auto* values = static_cast<const int64_t*>(memory(tensor));
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    if (values[i] == static_cast<int32_t>(values[i])) continue;
+    throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
+                              " is out of range: the engine has 32 bits"));
+  }
+}
+
+// What a function can take: memory, and nothing beside numbers and a shape.
+void require_plain(const phi::DenseTensor& tensor, size_t input) {
+  const bool has_shape = tensor.dims().size() >= 0;
+  if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {
+    throw InvalidInput(
+        concat("input ", input, " is not initialized; run the startup program first"));
+  }
+  if (!tensor.lod().empty()) {
+    throw InvalidInput(concat("input ", input, " of the interval carries a LoD"));
+  }
+}
+
+// The first line of a graph string, word by word. Whatever is no plain number in range, or does not
+// agree with the rest of the line, is refused before it counts anything.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
+
+  std::string word() {
+    if (position_ > text_.size()) refuse();
+    const size_t end = std::min(text_.find(' ', position_), text_.size());
+    const std::string word = text_.substr(position_, end - position_);
+    position_ = end + 1;
+    return word;
+  }
+
+  size_t number(size_t most) { return to_number(word(), most); }
+
+  // Numbers below `end`, each one once; "-" where there is none.
+  std::vector<size_t> positions(size_t end) {
+    std::vector<size_t> positions;
+    const std::string list = word();
+    if (list == "-") return positions;
+    std::set<size_t> met;
+    for (size_t start = 0; start <= list.size();) {
+      const size_t stop = std::min(list.find(',', start), list.size());
+      const size_t position = to_number(list.substr(start, stop - start), end);
+      if (position == end || !met.insert(position).second) refuse();
+      positions.push_back(position);
+      start = stop + 1;
+    }
+    return positions;
+  }
+
+  void end() const {
+    if (position_ <= text_.size()) refuse();
+  }
+
+  [[noreturn]] static void refuse() {
+    throw NgraphError(
+        "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
+        "program again from the original one");
+  }
+
+ private:
+  static size_t to_number(const std::string& text, size_t most) {
+    size_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || stop != end || number > most) refuse();
+    return number;
+  }
+
+  std::string text_;
+  size_t position_ = 0;
+};
+
+OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
+  OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed), built.guards};
+  size_t dimension = 0;
+  for (size_t word = 0; dimension < built.open_dimensions.size();) {
+    const int64_t rank = key.words.at(word + 1);
+    word += 2;
+    for (int64_t i = 0; i < rank; ++i) {
+      open.symbols.at(word++) = built.open_dimensions.at(dimension++);
+    }
+  }
+  return open;
+}
+
+// Held while a function of this graph is built.
+std::mutex& building_mutex(uint64_t graph) {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[graph % mutexes.size()];
+}
+
+const std::vector<size_t>& no_inputs() {
+  static const std::vector<size_t> none;
+  return none;
+}
+
+// The variables of a run, of which some are copies: other threads may write the variables, but what
+// a function is made of must be what its key says.
+class Frozen {
+ public:
+  Frozen(const NgraphIO& io, const std::vector<size_t>& values, const std::vector<size_t>& weights)
+      : io_(io) {
+    copies_.reserve(values.size() + weights.size());
+    for (const auto* inputs : {&values, &weights}) {
+      for (size_t input : *inputs) {
+        copies_.push_back(copy_of(*io.inputs[input]));
+        io_.inputs[input] = &copies_.back();
+      }
+    }
+  }
+  Frozen(const Frozen&) = delete;
+  Frozen& operator=(const Frozen&) = delete;
+
+  const NgraphIO& io() const { return io_; }
+
+ private:
+  NgraphIO io_;
+  std::vector<phi::DenseTensor> copies_;
+};
+
+// Whether a function that was stored under this key is one for it.
+bool serves(const BuiltFunction& built, const Signature& key) {
+  return !built.has_open_shapes() || open_signature(key, built).fits(key);
+}
+
+void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
+  const size_t bytes = num_bytes(tensor);
+  const size_t start = words->size();
+  words->resize(start + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
+  if (bytes > 0) std::memcpy(words->data() + start, tensor.data(), bytes);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// NgraphFunction
+
+NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
+                               std::vector<size_t> parameter_inputs, std::vector<Draw> draws,
+                               std::shared_ptr<SpareTensors> spare_tensors)
+    : function_(std::move(function)),
+      parameter_inputs_(std::move(parameter_inputs)),
+      draws_(std::move(draws)),
+      spare_tensors_(std::move(spare_tensors)) {}
+
+void NgraphFunction::run(const NgraphIO& io) const {
+  function_->require_elements();
+  // What the run before left there may be the memory of this one.
+  for (auto* output : io.outputs) *output = phi::DenseTensor();
+  for (size_t input : parameter_inputs_) {
+    if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
+  }
+  StreamGuard stream(!draws_.empty());
+  std::vector<phi::DenseTensor> drawn = draw_numbers(io);
+  std::vector<phi::DenseTensor*> parameters;
+  parameters.reserve(parameter_inputs_.size());
+  for (size_t input : parameter_inputs_) {
+    const bool given = input < io.inputs.size();
+    parameters.push_back(given ? io.inputs[input] : &drawn[input - io.inputs.size()]);
+  }
+  std::vector<phi::DenseTensor> fresh =
+      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+  may_fail(Step::kRun);
+  stream.used();
+  const size_t num_outputs = io.outputs.size();
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
+  }
+  for (size_t i = 0; i < num_outputs; ++i) {
+    io.outputs[i]->ShareDataWith(fresh[i]);
+    const bool is_taken_again = num_bytes(fresh[i]) <= kSmallOutput && !has_open_shapes();
+    if (is_taken_again) spare_outputs_.give(i, std::move(fresh[i]));
+  }
+  fresh.erase(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(num_outputs));
+  publish_states(io, std::move(fresh));
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::execute(
+    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters) const {
+  std::vector<const void*> inputs;
+  inputs.reserve(parameters.size());
+  for (const auto* tensor : parameters) inputs.push_back(memory(*tensor));
+  const auto& results = function_->results();
+  const size_t num_outputs = io.outputs.size();
+  std::vector<phi::DenseTensor> fresh;
+  std::vector<void*> outputs;
+  fresh.reserve(results.size());
+  outputs.reserve(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    fresh.push_back(i < num_outputs ? spare_outputs_.take(i, results[i])
+                                    : spare_tensors_->take(i - num_outputs, results[i]));
+    outputs.push_back(memory(fresh.back()));
+  }
+  function_->run(inputs, outputs);
+  return fresh;
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::execute_open(
+    const std::vector<phi::DenseTensor*>& parameters) const {
+  std::vector<Input> inputs;
+  inputs.reserve(parameters.size());
+  for (const auto* tensor : parameters) {
+    const auto& dims = tensor->dims();
+    Input input{memory(*tensor), {}};
+    for (int i = 0; i < dims.size(); ++i) input.shape.push_back(static_cast<size_t>(dims[i]));
+    inputs.push_back(std::move(input));
+  }
+  const auto& results = function_->results();
+  std::vector<phi::DenseTensor> fresh(results.size());
+  function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
+    fresh[i] = allocate({results[i].element, shape});
+    return memory(fresh[i]);
+  });
+  return fresh;
+}
+
+std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) const {
+  std::vector<phi::DenseTensor> drawn(draws_.size());
+  std::vector<void*> numbers(draws_.size(), nullptr);
+  for (size_t input : parameter_inputs_) {
+    if (input < io.inputs.size()) continue;
+    const size_t i = input - io.inputs.size();
+    drawn[i] = spare_tensors_->take(io.num_states + i, draws_[i].type());
+    numbers[i] = memory(drawn[i]);
+  }
+  draw(draws_, numbers);
+  return drawn;
+}
+
+void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
+  const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
+  for (auto* output : io.state_outputs) {
+    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
+  }
+  // What memory the old value leaves behind: none, some that others may still read, or some to
+  // keep.
+  enum class Left { kNone, kInUse, kFree };
+  std::vector<Left> left(io.num_states, Left::kNone);
+  std::vector<phi::DenseTensor> old;
+  for (size_t i = 0; i < io.num_states; ++i) old.push_back(*states[i]);
+  {
+    const Standstill standstill;
+    for (size_t i = 0; i < io.num_states; ++i) {
+      const bool fits = has_room(old[i], fresh[i]);
+      if (fits && num_bytes(fresh[i]) <= kSmallState) continue;
+      const bool is_free = standstill.may_exchange(states[i], old[i]);
+      if (fits && !is_free) continue;
+      states[i]->ShareDataWith(fresh[i]);
+      left[i] = is_free ? Left::kFree : Left::kInUse;
+    }
+  }
+  for (size_t i = 0; i < io.num_states; ++i) {
+    if (left[i] == Left::kNone) {
+      // As Paddle's own kernels write: who uses the memory too sees the new contents.
+      if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
+      phi::DenseTensorMeta meta = fresh[i].meta();
+      meta.offset = old[i].meta().offset;
+      states[i]->set_meta(meta);
+      spare_tensors_->give(i, std::move(fresh[i]));
+    } else if (left[i] == Left::kFree) {
+      spare_tensors_->give(i, std::move(old[i]));
+    }
+    if (i < io.state_outputs.size() && io.state_outputs[i] != nullptr) {
+      io.state_outputs[i]->ShareDataWith(*states[i]);
+    }
+  }
+}
+
+phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (number < tensors_.size()) {
+      for (auto& tensor : tensors_[number]) {
+        if (!fits(tensor, type) || tensor.Holder().use_count() > 1) continue;
+        return std::exchange(tensor, phi::DenseTensor());
+      }
+    }
+  }
+  return allocate(type);
+}
+
+void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
+  if (!is_of_paddle(tensor)) return;  // an array of the user's
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (number >= tensors_.size()) tensors_.resize(number + 1);
+  auto& kept = tensors_[number];
+  std::swap(kept.front(), tensor);
+  for (size_t i = 1; i < kept.size() && tensor.Holder() != nullptr; ++i) std::swap(kept[i], tensor);
+}
+
+// ---------------------------------------------------------------------------------------------
+// NgraphEngine
+
+EngineStats& EngineStats::instance() {
+  static EngineStats stats;
+  return stats;
+}
+
+void EngineStats::reset() {
+  engine_runs = 0;
+  native_runs = 0;
+  functions_built = 0;
+  functions_loaded = 0;
+  functions_reused = 0;
+  functions_with_weights = 0;
+}
+
+std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
+  return Engines::instance().of(graph);
+}
+
+NgraphEngine::~NgraphEngine() { FunctionCache::instance().drop(id_); }
+
+NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
+  static std::atomic<uint64_t> count{0};
+  id_ = ++count;
+  HeaderReader header(graph_);
+  if (header.word() != kMagic || header.number(kFormat) != kFormat) HeaderReader::refuse();
+  header.word();  // the digest
+  num_inputs_ = header.number(kMaxVariables);
+  num_states_ = header.number(num_inputs_);
+  num_outputs_ = header.number(kMaxOutputs);
+  value_inputs_ = header.positions(num_inputs_);
+  weights_.emplace(header.positions(num_inputs_ - num_states_));
+  header.end();
+  // Weights are kept where no program of the run writes them.
+  infers_ = !weights_->inputs().empty() && graph_.find("_grad\"") == std::string::npos;
+}
+
+NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
+  NgraphIO io;
+  io.inputs.reserve(num_inputs_);
+  for (size_t slot = 0; slot < context->InputRange().size(); ++slot) {
+    const auto range = context->InputRangeAt(slot);
+    for (size_t i = range.first; i < range.second; ++i) {
+      auto* tensor = dense(context->InputAt(i));
+      if (tensor == nullptr) continue;
+      if (!is_plain(*tensor)) {
+        phi::DenseTensor plain = as_plain(*tensor);
+        const bool is_state = io.inputs.size() >= num_inputs_ - num_states_;
+        tensor = is_state ? &(*tensor = std::move(plain)) : &io.reordered.emplace_back(plain);
+      }
+      io.inputs.push_back(tensor);
+    }
+  }
+  require_inputs(io.inputs.size());
+  require_outputs(*context);
+  for (size_t i = 0; i < num_outputs_; ++i) {
+    io.outputs.push_back(dense(*context->MutableOutputAt(i)));
+  }
+  io.num_states = num_states_;
+  if (num_states_ == 0) return io;
+  const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
+  for (size_t i = states.first; i < states.second; ++i) {
+    io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
+  }
+  return io;
+}
+
+void NgraphEngine::require_inputs(size_t given) const {
+  if (given == num_inputs_) return;
+  throw NgraphError(concat("the operator got ", given, " tensors, its graph names ", num_inputs_));
+}
+
+void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
+  const auto& ranges = context.OutputRange();  // one for each fresh output, and one for the states
+  const auto& states = ranges.back();
+  const bool fits = num_outputs_ < ranges.size() &&
+                    (num_states_ == 0 || states.second - states.first == num_states_);
+  if (fits) return;
+  throw NgraphError(concat("the operator has room for ", ranges.size() - 1, " outputs and ",
+                           states.second - states.first, " states, its graph names ", num_outputs_,
+                           " and ", num_states_));
+}
+
+Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {
+  Signature signature;
+  signature.graph = id_;
+  signature.words.reserve(io.inputs.size() * 5);
+  for (const auto* tensor : io.inputs) {
+    const auto& dims = tensor->dims();
+    signature.words.push_back(static_cast<int64_t>(tensor->dtype()));
+    signature.words.push_back(dims.size());
+    for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
+  }
+  for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
+  signature.words.push_back(settings.num_threads);
+  signature.words.push_back(settings.bfloat16);
+  return signature;
+}
+
+Settings NgraphEngine::settings() const {
+  const std::string& precision = FLAGS_ngraph_precision;
+  if (precision != "f32" && precision != "bf16") {
+    throw InvalidInput(concat("FLAGS_ngraph_precision=", precision, ": use f32 or bf16"));
+  }
+  Settings settings;
+  settings.num_threads = engine_threads();
+  settings.bfloat16 = precision == "bf16" && infers_;
+  return settings;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
+  return get_ng_function(io, settings());
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
+                                                              const Settings& now) const {
+  Signature key = signature(io, now);
+  key.weights = weights_->fingerprint(io.inputs);
+  auto& cache = FunctionCache::instance();
+  if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
+  if (auto function = cache.find(key)) {
+    ++EngineStats::instance().functions_reused;
+    return function;
+  }
+  // One at a time of a graph: another thread may be at the same function, or share its model.
+  std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
+  const bool has_waited = !lock.owns_lock();
+  if (has_waited) lock.lock();
+  const bool keeps_weights = key.weights.has_value();
+  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
+  const Signature wanted = std::exchange(key, signature(frozen.io(), now));
+  if (keeps_weights) key.weights = weights_->fingerprint_now(frozen.io().inputs);
+  if (has_waited || !(key == wanted)) {  // built or written meanwhile
+    if (auto function = cache.find(key)) return function;
+  }
+  BuiltFunction built = load_or_build(frozen.io(), key, now);
+  std::optional<OpenSignature> open;
+  if (built.has_open_shapes()) open = open_signature(key, built);
+  const size_t weight_bytes = keeps_weights ? weights_->num_bytes(frozen.io().inputs) : 0;
+  return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
+  const bool keeps_weights = weights_->fingerprint(io.inputs).has_value();
+  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
+  return wrap(build(frozen.io(), keeps_weights, settings()));
+}
+
+BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
+                                          const Settings& settings) const {
+  const auto on_disk = disk_key(key);
+  if (on_disk && !collects()) {
+    auto loaded = load_function(*on_disk);
+    if (loaded && serves(*loaded, key)) {
+      ++EngineStats::instance().functions_loaded;
+      if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
+      remember_shapes(graph_, io.inputs);
+      return std::move(*loaded);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  BuiltFunction built = build(io, key.weights.has_value(), settings);
+  const auto time = std::chrono::steady_clock::now() - start;
+  const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
+  if (collect(on_disk, built)) return built;
+  if (on_disk && time >= least) store_function(*on_disk, built);
+  return built;
+}
+
+void NgraphEngine::begin_collection(const std::string& folder) {
+  {
+    std::lock_guard<std::mutex> lock(collection_mutex_);
+    if (!collection_.folder.empty()) {
+      throw NgraphError("another thread saves a model of the same graph");
+    }
+    collection_ = {folder, {}};
+  }
+  FunctionCache::instance().drop(id_);
+}
+
+std::string NgraphEngine::end_collection() {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  return std::exchange(collection_, {}).failure;
+}
+
+bool NgraphEngine::collects() const {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  return !collection_.folder.empty();
+}
+
+bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const {
+  std::lock_guard<std::mutex> lock(collection_mutex_);
+  if (collection_.folder.empty()) return false;
+  try {
+    if (!key) throw NgraphError("a converter from outside the package has a part in it");
+    store_function_in(collection_.folder, *key, built);
+  } catch (const std::exception& error) {  // the run itself goes on
+    collection_.failure = error.what();
+  }
+  return true;
+}
+
+std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
+  if (!has_places() && !collects()) return std::nullopt;
+  const std::string environment = build_environment(graph_);
+  if (environment.empty()) return std::nullopt;
+  std::ostringstream instance;
+  if (has_closed_shapes_) instance << "closed ";
+  if (key.weights) instance << "weights " << *key.weights << ' ';
+  for (int64_t word : key.words) instance << word << ' ';
+  return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
+}
+
+BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights,
+                                  const Settings& settings) const {
+  BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
+                                       keeps_weights ? weights_->inputs() : no_inputs(), settings);
+  ++EngineStats::instance().functions_built;
+  if (keeps_weights) ++EngineStats::instance().functions_with_weights;
+  return built;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
+  return std::make_shared<NgraphFunction>(std::move(built.function),
+                                          std::move(built.parameter_inputs), std::move(built.draws),
+                                          spare_tensors());
+}
+
+std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
+  std::lock_guard<std::mutex> lock(spare_tensors_mutex_);
+  auto shared = spare_tensors_.lock();
+  if (shared == nullptr) spare_tensors_ = shared = std::make_shared<SpareTensors>();
+  return shared;
+}
+
+void NgraphEngine::run(const NgraphIO& io) const {
+  const Settings now = settings();
+  if (FLAGS_ngraph_strict) {
+    auto step = Step::kData;
+    return run_function(io, now, &step);
+  }
+  if (refused_at_ == attempts()) return run_natively(io);
+  auto step = Step::kData;
+  std::string reason;  // to leave the interval to Paddle for good: none where the data is to blame
+  std::exception_ptr failure;
+  try {
+    return run_function(io, now, &step);
+  } catch (const std::bad_alloc&) {
+    failure = std::current_exception();
+  } catch (const InvalidInput& error) {
+    if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
+    failure = std::current_exception();
+    if (step == Step::kCompile) reason = error.what();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    if (step != Step::kData) reason = error.what();
+  }
+  run_instead(io, failure, reason);
+}
+
+void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, Step* step) const {
+  may_fail(*step = Step::kData);
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    require_plain(*io.inputs[i], i);
+    if (io.inputs[i]->numel() == 0) require_list(i);
+  }
+  *step = Step::kCompile;
+  const auto function = get_ng_function(io, settings);
+  *step = Step::kRun;
+  try {
+    function->run(io);
+  } catch (const InvalidInput&) {
+    throw;
+  } catch (const std::exception&) {
+    if (!function->has_open_shapes()) throw;
+    // Nothing was written yet; a function of just these shapes may do better.
+    close_shapes(graph_);
+    has_closed_shapes_ = true;
+    FunctionCache::instance().drop_open(id_);
+    get_ng_function(io, settings)->run(io);
+  }
+  ++EngineStats::instance().engine_runs;
+}
+
+// No converter is asked about an empty input: what it says there is no word on other sizes.
+void NgraphEngine::require_list(size_t input) const {
+  const auto end = value_inputs_.end();
+  if (std::find(value_inputs_.begin(), end, input) != end) return;
+  throw InvalidInput(concat("input ", input, " of the interval is empty"));
+}
+
+void NgraphEngine::run_natively(const NgraphIO& io) const {
+  paddle_ngraph::run_natively(graph_, io);
+  ++EngineStats::instance().native_runs;
+}
+
+void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                               const std::string& reason) const {
+  const uint64_t attempt = attempts();
+  try {
+    run_natively(io);
+  } catch (const NgraphError&) {  // there is no other way
+    acquit(graph_);
+    std::rethrow_exception(failure);
+  } catch (...) {
+    acquit(graph_);
+    throw;
+  }
+  if (reason.empty()) return;
+  // What a converter says there is no word on other sizes.
+  if (makes_empty(graph_, io)) return acquit(graph_);
+  refuse(graph_, reason);
+  refused_at_ = attempt;
+}
+
+}  // namespace paddle_ngraph

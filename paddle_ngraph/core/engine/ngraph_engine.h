@@ -1,0 +1,194 @@
+// NgraphEngine: what runs one interval. Holds the serialized subgraph, builds a function for each
+// input signature it meets, and runs it on Paddle's own memory.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "paddle/extension.h"
+#include "paddle/phi/core/dense_tensor.h"
+
+#include "core/common/faults.h"
+#include "core/engine/disk_cache.h"
+#include "core/engine/function_cache.h"
+#include "core/ov/ov_function.h"
+#include "core/paddle/random.h"
+#include "core/paddle/weights.h"
+
+namespace paddle_ngraph {
+
+// The variables of one run. `inputs` holds what is only read, then the states; a state is read from
+// `inputs[num_read + i]` and its new value is written to the same tensor and to `state_outputs[i]`,
+// the operator's name for it.
+struct NgraphIO {
+  std::vector<phi::DenseTensor*> inputs;
+  size_t num_states = 0;
+  std::vector<phi::DenseTensor*> outputs;
+  std::vector<phi::DenseTensor*> state_outputs;
+  std::deque<phi::DenseTensor> reordered;  // what stands for inputs in a layout of oneDNN
+};
+
+// Memory that runs hand on to each other. A run computes states beside the present ones, then the
+// two change places: what was present becomes the memory of the run after. The same goes for the
+// random numbers it draws, and for outputs that nobody uses any more.
+class SpareTensors {
+ public:
+  // A tensor that was given under this number, is of this type and used by nobody else, or a new
+  // one.
+  phi::DenseTensor take(size_t number, const ResultType& type);
+  // Memory that Paddle did not allocate is not kept.
+  void give(size_t number, phi::DenseTensor tensor);
+
+ private:
+  // The latest given first. Two: in a chain of equal operators one reads what the other has
+  // written.
+  using Kept = std::array<phi::DenseTensor, 2>;
+
+  std::mutex mutex_;
+  std::vector<Kept> tensors_;
+};
+
+// The compiled function of one signature. Safe to run from several threads.
+class NgraphFunction {
+ public:
+  // An output of at most this many bytes is kept for the next run: to allocate it, and to tell the
+  // function of another address, takes longer than to compute a small one.
+  static constexpr size_t kSmallOutput = 65536;
+
+  // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model; numbers
+  // beyond the inputs count on through `draws`.
+  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
+                 std::vector<Draw> draws, std::shared_ptr<SpareTensors> spare_tensors);
+
+  // Executes the function. Nothing is written before every check has passed and the computation
+  // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
+  void run(const NgraphIO& io) const;
+
+  bool has_open_shapes() const { return function_->has_open_shapes(); }
+
+ private:
+  // The results: outputs, then new values of the states.
+  std::vector<phi::DenseTensor> execute(const NgraphIO& io,
+                                        const std::vector<phi::DenseTensor*>& parameters) const;
+  std::vector<phi::DenseTensor> execute_open(
+      const std::vector<phi::DenseTensor*>& parameters) const;
+  std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
+  // Gives the states their new values: by exchange of buffers where nobody else may know the
+  // memory, into their memory elsewhere.
+  void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
+
+  std::unique_ptr<OvFunction> function_;
+  std::vector<size_t> parameter_inputs_;
+  std::vector<Draw> draws_;
+  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states and random numbers
+  mutable SpareTensors spare_outputs_;
+};
+
+struct EngineStats {
+  std::atomic<int64_t> engine_runs{0};
+  std::atomic<int64_t> native_runs{0};
+  std::atomic<int64_t> functions_built{0};
+  std::atomic<int64_t> functions_loaded{0};
+  std::atomic<int64_t> functions_reused{0};
+  std::atomic<int64_t> functions_with_weights{0};
+
+  static EngineStats& instance();
+  void reset();
+};
+
+struct BuiltFunction;
+
+class NgraphEngine {
+ public:
+  // The engine of this graph string: the same one for equal strings while somebody holds it, see
+  // engines.h. Throws NgraphError when the string is not a graph of this release.
+  static std::shared_ptr<NgraphEngine> of(const std::string& graph);
+
+  explicit NgraphEngine(std::string graph);
+  ~NgraphEngine();
+  NgraphEngine(const NgraphEngine&) = delete;
+  NgraphEngine& operator=(const NgraphEngine&) = delete;
+
+  size_t num_inputs() const { return num_inputs_; }
+  size_t num_states() const { return num_states_; }
+  size_t num_outputs() const { return num_outputs_; }
+  const std::string& graph() const { return graph_; }
+
+  // From now on functions are built anew, and stored in this folder, until the end. For a model
+  // that is being saved.
+  void begin_collection(const std::string& folder);
+  // What went wrong, if anything.
+  std::string end_collection();
+
+  // Throws NgraphError where the graph does not name so many inputs, states included.
+  void require_inputs(size_t given) const;
+
+  // The variables that go in and out, in the order of the graph string.
+  NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
+
+  // The function for the signature of `io`, from the cache, from disk or built.
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io) const;
+
+  // Describes the subgraph as an ov::Model (in Python, by the bridge) and compiles it. No cache is
+  // asked.
+  std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
+
+  // Runs the interval: by the function for the signature of `io`, and by Paddle's own kernels where
+  // that cannot be built or run. Throws what these kernels throw; with FLAGS_ngraph_strict, and for
+  // settings that there are not, what the function does.
+  void run(const NgraphIO& io) const;
+
+ private:
+  void require_outputs(const paddle::CustomOpKernelContext& context) const;
+  // Runs the function; `step` tells where it is. Throws what came up, and nothing was published
+  // then.
+  void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
+                                                  const Settings& settings) const;
+  // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
+  void require_list(size_t input) const;
+  void run_natively(const NgraphIO& io) const;
+  // Runs natively what the engine failed at, and from now on if that succeeds and there is a
+  // reason.
+  void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
+                   const std::string& reason) const;
+  Signature signature(const NgraphIO& io, const Settings& settings) const;
+  Settings settings() const;
+  BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
+                              const Settings& settings) const;
+  BuiltFunction build(const NgraphIO& io, bool keeps_weights, const Settings& settings) const;
+  std::optional<DiskKey> disk_key(const Signature& key) const;
+  bool collects() const;
+  // Stores what was built, if functions are collected. Returns whether they are.
+  bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const;
+  std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
+  std::shared_ptr<SpareTensors> spare_tensors() const;
+
+  std::string graph_;
+  uint64_t id_ = 0;
+  size_t num_inputs_ = 0;  // states included
+  size_t num_states_ = 0;
+  size_t num_outputs_ = 0;
+  std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
+  mutable std::optional<WeightWatch> weights_;
+  bool infers_ = false;  // what trains keeps float32: an update needs more than bfloat16's 8 bits
+  mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
+  mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
+  struct Collection {
+    std::string folder;  // empty: there is none
+    std::string failure;
+  };
+  mutable std::mutex collection_mutex_;
+  mutable Collection collection_;
+  // Shared by the functions of the graph, and gone with the last of them.
+  mutable std::mutex spare_tensors_mutex_;
+  mutable std::weak_ptr<SpareTensors> spare_tensors_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,147 @@
+#include "core/engine/stored_function.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "core/common/error.h"
+#include "core/common/faults.h"
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Numbers and lists of them, one after the other, as words of 64 bits.
+class WordWriter {
+ public:
+  template <typename Number>
+  void add(Number number) {
+    if constexpr (std::is_floating_point_v<Number>) {
+      const double value = number;
+      words_.emplace_back();
+      std::memcpy(&words_.back(), &value, sizeof(value));
+    } else {
+      words_.push_back(static_cast<int64_t>(number));
+    }
+  }
+
+  template <typename Number>
+  void add(const std::vector<Number>& numbers) {
+    add(numbers.size());
+    for (Number number : numbers) add(number);
+  }
+
+  std::vector<int64_t> take() { return std::move(words_); }
+
+ private:
+  std::vector<int64_t> words_;
+};
+
+class WordReader {
+ public:
+  explicit WordReader(const std::vector<int64_t>& words) : words_(words) {}
+
+  template <typename Number>
+  Number next() {
+    const int64_t word = words_.at(at_++);
+    if constexpr (std::is_floating_point_v<Number>) {
+      double value;
+      std::memcpy(&value, &word, sizeof(value));
+      return static_cast<Number>(value);
+    } else {
+      return static_cast<Number>(word);
+    }
+  }
+
+  template <typename Number>
+  std::vector<Number> list() {
+    std::vector<Number> numbers(next<size_t>());
+    for (auto& number : numbers) number = next<Number>();
+    return numbers;
+  }
+
+ private:
+  const std::vector<int64_t>& words_;
+  size_t at_ = 0;
+};
+
+std::vector<int64_t> words_of(const BuiltFunction& built) {
+  WordWriter words;
+  const Settings& settings = built.function->settings();
+  words.add(settings.num_threads);
+  words.add(settings.bfloat16);
+  words.add(settings.fuses_loops);
+  words.add(settings.parts);
+  words.add(settings.streams);
+  words.add(built.parameter_inputs);
+  words.add(built.open_dimensions);
+  words.add(built.guards);
+  words.add(built.draws.size());
+  for (const Draw& draw : built.draws) {
+    words.add(static_cast<int>(draw.distribution));
+    words.add(draw.a);
+    words.add(draw.b);
+    words.add(draw.seed);
+    words.add(draw.shape);
+  }
+  return words.take();
+}
+
+BuiltFunction from_file(StoredFunction stored) {
+  WordReader words(stored.words);
+  Settings settings;
+  settings.num_threads = words.next<int>();
+  settings.bfloat16 = words.next<int>() != 0;
+  settings.fuses_loops = words.next<int>() != 0;
+  settings.parts = words.next<int>();
+  settings.streams = words.next<int>();
+  BuiltFunction built;
+  built.parameter_inputs = words.list<size_t>();
+  built.open_dimensions = words.list<int>();
+  built.guards = words.list<int64_t>();
+  built.draws.resize(words.next<size_t>());
+  for (Draw& draw : built.draws) {
+    draw.distribution = static_cast<Distribution>(words.next<int>());
+    draw.a = words.next<float>();
+    draw.b = words.next<float>();
+    draw.seed = words.next<int64_t>();
+    draw.shape = words.list<size_t>();
+  }
+  built.function = std::make_unique<OvFunction>(std::move(stored.blob), settings);
+  return built;
+}
+
+}  // namespace
+
+std::optional<BuiltFunction> load_function(const DiskKey& key) {
+  try {
+    may_fail(Step::kLoad);
+    auto stored = find_file(key);
+    if (!stored) return std::nullopt;
+    return from_file(std::move(*stored));
+  } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
+    return std::nullopt;
+  }
+}
+
+namespace {
+
+// What writes the blob of a function to a file.
+auto saving(const BuiltFunction& built) {
+  return [&built](const char* path) {
+    may_fail(Step::kStore);
+    built.function->save(path);
+  };
+}
+
+}  // namespace
+
+void store_function(const DiskKey& key, const BuiltFunction& built) {
+  store_file(key, words_of(built), saving(built));
+}
+
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built) {
+  store_file_in(folder, key, words_of(built), saving(built));
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,20 @@
+// Built functions on disk: what model_builder.h makes, without its work.
+#pragma once
+
+#include <optional>
+
+#include "core/engine/disk_cache.h"
+#include "core/engine/model_builder.h"
+
+namespace paddle_ngraph {
+
+// The function stored under this key; nothing where there is none that can be used.
+std::optional<BuiltFunction> load_function(const DiskKey& key);
+
+// Stores a function, as far as that can be done.
+void store_function(const DiskKey& key, const BuiltFunction& built);
+
+// Stores a function in this folder. Throws what prevents it.
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built);
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,76 @@
+// Who may write or read the memory of variables, beside the operator that computes with them.
+//
+// Three can. *Programs* that run in other threads: every run of Paddle's executors counts itself
+// (ProgramRun). *Python*, through the object of a tensor: it has to be handed one, which is
+// recorded (hand_out), and it can write for as long as the object lives. *Whoever holds the memory
+// too* (a NumPy view, an eager tensor, a DLPack capsule, another variable): that shows in the
+// number of its holders, and sharing can only begin by a tensor that was handed out. Memory that
+// Paddle did not allocate (an array that was not copied, shared memory of processes) belongs to
+// somebody else for good. Memory whose bare address was asked for is exposed until it is freed.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "paddle/phi/core/dense_tensor.h"
+
+namespace paddle_ngraph {
+
+// From before a run of a program reads variables until it has written the last one. Operators of
+// the engine inside do not count again. While a run that may write lasts, and once when it ends,
+// weights count as written.
+class ProgramRun {
+ public:
+  explicit ProgramRun(bool may_write);
+  ~ProgramRun();
+  ProgramRun(const ProgramRun&) = delete;
+  ProgramRun& operator=(const ProgramRun&) = delete;
+
+ private:
+  const bool may_write_;
+};
+
+// Tells that weights may have been written, anywhere in the process.
+void weights_written();
+
+// Python got an object of this tensor; the object of this number is gone.
+uint64_t hand_out(const phi::DenseTensor& tensor);
+void take_back(uint64_t number);
+
+// Somebody knows the address of the tensor: its memory counts as exposed for as long as there is
+// any.
+void give_address(const phi::DenseTensor& tensor);
+
+// A point in time, to ask later what happened since.
+struct Moment {
+  uint64_t writes = 0;
+  uint64_t hand_outs = 0;
+
+  static Moment now();
+};
+
+// Whether Python had an object of the tensor, or of another one with its memory, at any time since.
+bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
+
+// Whether memory may be written without a run, and without another hand-out.
+// `own_holders`: how many holders of it the caller knows.
+bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders);
+
+// Whether Paddle allocated the memory of the tensor: it is nobody else's, once nobody holds it.
+bool is_of_paddle(const phi::DenseTensor& tensor);
+
+// While it lives no run begins and nothing is handed out. Keep it short, and free nothing
+// meanwhile: what is freed may wait for Python's lock.
+class Standstill {
+ public:
+  Standstill();
+
+  // Whether a variable may get other memory, and what it has become anybody's: the run that asks is
+  // the only one, and nobody but the variable and `copy`, made of it, knows the memory.
+  bool may_exchange(const phi::DenseTensor* variable, const phi::DenseTensor& copy) const;
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+}  // namespace paddle_ngraph

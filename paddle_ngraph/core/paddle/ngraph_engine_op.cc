@@ -1,0 +1,107 @@
+// The custom operator `ngraph_engine`.
+//
+// Paddle fixes the number of fresh outputs of a custom operator by name, so the operator is
+// registered once for each power of two; unused outputs of an operator stay empty. States are an
+// in-place vector of any length.
+#include "core/paddle/ngraph_engine_op.h"
+
+#include <Python.h>
+#include <pybind11/pybind11.h>
+
+#include <optional>
+
+#include "paddle/common/enforce.h"
+#include "paddle/extension.h"
+
+#include "core/common/error.h"
+#include "core/engine/ngraph_engine.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+std::string where(const std::vector<int>& interval) {
+  if (interval.size() != 2) return "ngraph_engine: ";
+  return concat("ngraph_engine, interval [", interval[0], ", ", interval[1], "]: ");
+}
+
+void run_ngraph_engine(paddle::CustomOpKernelContext* context) {
+  const auto& attributes = context->Attrs();
+  const auto& graph = *paddle::any_cast<std::string>(&attributes.at(0));
+  const auto& interval = *paddle::any_cast<std::vector<int>>(&attributes.at(1));
+  // The caller may be a Python thread (Paddle Inference) or a worker of the Executor.
+  std::optional<pybind11::gil_scoped_release> released;
+  if (PyGILState_Check() != 0) released.emplace();
+  run_interval(interval, [&] {
+    auto engine = NgraphEngine::of(graph);
+    engine->run(engine->build_ng_io(context));
+  });
+}
+
+// The kernel sets the real shapes and dtypes; Paddle asks for one of each per fresh output.
+template <size_t kOutputs>
+std::vector<std::vector<int64_t>> infer_shape(
+    const std::vector<std::vector<int64_t>>& /*inputs*/,
+    const std::vector<std::vector<std::vector<int64_t>>>& /*vector_inputs*/,
+    const std::vector<paddle::any>& /*attributes*/) {
+  return std::vector<std::vector<int64_t>>(kOutputs, std::vector<int64_t>{0});
+}
+
+template <size_t kOutputs>
+std::vector<paddle::DataType> infer_dtype(
+    const std::vector<paddle::DataType>& /*inputs*/,
+    const std::vector<std::vector<paddle::DataType>>& /*vector_inputs*/,
+    const std::vector<paddle::any>& /*attributes*/) {
+  return std::vector<paddle::DataType>(kOutputs, paddle::DataType::FLOAT32);
+}
+
+template <size_t kOutputs>
+void register_operator() {
+  const std::string state = paddle::Optional(paddle::Vec("State"));
+  const std::string state_out = paddle::Optional(paddle::Vec("StateOut"));
+  std::vector<std::string> outputs;
+  for (size_t i = 0; i < kOutputs; ++i) outputs.push_back(concat("Out", i));
+  outputs.push_back(state_out);
+  paddle::OpMetaInfoBuilder(concat("ngraph_engine_", kOutputs), 0)
+      .Inputs({paddle::Optional(paddle::Vec("X")), state})
+      .Outputs(std::move(outputs))
+      .SetInplaceMap({{state, state_out}})
+      .Attrs({"graph: std::string", "interval: std::vector<int>"})
+      .SetKernelFn(run_ngraph_engine)
+      .SetInferShapeFn(infer_shape<kOutputs>)
+      .SetInferDtypeFn(infer_dtype<kOutputs>);
+}
+
+template <size_t... kPowers>
+bool register_operators(std::index_sequence<kPowers...>) {
+  (register_operator<(size_t{1} << kPowers)>(), ...);
+  return true;
+}
+
+const bool registered = register_operators(std::make_index_sequence<kMaxOutputsLog2 + 1>());
+
+}  // namespace
+
+void run_interval(const std::vector<int>& interval, const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const common::enforce::EnforceNotMet&) {  // native Paddle's own
+    throw;
+  } catch (const InvalidInput& error) {
+    PADDLE_THROW(common::errors::InvalidArgument("%s%s", where(interval), error.what()));
+  } catch (const std::exception& error) {
+    PADDLE_THROW(common::errors::External("%s%s", where(interval), error.what()));
+  }
+}
+
+size_t output_capacity(size_t num_outputs) {
+  size_t capacity = 1;
+  while (capacity < num_outputs) capacity *= 2;
+  if (!registered || capacity > kMaxOutputs) {
+    throw NgraphError(concat("an interval may have at most ", kMaxOutputs,
+                             " outputs, this one has ", num_outputs));
+  }
+  return capacity;
+}
+
+}  // namespace paddle_ngraph

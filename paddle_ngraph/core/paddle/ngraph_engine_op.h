@@ -1,0 +1,22 @@
+// The custom operator `ngraph_engine`: the arities under which it is registered, and its errors.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace paddle_ngraph {
+
+constexpr size_t kMaxOutputsLog2 = 10;
+constexpr size_t kMaxOutputs = size_t{1} << kMaxOutputsLog2;
+
+// The smallest registered arity that holds `num_outputs` fresh outputs. Throws NgraphError when
+// there is none.
+size_t output_capacity(size_t num_outputs);
+
+// Runs `function`. What it throws is thrown as Paddle's own: InvalidArgument for InvalidInput, else
+// External, with the interval of the operator list where it happened; what native Paddle threw
+// stays.
+void run_interval(const std::vector<int>& interval, const std::function<void()>& function);
+
+}  // namespace paddle_ngraph

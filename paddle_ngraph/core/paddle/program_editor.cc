@@ -1,0 +1,124 @@
+#include "core/paddle/program_editor.h"
+
+#include "paddle/fluid/pir/dialect/operator/interface/op_yaml_info.h"
+#include "paddle/pir/include/core/block.h"
+#include "paddle/pir/include/core/builder.h"
+#include "paddle/pir/include/core/builtin_attribute.h"
+#include "paddle/pir/include/core/builtin_op.h"
+#include "paddle/pir/include/core/builtin_type.h"
+#include "paddle/pir/include/core/ir_context.h"
+
+#include "core/common/error.h"
+#include "core/paddle/ngraph_engine_op.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+pir::Attribute bool_array(pir::IrContext* context, size_t size, bool value) {
+  return pir::ArrayAttribute::get(
+      context, std::vector<pir::Attribute>(size, pir::BoolAttribute::get(context, value)));
+}
+
+pir::Attribute int_array(pir::IrContext* context, const std::vector<int>& values) {
+  std::vector<pir::Attribute> attributes;
+  for (int value : values) attributes.push_back(pir::Int32Attribute::get(context, value));
+  return pir::ArrayAttribute::get(context, attributes);
+}
+
+pir::Value combine(pir::Builder* builder, const std::vector<pir::Value>& values) {
+  return values.empty() ? pir::Value() : builder->Build<pir::CombineOp>(values).out();
+}
+
+std::vector<pir::Type> types_of(const std::vector<pir::Value>& values) {
+  std::vector<pir::Type> types;
+  for (const auto& value : values) types.push_back(value.type());
+  return types;
+}
+
+pir::Type empty_tensor_type(pir::IrContext* context) {
+  return pir::DenseTensorType::get(context, pir::Float32Type::get(context), common::DDim({0}),
+                                   common::DataLayout::NCHW, {}, 0);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operation& op) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  auto interface = op.dyn_cast<paddle::dialect::OpYamlInfoInterface>();
+  if (!interface) return pairs;
+  const auto info = interface.GetOpInfo();
+  // Paddle lists the output first.
+  for (const auto& [output, input] : std::get<3>(info).inplace) {
+    pairs.emplace_back(input, output);
+  }
+  return pairs;
+}
+
+std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* anchor,
+                                             const std::vector<pir::Value>& inputs,
+                                             const std::vector<pir::Value>& states,
+                                             const std::vector<pir::Value>& outputs,
+                                             const std::string& graph,
+                                             const std::vector<int>& interval) {
+  auto* context = pir::IrContext::Instance();
+  const size_t capacity = output_capacity(outputs.size());
+  const std::string name = concat("custom_op.ngraph_engine_", capacity, "_");
+  auto info = context->GetRegisteredOpInfo(name);
+  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
+
+  pir::Builder builder(context, block);
+  if (anchor != nullptr) builder.set_insertion_point(anchor);
+  std::vector<pir::Value> operands{combine(&builder, inputs), combine(&builder, states)};
+  std::vector<pir::Type> types = types_of(outputs);
+  types.resize(capacity, empty_tensor_type(context));
+  types.push_back(states.empty() ? pir::Type()
+                                 : pir::Type(pir::VectorType::get(context, types_of(states))));
+  pir::AttributeMap attributes{
+      {"graph", pir::StrAttribute::get(context, graph)},
+      {"interval", int_array(context, interval)},
+      {"stop_gradient", bool_array(context, types.size(), true)},
+  };
+  auto* op = pir::Operation::Create(operands, attributes, types, info);
+  builder.Insert(op);
+
+  std::vector<pir::Value> values;
+  for (size_t i = 0; i < outputs.size(); ++i) values.push_back(op->result(i));
+  if (!states.empty()) {
+    auto split = builder.Build<pir::SplitOp>(op->result(capacity)).outputs();
+    values.insert(values.end(), split.begin(), split.end());
+  }
+  return values;
+}
+
+pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values) {
+  pir::Builder builder(pir::IrContext::Instance(), anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  return combine(&builder, values);
+}
+
+std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list) {
+  pir::Builder builder(pir::IrContext::Instance(), anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  return builder.Build<pir::SplitOp>(list).outputs();
+}
+
+std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::string& name,
+                                        const std::vector<pir::Value>& operands,
+                                        const std::vector<pir::Value>& like,
+                                        const pir::AttributeMap& attributes) {
+  auto* context = pir::IrContext::Instance();
+  auto info = context->GetRegisteredOpInfo(name);
+  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
+  std::vector<pir::Type> types;
+  for (const auto& value : like) types.push_back(value.type());
+  pir::AttributeMap all = attributes;
+  all["stop_gradient"] = bool_array(context, types.size(), true);
+  pir::Builder builder(context, anchor->GetParent());
+  builder.set_insertion_point(anchor);
+  auto* op = pir::Operation::Create(operands, all, types, info);
+  builder.Insert(op);
+  return op->results();
+}
+
+}  // namespace paddle_ngraph

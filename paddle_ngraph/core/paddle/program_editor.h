@@ -1,0 +1,36 @@
+// What the program pass needs of Paddle's IR and Python does not offer.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "paddle/pir/include/core/operation.h"
+#include "paddle/pir/include/core/value.h"
+
+namespace paddle_ngraph {
+
+// (input name, output name) of every output that an operator writes over an input.
+std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operation& op);
+
+// Inserts one ngraph_engine operator before `anchor`, or at the end of `block` when `anchor` is
+// null. Returns the new values: one for each of `outputs` (whose types they take), then one for
+// each of `states`.
+std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* anchor,
+                                             const std::vector<pir::Value>& inputs,
+                                             const std::vector<pir::Value>& states,
+                                             const std::vector<pir::Value>& outputs,
+                                             const std::string& graph,
+                                             const std::vector<int>& interval);
+
+// Inserts a list of values, or what takes one apart, before `anchor`.
+pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values);
+std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list);
+
+// Inserts an operator before `anchor`. Operands may be null; the results have the types of `like`.
+std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::string& name,
+                                        const std::vector<pir::Value>& operands,
+                                        const std::vector<pir::Value>& like,
+                                        const pir::AttributeMap& attributes);
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,10 @@
+#include "core/paddle/scopes.h"
+
+namespace paddle_ngraph {
+
+uintptr_t root_scope(uintptr_t scope) {
+  const auto* found = reinterpret_cast<const paddle::framework::Scope*>(scope);
+  return reinterpret_cast<uintptr_t>(found->root());
+}
+
+}  // namespace paddle_ngraph

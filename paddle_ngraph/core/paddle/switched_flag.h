@@ -1,0 +1,48 @@
+// Flags of Paddle's executor that a run needs: they are the process's, not the run's.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <string>
+
+namespace paddle_ngraph {
+
+// A flag that is on while any thread needs it; then it is again what it was. Threads that need it
+// as it was and threads that need it on take turns.
+class SwitchedFlag {
+ public:
+  // enable_pir_in_executor:           Executors take PIR programs.
+  // new_executor_sequential_run:      Operators run as they stand in the program; read when an
+  //                                   executor first meets a block.
+  // enable_pir_in_executor_trace_run: A run stays in the thread that asks for it, one operator
+  //                                   after the other; read at each run.
+  // Throws InvalidInput for any other name.
+  static SwitchedFlag& of(const std::string& name);
+
+  enum Use : size_t { kOn = 0, kAsSet = 1 };
+
+  SwitchedFlag(const SwitchedFlag&) = delete;
+  SwitchedFlag& operator=(const SwitchedFlag&) = delete;
+
+  // Waits for threads of the other use, if that is another value: ten seconds at most, since one
+  // of them may wait for this thread (py_func runs programs inside of programs).
+  void enter(Use use);
+  void exit(Use use);
+
+ private:
+  explicit SwitchedFlag(bool& flag) : flag_(flag) {}
+  bool is_set() const { return users_[kOn] > 0 ? before_ : flag_; }
+  bool may_enter(Use use) const;
+
+  bool& flag_;
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::array<size_t, 2> users_{};
+  std::array<size_t, 2> waiting_{};
+  Use next_ = kOn;  // whose turn it is where both wait
+  bool before_ = false;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,117 @@
+#include "core/paddle/tensors.h"
+
+#include <cstring>
+
+#include "paddle/phi/api/include/context_pool.h"
+
+#include "core/common/error.h"
+#include "core/common/faults.h"
+#include "core/common/memory_pool.h"
+
+// Paddle declares it only for who compiles against its oneDNN.
+namespace phi::funcs {
+PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
+                                          const DenseTensor& in, DenseTensor* out, Place place,
+                                          bool always_copy);
+}  // namespace phi::funcs
+
+namespace paddle_ngraph {
+
+namespace {
+
+struct Dtype {
+  paddle::DataType paddle_type;
+  ElementType element;
+  std::string name;
+};
+
+const std::vector<Dtype>& dtypes() {
+  static const std::vector<Dtype> table{
+      {paddle::DataType::BOOL, ElementType::boolean, "boolean"},
+      {paddle::DataType::INT8, ElementType::i8, "i8"},
+      {paddle::DataType::UINT8, ElementType::u8, "u8"},
+      {paddle::DataType::INT16, ElementType::i16, "i16"},
+      {paddle::DataType::INT32, ElementType::i32, "i32"},
+      {paddle::DataType::INT64, ElementType::i64, "i64"},
+      {paddle::DataType::FLOAT16, ElementType::f16, "f16"},
+      {paddle::DataType::BFLOAT16, ElementType::bf16, "bf16"},
+      {paddle::DataType::FLOAT32, ElementType::f32, "f32"},
+      {paddle::DataType::FLOAT64, ElementType::f64, "f64"},
+  };
+  return table;
+}
+
+paddle::DataType data_type(ElementType element) {
+  for (const auto& row : dtypes()) {
+    if (row.element == element) return row.paddle_type;
+  }
+  throw NgraphError("a result has no Paddle dtype");
+}
+
+std::vector<int64_t> dimensions(const ResultType& type) {
+  return std::vector<int64_t>(type.shape.begin(), type.shape.end());
+}
+
+phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
+  may_fail(Step::kAllocate);
+  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
+  const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
+  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
+  return {MemoryPool::instance().allocate(bytes), std::move(meta)};
+}
+
+}  // namespace
+
+const std::string& element_name(paddle::DataType dtype) {
+  for (const auto& row : dtypes()) {
+    if (row.paddle_type == dtype) return row.name;
+  }
+  throw NgraphError(concat("the dtype ", dtype, " has no nGraph element type"));
+}
+
+phi::DenseTensor* dense(const paddle::Tensor& tensor) {
+  return static_cast<phi::DenseTensor*>(tensor.impl().get());
+}
+
+size_t num_bytes(const phi::DenseTensor& tensor) {
+  return static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
+}
+
+void* memory(const phi::DenseTensor& tensor) {
+  return tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.data());
+}
+
+bool is_plain(const phi::DenseTensor& tensor) { return tensor.layout() != phi::DataLayout::ONEDNN; }
+
+phi::DenseTensor as_plain(const phi::DenseTensor& tensor) {
+  phi::DenseTensor plain;
+  phi::funcs::TransDataLayoutFromOneDNN(tensor.layout(), phi::DataLayout::NCHW, tensor, &plain,
+                                        phi::CPUPlace(), /*always_copy=*/true);
+  return plain;
+}
+
+phi::DenseTensor allocate(const ResultType& type) {
+  return allocate({data_type(type.element), phi::make_ddim(dimensions(type))});
+}
+
+phi::DenseTensor copy_of(const phi::DenseTensor& tensor) {
+  phi::DenseTensor copy = allocate({tensor.dtype(), tensor.dims(), tensor.layout()});
+  if (tensor.numel() > 0) std::memcpy(copy.data(), tensor.data(), num_bytes(tensor));
+  return copy;
+}
+
+bool fits(const phi::DenseTensor& tensor, const ResultType& type) {
+  return tensor.Holder() != nullptr && tensor.dtype() == data_type(type.element) &&
+         tensor.dims() == phi::make_ddim(dimensions(type));
+}
+
+bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other) {
+  return tensor.Holder() != nullptr &&
+         tensor.Holder()->size() >= tensor.meta().offset + num_bytes(other);
+}
+
+bool is_held_by_one(const phi::DenseTensor& copy) {
+  return copy.Holder() != nullptr && copy.Holder().use_count() == 2 && copy.meta().offset == 0;
+}
+
+}  // namespace paddle_ngraph

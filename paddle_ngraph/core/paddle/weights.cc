@@ -1,0 +1,172 @@
+#include "core/paddle/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/paddle/tensors.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Models of one architecture in one process whose weights are watched; the oldest is forgotten.
+constexpr size_t kMaxModels = 16;
+
+// After a change, this many runs on unchanged weights come before the next function of constants,
+// twice as many after the next change: in a program that trains and tests in turns, compiling them
+// anew would cost more than it saves.
+constexpr int64_t kFirstWait = 8;
+constexpr int kMaxDoublings = 20;
+
+uint64_t rotate(uint64_t value, int bits) { return (value << bits) | (value >> (64 - bits)); }
+
+// One round of xxHash64 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md): its lanes keep
+// the multipliers of a core busy.
+constexpr uint64_t kPrime1 = 0x9E3779B185EBCA87ULL;
+constexpr uint64_t kPrime2 = 0xC2B2AE3D27D4EB4FULL;
+uint64_t mix(uint64_t lane, uint64_t word) { return rotate(lane + word * kPrime2, 31) * kPrime1; }
+
+uint64_t word_at(const char* data) {
+  uint64_t word;
+  std::memcpy(&word, data, sizeof(word));
+  return word;
+}
+
+uint64_t hash_of(const phi::DenseTensor& tensor, size_t position) {
+  return content_hash(memory(tensor), num_bytes(tensor), position);
+}
+
+uint64_t combined(const std::vector<uint64_t>& hashes) {
+  return content_hash(hashes.data(), hashes.size() * sizeof(uint64_t), 0);
+}
+
+// Whether it is the memory that was there when the other holder was remembered, not memory that was
+// allocated at the same place later.
+bool is_same(const std::weak_ptr<phi::Allocation>& before,
+             const std::shared_ptr<phi::Allocation>& now) {
+  return !before.owner_before(now) && !now.owner_before(before);
+}
+
+}  // namespace
+
+uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed) {
+  constexpr size_t kLanes = 4;
+  uint64_t lanes[kLanes] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
+  const auto* at = static_cast<const char*>(data);
+  const auto* end = at + num_bytes;
+  for (; at + sizeof(lanes) <= end; at += sizeof(lanes)) {
+    for (size_t i = 0; i < kLanes; ++i)
+      lanes[i] = mix(lanes[i], word_at(at + i * sizeof(uint64_t)));
+  }
+  char rest[sizeof(lanes)] = {};
+  if (at < end) std::memcpy(rest, at, end - at);
+  uint64_t hash = mix(num_bytes, seed);
+  for (size_t i = 0; i < kLanes; ++i) {
+    hash = mix(hash, mix(lanes[i], word_at(rest + i * sizeof(uint64_t))));
+  }
+  hash = (hash ^ (hash >> 33)) * kPrime2;
+  return hash ^ (hash >> 29);
+}
+
+std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTensor*>& inputs) {
+  if (inputs_.empty()) return std::nullopt;
+  const Moment now = Moment::now();  // before anything is read
+  std::lock_guard<std::mutex> lock(mutex_);
+  Model* model = find(inputs);
+  const bool was_announced = std::exchange(model->writes_seen, now.writes) != now.writes;
+  if (model->runs_to_wait == 0) {
+    const uint64_t before = model->fingerprint;
+    const bool is_new = !model->was_read;
+    update(model, inputs, now);
+    if (is_new || model->fingerprint == before) return model->fingerprint;
+    outdated_ = before;
+    ++model->changes;
+    wait_anew(model);
+    return std::nullopt;
+  }
+  // What programs write is not read before the wait is over: one that trains and tests in turns
+  // would have all read in each turn.
+  bool has_changed = was_announced;
+  if (!has_changed && model->moment.writes == now.writes) {
+    const uint64_t before = model->fingerprint;
+    update(model, inputs, now);
+    has_changed = model->fingerprint != before;
+  }
+  if (has_changed) {
+    wait_anew(model);
+    return std::nullopt;
+  }
+  if (--model->runs_to_wait > 0) return std::nullopt;
+  update(model, inputs, now);
+  return model->fingerprint;
+}
+
+void WeightWatch::wait_anew(Model* model) {
+  model->runs_to_wait = kFirstWait << std::min(model->changes, kMaxDoublings);
+}
+
+uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const {
+  std::vector<uint64_t> hashes;
+  for (size_t i : inputs_) hashes.push_back(hash_of(*inputs[i], hashes.size()));
+  return combined(hashes);
+}
+
+size_t WeightWatch::num_bytes(const std::vector<phi::DenseTensor*>& inputs) const {
+  size_t total = 0;
+  for (size_t i : inputs_) total += paddle_ngraph::num_bytes(*inputs[i]);
+  return total;
+}
+
+std::optional<uint64_t> WeightWatch::take_outdated() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(outdated_, std::nullopt);
+}
+
+WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inputs) {
+  for (auto& model : models_) {
+    const bool same =
+        std::equal(inputs_.begin(), inputs_.end(), model.weights.begin(),
+                   [&](size_t i, const Weight& known) { return inputs[i] == known.variable; });
+    if (same) return &model;
+  }
+  if (models_.size() == kMaxModels) models_.erase(models_.begin());
+  Model model;
+  for (size_t i : inputs_) {
+    model.weights.emplace_back();
+    model.weights.back().variable = inputs[i];
+  }
+  models_.push_back(std::move(model));
+  return &models_.back();
+}
+
+void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
+                         const Moment& now) const {
+  const bool may_all_differ = !model->was_read || model->moment.writes != now.writes;
+  const bool was_handed_out = model->moment.hand_outs != now.hand_outs;
+  bool was_read = false;
+  for (size_t position = 0; position < inputs_.size(); ++position) {
+    const phi::DenseTensor& tensor = *inputs[inputs_[position]];
+    Weight& weight = model->weights[position];
+    const auto& holder = tensor.Holder();
+    const bool is_untouched = !may_all_differ && !weight.is_open && holder.use_count() == 1 &&
+                              is_same(weight.holder, holder) && weight.data == memory(tensor) &&
+                              weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
+                              !(was_handed_out && handed_out_since(tensor, model->moment));
+    if (is_untouched) continue;
+    weight.holder = holder;
+    weight.data = memory(tensor);
+    weight.num_bytes = paddle_ngraph::num_bytes(tensor);
+    // Before it is read: what is closed by then can only be written after another hand-out or run.
+    weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, 1);
+    weight.hash = hash_of(tensor, position);
+    was_read = true;
+  }
+  model->moment = now;
+  model->was_read = true;
+  if (!was_read) return;
+  std::vector<uint64_t> hashes;
+  for (const auto& weight : model->weights) hashes.push_back(weight.hash);
+  model->fingerprint = combined(hashes);
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,78 @@
+// The weights of an interval: parameters that only other programs write. A function may keep them
+// as constants (packed for its kernels, folded into each other) for as long as they stay as they
+// are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "paddle/phi/core/dense_tensor.h"
+
+#include "core/paddle/exposure.h"
+
+namespace paddle_ngraph {
+
+// 64 bits that stand for some bytes, the same in every process.
+uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
+
+// Knows whether weights still hold what they held. Safe to use from several threads.
+//
+// A weight is read again in every run in which it may differ from when it was read last: a program
+// that may write variables ran since or runs, its variable has other memory, Python had the tensor
+// in hand since, or somebody else could write the memory when it was read last, or can now
+// (exposure.h). Nothing else can write it.
+class WeightWatch {
+ public:
+  // `inputs`: where the weights are among the inputs of an interval.
+  explicit WeightWatch(std::vector<size_t> inputs) : inputs_(std::move(inputs)) {}
+
+  // A number that stands for what the weights hold. Nothing when there are none, or while they
+  // change too often for a function of their own to pay.
+  std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
+
+  // The same number, of these very bytes.
+  uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
+
+  const std::vector<size_t>& inputs() const { return inputs_; }
+
+  size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
+
+  // The fingerprint that the last change made void, once.
+  std::optional<uint64_t> take_outdated();
+
+ private:
+  struct Weight {
+    const phi::DenseTensor* variable;
+    std::weak_ptr<phi::Allocation> holder;  // tells its memory from other memory at the same place
+    const void* data = nullptr;
+    size_t num_bytes = 0;
+    uint64_t hash = 0;
+    bool is_open = true;  // to others, when it was read
+  };
+
+  // One set of variables: the same graph may run on several models.
+  struct Model {
+    std::vector<Weight> weights;
+    uint64_t fingerprint = 0;
+    bool was_read = false;
+    Moment moment;             // just before they were read, or found to be as they were
+    uint64_t writes_seen = 0;  // of the last run, read or not
+    int changes = 0;
+    int64_t runs_to_wait = 0;  // before they are trusted again; 0: trusted
+  };
+
+  Model* find(const std::vector<phi::DenseTensor*>& inputs);
+  static void wait_anew(Model* model);
+  // Reads what may have been written since, and sets the fingerprint.
+  void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Moment& now) const;
+
+  std::vector<size_t> inputs_;
+  std::mutex mutex_;
+  std::vector<Model> models_;
+  std::optional<uint64_t> outdated_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,87 @@
+#include "core/paddle/whole_program.h"
+
+#include <utility>
+
+#include "paddle/common/flags.h"
+#include "paddle/phi/api/profiler/event_tracing.h"
+
+#include "core/common/error.h"
+#include "core/paddle/exposure.h"
+#include "core/paddle/ngraph_engine_op.h"
+#include "core/paddle/tensors.h"
+
+COMMON_DECLARE_bool(check_nan_inf);
+
+namespace paddle_ngraph {
+
+namespace {
+
+bool is_as_declared(const phi::DenseTensor& tensor, const WholeProgram::Feed& feed) {
+  const auto& dims = tensor.dims();
+  if (tensor.dtype() != feed.dtype || tensor.numel() == 0) return false;
+  if (static_cast<size_t>(dims.size()) != feed.shape.size()) return false;
+  for (int i = 0; i < dims.size(); ++i) {
+    if (feed.shape[i] >= 0 && feed.shape[i] != dims[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
+                           std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
+                           std::vector<size_t> fetches)
+    : engine_(NgraphEngine::of(graph)),
+      interval_(std::move(interval)),
+      tensors_(std::move(tensors)),
+      feeds_(std::move(feeds)),
+      fetches_(std::move(fetches)) {
+  engine_->require_inputs(tensors_.size());
+}
+
+std::vector<phi::DenseTensor> WholeProgram::run() const {
+  // Another thread may feed the same variables meanwhile: the memory of this run's feeds stays.
+  std::vector<phi::DenseTensor> fed;
+  fed.reserve(feeds_.size());
+  auto tensors = tensors_;
+  for (const auto& feed : feeds_) {
+    fed.push_back(*tensors_[feed.tensor]);
+    tensors[feed.tensor] = &fed.back();
+  }
+  auto fetched = run_with(std::move(tensors));
+  for (const auto& feed : feeds_) tensors_[feed.tensor]->clear();
+  return fetched;
+}
+
+std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
+    std::vector<phi::DenseTensor> fed) const {
+  if (fed.size() != feeds_.size()) return std::nullopt;
+  auto tensors = tensors_;
+  for (size_t i = 0; i < fed.size(); ++i) {
+    if (!is_as_declared(fed[i], feeds_[i])) return std::nullopt;
+    // The operator writes over its states.
+    const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
+    if (is_state) fed[i] = copy_of(fed[i]);
+    tensors[feeds_[i].tensor] = &fed[i];
+  }
+  return run_with(std::move(tensors));
+}
+
+std::vector<phi::DenseTensor> WholeProgram::run_with(std::vector<phi::DenseTensor*> tensors) const {
+  std::vector<phi::DenseTensor> outputs(engine_->num_outputs());
+  NgraphIO io;
+  io.inputs = std::move(tensors);
+  io.num_states = engine_->num_states();
+  io.state_outputs.assign(io.num_states, nullptr);
+  for (auto& output : outputs) io.outputs.push_back(&output);
+  const ProgramRun counted(io.num_states > 0);
+  run_interval(interval_, [&] { engine_->run(io); });
+  std::vector<phi::DenseTensor> fetched;
+  fetched.reserve(fetches_.size());
+  for (size_t output : fetches_) fetched.push_back(outputs[output]);
+  return fetched;
+}
+
+bool is_watched() { return FLAGS_check_nan_inf || phi::RecordEvent::IsEnabled(); }
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,53 @@
+// A program of nothing but one engine operator. Paddle's interpreter would take longer to run it
+// than a small function takes to compute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/ngraph_engine.h"
+
+namespace paddle_ngraph {
+
+class WholeProgram {
+ public:
+  // A variable that every run is fed: which of the tensors it is, and what the program declares.
+  struct Feed {
+    size_t tensor;
+    phi::DataType dtype;
+    std::vector<int64_t> shape;  // -1: any size
+  };
+
+  // tensors: the variables that the operator reads, states last; their scope outlives this.
+  // fetches: the output that goes into each column.
+  WholeProgram(const std::string& graph, std::vector<int> interval,
+               std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
+               std::vector<size_t> fetches);
+
+  // One run on what the scope holds; what is fetched. It uses up the feeds. Where it fails, nothing
+  // was written and they are still there. Throws what the engine operator throws, and for variables
+  // that are not initialized.
+  std::vector<phi::DenseTensor> run() const;
+
+  // One run on other feeds than those in the scope, which are left as they are. Nothing where a
+  // feed is empty, or not what the program declares.
+  std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
+
+ private:
+  std::vector<phi::DenseTensor> run_with(std::vector<phi::DenseTensor*> tensors) const;
+
+  std::shared_ptr<NgraphEngine> engine_;
+  std::vector<int> interval_;
+  std::vector<phi::DenseTensor*> tensors_;
+  std::vector<Feed> feeds_;
+  std::vector<size_t> fetches_;
+};
+
+// Whether somebody wants to see operators one by one, a profiler say: Paddle's interpreter shows
+// them.
+bool is_watched();
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,359 @@
+"""A batch in parts: several requests side by side, each for some of the samples.
+
+A picture of a batch passes through a network on its own. One request for the whole batch writes the
+activations of all its pictures to memory, layer by layer, and reads them again; a request for a
+part keeps them in a core's caches. So where every node computes each sample from that sample alone,
+the model becomes the one of a part of the batch.
+
+That they do follows from rules, one for each type of node. A value is either *batched*, the shares
+of the samples one after the other along an axis, or the same for all samples. What no rule covers
+keeps the batch whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from openvino import Model, Node, Output, PartialShape, opset15
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.node_types import ELEMENTWISE
+
+# Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
+# gains (LeNet-5, Zen 4).
+LEAST = 1 << 23
+
+# Of the threads, so much must have a part to work on in the mean.
+_LEAST_IN_USE = 0.8
+
+
+def part(model: Model, threads: int) -> int:
+    """Turns the model of a batch into the one of a part of it, where that pays.
+
+    Args:
+        model: A complete model.
+        threads: How many threads share out the parts.
+
+    Returns:
+        How many parts the batch has: the first axis of each parameter and of each result is divided
+        by it. 1: the model is as it was.
+
+    Raises:
+        NgraphError: A rule is wrong.
+    """
+    samples = _samples(model)
+    parts = _worthwhile(model, samples, threads)
+    if parts == 1:
+        return 1
+    try:
+        targets = _Batch(model, samples).targets
+    except _NotApart:
+        return 1
+    for node, place in targets:
+        target = np.array(node.input_value(1).get_node().get_data())
+        target[place] //= parts
+        node.input(1).replace_source_output(opset15.constant(target).output(0))
+    expected = [_shape_of_part(output, parts) for output in model.outputs]
+    for node in model.get_parameters():
+        node.set_partial_shape(PartialShape(_shape_of_part(node.output(0), parts)))
+    model.validate_nodes_and_infer_types()
+    if [list(output.get_shape()) for output in model.outputs] != expected:
+        raise NgraphError("a part of the batch has other results than the batch")
+    return parts
+
+
+def _shape_of_part(output: Output, parts: int) -> list[int]:
+    first, *rest = output.get_shape()
+    return [first // parts, *rest]
+
+
+def _samples(model: Model) -> int:
+    """The size of axis 0 of all parameters; 1 where they have none in common."""
+    shapes = [node.get_output_partial_shape(0) for node in model.get_parameters()]
+    if any(shape.is_dynamic for shape in shapes):
+        return 1
+    sizes = {tuple(shape.to_shape())[:1] for shape in shapes}
+    size = sizes.pop() if len(sizes) == 1 else ()
+    return int(size[0]) if size else 1
+
+
+# -- whether it pays -----------------------------------------------------------------------------
+
+
+def _worthwhile(model: Model, samples: int, threads: int) -> int:
+    """The greatest number of parts that have enough to do each, and leave few threads idle."""
+    work = _multiplications(model) if samples > 1 else 0
+    for parts in range(min(samples, work // LEAST), 1, -1):
+        if samples % parts == 0 and _in_use(parts, threads) >= _LEAST_IN_USE:
+            return parts
+    return 1
+
+
+def _in_use(parts: int, threads: int) -> float:
+    """The share of the threads that work, in the mean over time."""
+    streams = min(parts, threads)
+    turns = math.ceil(parts / streams)
+    return parts / turns * (threads // streams) / threads
+
+
+def _multiplications(model: Model) -> int:
+    """Those of all convolutions."""
+    total = 0
+    for node in model.get_ops():
+        if node.get_type_name() in ("Convolution", "GroupConvolution"):
+            filter_ = node.get_input_shape(1)
+            features = node.get_output_shape(0)[1]
+            total += math.prod(node.get_output_shape(0)) * math.prod(filter_) // max(features, 1)
+    return total
+
+
+# -- whether every node computes each sample from that sample alone ------------------------------
+
+
+class _NotApart(Exception):
+    """A node may compute a sample from others."""
+
+
+class _Batch:
+    """Which values of a model are batched.
+
+    Attributes:
+        targets: Reshapes whose target, a constant, says how large the batch is, and where it does.
+
+    Raises:
+        _NotApart: A node, or a result, does not follow the samples.
+    """
+
+    def __init__(self, model: Model, samples: int) -> None:
+        self.samples = samples
+        self.targets: list[tuple[Node, int]] = []
+        self._axes: dict[tuple[str, int], int] = {}
+        for node in model.get_ordered_ops():
+            if node.get_type_name() == "Parameter":
+                self._put(node, 0)
+            elif any(self.axis(value) is not None for value in node.input_values()):
+                rule = _RULES.get(node.get_type_name())
+                self._put(node, None if rule is None else rule(self, node))
+        if any(self.axis(result.input_value(0)) != 0 for result in model.get_results()):
+            raise _NotApart
+
+    def axis(self, value: Output) -> int | None:
+        """Along which axis ``value`` is batched; ``None`` if it is the same for all samples."""
+        return self._axes.get(_key(value))
+
+    def first_alone(self, node: Node) -> int | None:
+        """The axis of the first value that ``node`` reads, if no other is batched."""
+        first, *rest = map(self.axis, node.input_values())
+        return first if all(axis is None for axis in rest) else None
+
+    def _put(self, node: Node, axis: int | None) -> None:
+        for output in node.outputs():
+            shape = output.get_partial_shape()
+            if axis is None or shape.is_dynamic or output.get_shape()[axis] % self.samples:
+                raise _NotApart
+            self._axes[_key(output)] = axis
+
+
+# Each rule gives the axis along which a node's outputs are batched, None where they may not be.
+
+
+def _elementwise(batch: _Batch, node: Node) -> int | None:
+    if node.get_attributes().get("auto_broadcast", "numpy") != "numpy":
+        return None
+    return _broadcast(batch, node)
+
+
+def _broadcast(batch: _Batch, node: Node) -> int | None:
+    """For operands whose last axes lie side by side."""
+    values = node.input_values()
+    axes = [batch.axis(value) for value in values]
+    places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
+    place = places.pop()  # counted from the end
+    for value, axis in zip(values, axes):
+        shape = value.get_shape()
+        if axis is None and len(shape) >= -place and shape[place] != 1:
+            return None
+    return None if places else len(node.get_output_shape(0)) + place
+
+
+def _slopes(batch: _Batch, node: Node) -> int | None:
+    # A list of slopes is for axis 1.
+    return 0 if _broadcast(batch, node) == 0 else None
+
+
+def _product(batch: _Batch, node: Node) -> int | None:
+    left, right = node.input_values()
+    rank = len(node.get_output_shape(0))
+    if min(len(left.get_shape()), len(right.get_shape())) < 2:
+        return None
+    axis = batch.first_alone(node)
+    if axis is not None and axis == len(left.get_shape()) - 2:  # rows, for the same columns
+        is_apart = not node.get_attributes()["transpose_a"] and len(right.get_shape()) == 2
+        return axis if is_apart else None
+    found = _broadcast(batch, node)
+    return found if found is not None and found < rank - 2 else None
+
+
+def _at_axis_0(batch: _Batch, node: Node) -> int | None:
+    return 0 if batch.first_alone(node) == 0 else None
+
+
+def _along_axes(batch: _Batch, node: Node) -> int | None:
+    """For a node that works along axes other than that of the batch."""
+    axis, axes = batch.first_alone(node), _worked_along(node)
+    return None if axes is None or axis in axes else axis
+
+
+def _reduction(batch: _Batch, node: Node) -> int | None:
+    axis, axes = _along_axes(batch, node), _worked_along(node)
+    if axis is None or axes is None or node.get_attributes().get("keep_dims", False):
+        return axis
+    return axis - sum(other < axis for other in axes)
+
+
+def _unsqueeze(batch: _Batch, node: Node) -> int | None:
+    axis, axes = batch.first_alone(node), _worked_along(node)
+    if axis is None or axes is None:
+        return None
+    kept = [k for k in range(len(node.get_output_shape(0))) if k not in axes]
+    return kept[axis]
+
+
+def _concat(batch: _Batch, node: Node) -> int | None:
+    axis, *others = map(batch.axis, node.input_values())
+    is_apart = all(other == axis for other in others) and axis not in (_worked_along(node) or [])
+    return axis if is_apart else None
+
+
+def _interpolate(batch: _Batch, node: Node) -> int | None:
+    attributes = node.get_attributes()
+    pads = [*attributes["pads_begin"], *attributes["pads_end"]]
+    has_axes_at_2 = node.get_type_info().version_id == "opset11"
+    return _along_axes(batch, node) if has_axes_at_2 and not any(pads) else None
+
+
+def _pool(batch: _Batch, node: Node) -> int | None:
+    # The positions that a maximum pooling tells count through the batch.
+    is_told = any(output.get_target_inputs() for output in node.outputs()[1:])
+    return None if is_told else _at_axis_0(batch, node)
+
+
+def _reshape(batch: _Batch, node: Node) -> int | None:
+    axis, target = batch.first_alone(node), _numbers(node, 1)
+    before, after = node.get_input_shape(0), node.get_output_shape(0)
+    if axis is None or not target or 0 in after:
+        return None
+    for place, size in enumerate(after):
+        # As much lies before the batch as ever, and each sample's share stays in one piece.
+        if math.prod(after[:place]) == math.prod(before[:axis]) and size % batch.samples == 0:
+            copied = [k for k, number in enumerate(target) if number == 0]
+            if place != axis and {place, axis}.intersection(copied):
+                return None
+            if target[place] > 0:
+                batch.targets.append((node, place))
+            return place
+    return None
+
+
+def _transpose(batch: _Batch, node: Node) -> int | None:
+    axis, order = batch.first_alone(node), _numbers(node, 1)
+    return None if axis is None or not order else order.index(axis)
+
+
+def _pad(batch: _Batch, node: Node) -> int | None:
+    axis, begin, end = batch.first_alone(node), _numbers(node, 1), _numbers(node, 2)
+    if axis is None or not begin or not end:
+        return None
+    return axis if begin[axis] == end[axis] == 0 else None
+
+
+def _gather(batch: _Batch, node: Node) -> int | None:
+    table, indices = node.input_values()[:2]
+    along = _worked_along(node)
+    if along is None or node.get_attributes().get("batch_dims", 0) != 0:
+        return None
+    axis, places = batch.axis(table), batch.axis(indices)
+    if axis is None:
+        return None if places is None else along[0] + places
+    if places is not None or axis in along:
+        return None
+    return axis if axis < along[0] else axis - 1 + len(indices.get_shape())
+
+
+Rule = Callable[[_Batch, Node], "int | None"]
+
+_AT_AXIS_0 = """
+    AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace GroupConvolution
+    GroupConvolutionBackpropData GroupNormalization LayerNorm SpaceToDepth
+"""
+
+# Where a node says along which axes it works: in an attribute, or in an input of this number.
+_AXES: dict[str, str | int] = {
+    "Concat": "axis",
+    "CumSum": 1,
+    "Gather": 2,
+    "Interpolate": 2,
+    "LogSoftmax": "axis",
+    "MVN": 1,
+    "NormalizeL2": 1,
+    "ReduceL2": 1,
+    "ReduceMax": 1,
+    "ReduceMean": 1,
+    "ReduceMin": 1,
+    "ReduceProd": 1,
+    "ReduceSum": 1,
+    "Slice": 4,
+    "Softmax": "axis",
+    "Split": 1,
+    "Squeeze": 1,
+    "TopK": "axis",
+    "Unsqueeze": 1,
+    "VariadicSplit": 1,
+}
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **dict.fromkeys(_AT_AXIS_0.split(), _at_axis_0),
+    **dict.fromkeys(_AXES, _along_axes),
+    **dict.fromkeys([name for name in _AXES if name.startswith("Reduce")], _reduction),
+    "Concat": _concat,
+    "Gather": _gather,
+    "Interpolate": _interpolate,
+    "MatMul": _product,
+    "MaxPool": _pool,
+    "PRelu": _slopes,
+    "Pad": _pad,
+    "Reshape": _reshape,
+    "Result": _Batch.first_alone,
+    "Squeeze": _reduction,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+
+
+def _worked_along(node: Node) -> list[int] | None:
+    """The axes that a node works along; ``None`` where that is known only at run time."""
+    where = _AXES[node.get_type_name()]
+    if isinstance(where, int):
+        axes = _numbers(node, where)
+    else:
+        axes = [int(node.get_attributes().get(where, -1))]  # the core's operators take rows
+    is_of_output = node.get_type_name() == "Unsqueeze"
+    shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
+    return None if axes is None else [axis % len(shape) for axis in axes]
+
+
+def _numbers(node: Node, place: int) -> list[int] | None:
+    """The integers that an input is known to hold."""
+    if place >= node.get_input_size():
+        return None
+    source = node.input_value(place).get_node()
+    if source.get_type_name() != "Constant":
+        return None
+    return [int(number) for number in np.atleast_1d(source.get_data())]
+
+
+def _key(value: Output) -> tuple[str, int]:
+    return value.get_node().get_name(), value.get_index()

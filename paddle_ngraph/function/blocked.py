@@ -1,0 +1,222 @@
+"""The layout of convolutions in training: channels in blocks, [N, ceil(C / block), H, W, block].
+
+In this layout the core's convolutions, normalizations and poolings run on whole vector registers.
+What stands between them follows: :func:`blocked` builds a value a second time from blocked operands
+where it is made element by element, and turns it at most at the ends. The plain form of a value
+that nobody reads disappears with the function's other unused nodes.
+
+Where the channels do not divide by the block, padding fills up the last one. It is zero wherever an
+operator of the core reads it: a NaN there would reach the other channels in the next convolution.
+In between every value of it is the same number, known while the function is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from openvino import Output, Type, opset15
+from openvino.utils.node_factory import NodeFactory
+
+from paddle_ngraph.function import processor
+from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.node_types import ELEMENTWISE
+
+_DEPTH = 32  # of a chain of such operators that is followed
+_NARROW = 8  # the block of channels that no block divides
+_WASTE = 1.5  # with padding there may be so many times as many channels
+
+
+def widest_block() -> int:
+    """Floats in a vector register of this processor, 8 or 16."""
+    return 16 if processor.has_avx512() else 8
+
+
+def block_of(*channels: int) -> int:
+    """The widest block that divides all these numbers of channels; 1 if none does."""
+    blocks = (block for block in (16, 8) if block <= widest_block())
+    return next((block for block in blocks if not any(c % block for c in channels)), 1)
+
+
+def padded_block_of(*channels: int) -> int:
+    """As :func:`block_of`; with padding, if that is little, where no block divides them."""
+    block = block_of(*channels)
+    if block == 1 and all(_whole(c, _NARROW) <= _WASTE * c for c in channels):
+        return _NARROW
+    return block
+
+
+def _whole(channels: int, block: int) -> int:
+    """So many channels with padding."""
+    return -(-channels // block) * block
+
+
+class Blocked:
+    """The blocked values of one build: ``bridge.shared`` keeps it."""
+
+    def __init__(self, bridge: NgraphBridge) -> None:
+        self._bridge = bridge
+        self._found: dict[tuple[str, int], Output | None] = {}
+        self._padding: dict[tuple[str, int], np.ndarray] = {}  # of blocked values; otherwise 0
+        bridge.settle = self._settled
+
+    @staticmethod
+    def of(bridge: NgraphBridge) -> Blocked:
+        """The one of this build."""
+        if Blocked not in bridge.shared:
+            bridge.shared[Blocked] = Blocked(bridge)
+        found: Blocked = bridge.shared[Blocked]
+        return found
+
+    def plain(self, node: Any, channels: int) -> Output:
+        """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
+        source = as_output(node)
+        result = self._reblocked(source, 1, channels)
+        self._found[_key(result)] = source
+        return result
+
+    def turned(self, node: Any, block: int) -> Output:
+        """[N, C, H, W] with ``block`` channels side by side, padding zero; 1: as it is."""
+        output = as_output(node)
+        if block == 1:
+            return output
+        found = self._any(output)
+        if found is not None and self._block(found) == block and self._is_clean(found):
+            return found
+        source = output if found is None else found
+        key = (*_key(source), block)
+        if key not in self._bridge.shared:
+            turned = self._reblocked(source, block, self._bridge.shape(output)[1])
+            self._bridge.shared[key] = turned
+        turned = self._bridge.shared[key]
+        if found is None:
+            self._found[_key(output)] = turned
+        return turned
+
+    def find(self, node: Any) -> Output | None:
+        """The blocked form of [N, C, H, W], if it can be had without turning the data.
+
+        Its padding is zero.
+        """
+        found = self._any(as_output(node))
+        return found if found is not None and self._is_clean(found) else None
+
+    def _reblocked(self, source: Output, block: int, channels: int) -> Output:
+        node = self._bridge.extension("Reblock", [source], block=block, channels=channels)
+        return node.output(0)
+
+    def _any(self, output: Output) -> Output | None:
+        """As :meth:`find`, with whatever padding."""
+        return self._search(output, _DEPTH) if len(self._bridge.shape(output)) == 4 else None
+
+    def _is_clean(self, blocked: Output) -> bool:
+        return not self._padding.get(_key(blocked), np.float32(0)).any()
+
+    def _settled(self, output: Output) -> Output:
+        """``output`` of an operator, as its plain readers see it.
+
+        What can be had in blocks is computed there, and only there.
+        """
+        if output.get_node().get_type_name() not in ELEMENTWISE or not _is_float(output):
+            return output
+        found = self._any(output)
+        return output if found is None else self.plain(found, self._bridge.shape(output)[1])
+
+    def _search(self, output: Output, depth: int) -> Output | None:
+        key = _key(output)
+        if key not in self._found:
+            self._found[key] = self._rebuilt(output, depth) if depth else None
+        return self._found[key]
+
+    def _rebuilt(self, output: Output, depth: int) -> Output | None:
+        node = output.get_node()
+        kind = node.get_type_name()
+        shape = self._bridge.shape(output)
+        if kind not in ELEMENTWISE or len(shape) != 4:
+            return None
+        sources = node.input_values()
+        found = [
+            self._search(source, depth - 1) if self._bridge.shape(source) == shape else None
+            for source in sources
+        ]
+        block = next((self._block(value) for value in found if value is not None), 0)
+        if not block:
+            return None
+        operands = []
+        for source, value in zip(sources, found):
+            operand = self._operand(source, value, shape, block)
+            if operand is None:
+                return None
+            operands.append(operand)
+        result = _factory().create(kind, operands, node.get_attributes()).output(0)
+        if shape[1] % block == 0:
+            return result
+        padding = self._computed_padding(result)
+        if padding is None or not np.isfinite(padding):
+            return None
+        self._padding[_key(result)] = padding
+        return result
+
+    def _computed_padding(self, blocked: Output) -> np.ndarray | None:
+        """The padding of an elementwise operator's result, from that of its operands."""
+        node = blocked.get_node()
+        values = [self._padding_of(source) for source in node.input_values()]
+        known = [opset15.constant(value) for value in values if value is not None]
+        if len(known) < len(values):
+            return None
+        computed = _factory().create(node.get_type_name(), known, node.get_attributes())
+        return self._bridge.known_value(computed.output(0))
+
+    def _padding_of(self, operand: Output) -> np.ndarray | None:
+        """The padding of a blocked operand, or the number that is one for all; None if unknown."""
+        if len(self._bridge.shape(operand)) == 5:
+            return self._padding.get(_key(operand), np.zeros((), np.float32))
+        value = self._bridge.known_value(operand)
+        return None if value is None else value.reshape(())
+
+    def _operand(
+        self, source: Output, found: Output | None, shape: Sequence[int], block: int
+    ) -> Output | None:
+        """An operand of ``shape``, of one number for each channel, or of one number."""
+        dims = self._bridge.shape(source)
+        if dims == list(shape):
+            if found is not None and self._block(found) == block:
+                return found
+            return self.turned(source, block) if _is_float(source) else None
+        if max(dims, default=1) == 1:
+            return source
+        dims = [1] * (4 - len(dims)) + dims
+        if dims[0] in (1, shape[0]) and dims[1] == shape[1] and dims[2:] == [1, 1]:
+            return self._per_channel(source, dims[:2], block)
+        return None
+
+    def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
+        """A number for each channel, ``dims`` is [N or 1, C], with padding of zero."""
+        bridge, whole = self._bridge, _whole(dims[1], block)
+        node: Any = source
+        if whole > dims[1]:
+            if not _is_float(source):
+                return None
+            before, after = bridge.ints([0, 0]), bridge.ints([0, whole - dims[1]])
+            flat = opset15.reshape(source, bridge.ints(dims), False)
+            node = opset15.pad(flat, before, after, "constant")
+        new = [dims[0], whole // block, 1, 1, block]
+        return opset15.reshape(node, bridge.ints(new), False).output(0)
+
+    def _block(self, value: Output) -> int:
+        return self._bridge.shape(value)[4]
+
+
+@cache
+def _factory() -> NodeFactory:
+    return NodeFactory("opset15")
+
+
+def _is_float(output: Output) -> bool:
+    return bool(output.get_element_type() == Type.f32)
+
+
+def _key(output: Output) -> tuple[str, int]:
+    return output.get_node().get_name(), output.get_index()

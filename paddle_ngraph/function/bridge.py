@@ -1,0 +1,630 @@
+"""The nGraph bridge: from Paddle operators to nGraph nodes.
+
+One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
+and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`.
+A function is built at one input signature. Where some of its dimensions are open, shapes and what
+is known of contents hold sizes that know it (sizes.py): converters ask for shapes here only.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+from openvino import Node, Output, Type, opset15
+from openvino.utils import replace_node
+from openvino.utils.node_factory import NodeFactory
+
+from paddle_ngraph import flags
+from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.function import (
+    batch_parts,
+    constants,
+    dynamic_shapes,
+    plugin_faults,
+    processor,
+    products,
+    refusals,
+)
+from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.function.fusion import fuse_rectifiers
+from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.function.size_rules import Shapes
+from paddle_ngraph.function.sizes import Number, Size, is_open
+from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.latest import Latest
+
+_TYPES = {
+    "bool": Type.boolean,
+    "int8": Type.i8,
+    "uint8": Type.u8,
+    "int16": Type.i16,
+    "int32": Type.i32,
+    "int64": Type.i64,
+    "float16": Type.f16,
+    "bfloat16": Type.bf16,
+    "float32": Type.f32,
+    "float64": Type.f64,
+}
+_DTYPES = {str(kind.get_type_name()): dtype for dtype, kind in _TYPES.items()}
+
+
+def element_type(dtype: str) -> Type:
+    """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
+    if dtype not in _TYPES:
+        raise NgraphError(f"the dtype {dtype} has no nGraph element type")
+    return _TYPES[dtype]
+
+
+class Draw(NamedTuple):
+    """Numbers of a random stream that a run takes: core/paddle/random.h says what the fields mean."""
+
+    distribution: int
+    a: float
+    b: float
+    seed: int
+    shape: list[int]
+
+
+# Numbered as in core/paddle/random.h: the element type, by name.
+_DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
+
+
+class NgraphBridge:
+    """Builds the ``ov::Model`` of one subgraph for one signature.
+
+    Args:
+        graph: The subgraph.
+        signature: dtype name and shape of each input, then of each state.
+        values: The contents of the inputs that are read by value, by position.
+        opening: The dimensions that are open, if any.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        signature: Sequence[tuple[str, Sequence[int]]],
+        values: dict[int, np.ndarray] | None = None,
+        opening: Opening | None = None,
+    ) -> None:
+        self._graph = graph
+        self._nodes: dict[int, Output] = {}
+        self._checked: set[tuple[Any, ...]] = set()
+        self._input_of_parameter: dict[str, int] = {}
+        self._parameters: list[Node] = []
+        self._pending = deque(graph.ops)
+        self.draws: list[Draw] = []
+        self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
+        self._unknown: set[str] = set()  # nodes whose contents only a run tells
+        self._opening = opening
+        self._shapes = None if opening is None else Shapes(opening.guards)
+        # What a layout of its own makes of an operator's output before others read it.
+        self.settle: Callable[[Output], Output] = lambda output: output
+        # What a converter leaves for others of this build, by a key that no other family uses.
+        self.shared: dict[Any, Any] = {}
+        values = values or {}
+        # Paddle runs a feed of another shape than declared as long as its kernels can.
+        self._as_declared = True
+        for position, spec in enumerate([*graph.inputs, *graph.states]):
+            dtype, shape = signature[position]
+            self._add_input(position, spec, dtype, shape, values.get(position))
+
+    # -- what converters use ------------------------------------------------------------------
+
+    def get_input_node(self, op: Op, name: str, position: int = 0) -> Output:
+        """The node of the input ``name`` of ``op``.
+
+        Raises:
+            NgraphError: The input is absent.
+        """
+        specs = op.inputs.get(name, ())
+        if position >= len(specs):
+            raise NgraphError(f"input '{name}' has no tensor {position}")
+        return self._nodes[specs[position].id]
+
+    def get_input_nodes(self, op: Op, name: str) -> list[Output]:
+        """The nodes of the input ``name``, which holds a list of tensors."""
+        return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+
+    def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
+        """Makes ``node`` the output ``name`` of ``op``. An output that nobody uses is dropped.
+
+        Raises:
+            NgraphError: The node's dtype or shape is not what Paddle says of the output.
+        """
+        specs = op.outputs.get(name, ())
+        if not specs and name in op.outputs:
+            return
+        if position >= len(specs):
+            raise NgraphError(f"there is no output '{name}' number {position}")
+        spec = specs[position]
+        if spec is None:
+            return
+        output = self.settle(self._folded(as_output(node)))
+        self._check_output(name, spec, output)
+        self._nodes[spec.id] = output
+
+    def trains(self, *gradients: str) -> bool:
+        """Whether one of these gradients is in the graph, or reads it; any, if none is named."""
+        if gradients:
+            return not self._op_types.isdisjoint(gradients)
+        return any(kind.endswith("_grad") for kind in self._op_types)
+
+    def constant(self, op: Op, name: str) -> np.ndarray:
+        """The contents of input ``name``, known while the function is built.
+
+        Returns an array of the input's shape; the inputs of a list are joined along axis 0.
+
+        Raises:
+            NgraphError: The contents are known only at run time.
+        """
+        arrays = []
+        for node in self.get_input_nodes(op, name):
+            array = self._contents(node)
+            if array is None:
+                raise NgraphError(f"input '{name}' is known only at run time")
+            arrays.append(array)
+        if not arrays:
+            raise NgraphError(f"input '{name}' is absent")
+        if len(arrays) == 1:
+            return arrays[0]
+        return np.concatenate([np.atleast_1d(array) for array in arrays])
+
+    def _contents(self, node: Output) -> np.ndarray | None:
+        producer = node.get_node()
+        if producer.get_type_name() == "Constant":
+            return np.asarray(producer.get_data())
+        if self._shapes is None or self._shapes.follows(node) == "data":
+            return None
+        value = self._shapes.value(node)
+        return self._shapes.fixed_value(node) if value is None else value
+
+    def shape(self, node: Any) -> list[Number]:
+        """The shape of a node; open dimensions are Sizes."""
+        if self._shapes is not None:
+            return self._shapes.of(as_output(node))
+        return [int(dim) for dim in as_output(node).get_shape()]
+
+    def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
+        """Tells the shape of a node that no rule knows (size_rules.py), as a loop's result."""
+        if self._shapes is not None:
+            self._shapes.set(as_output(node), shape)
+
+    def full(self, value: Any, dtype: str | Type, shape: Sequence[Number] = ()) -> Node:
+        """A constant of one ``value``; a scalar unless ``shape`` is given."""
+        kind = element_type(dtype) if isinstance(dtype, str) else dtype
+        if isinstance(value, Size):
+            number = opset15.convert(self.ints([value]), kind)
+            scalar = opset15.squeeze(number, self.ints([0]))
+        else:
+            scalar = opset15.constant(value, kind)
+        if not shape:
+            return scalar
+        return opset15.broadcast(scalar, self.ints(shape))
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        """A 1-D int64 tensor, constant where it is not of Sizes: axes, shapes, pads."""
+        numbers = list(values)
+        if self._shapes is not None and is_open(numbers):
+            return self._shapes.node(numbers)
+        return opset15.constant(np.asarray(numbers, dtype=np.int64).reshape(-1))
+
+    def draw(
+        self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
+    ) -> Output:
+        """Random numbers, taken at each run in the order of the operators.
+
+        Args:
+            distribution: ``"keep"``: 0 with probability ``a``, else 1, as u8. ``"uniform"`` from
+                ``a`` to ``b``, or ``"normal"`` of mean ``a`` and standard deviation ``b``, as f32.
+            a, b: The parameters.
+            seed: Of a stream of its own; 0 for the stream that ``paddle.seed`` sets.
+            shape: How many.
+        """
+        number = list(_DISTRIBUTIONS).index(distribution)
+        position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
+        sizes = [int(size) for size in shape]
+        self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
+        return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
+
+    @staticmethod
+    def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+        """A node of one of the core's own operators (core/ov/extension_ops.cc lists them).
+
+        Args:
+            name: The class of the operator, e.g. ``"MaxPoolGrad"``.
+            inputs: Its inputs in order: nodes or outputs.
+            attributes: Its attributes: numbers, bools or lists of them.
+
+        Raises:
+            NgraphError: There is no such operator, or it refuses the inputs or attributes.
+        """
+        try:
+            return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
+        except RuntimeError as error:
+            raise NgraphError(f"extension operator {name}: {error}") from error
+
+    def require_range(
+        self,
+        op: Op,
+        name: str,
+        low: int | Sequence[int],
+        high: int | Sequence[int],
+        ignored: int | None = None,
+        position: int = 0,
+        noticed: bool = True,
+    ) -> None:
+        """Lets the engine refuse a run whose input ``name`` holds a value out of range.
+
+        To be called before the input's node is taken: from here on it is the checked one.
+
+        Args:
+            op: The operator.
+            name: One of its inputs, of int32 or int64.
+            low: The least value; a list gives one for each position of the last axis.
+            high: One more than the greatest value, likewise.
+            ignored: A value that is allowed as well.
+            position: Which of its tensors, when the input holds a list.
+            noticed: Whether Paddle's own kernel checks the values, and so may run in the place of
+                the engine.
+        """
+        spec = op.inputs[name][position]
+        bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
+        if (spec.id, *bounds) in self._checked:
+            return
+        self._checked.add((spec.id, *bounds))
+        ids = self._nodes[spec.id]
+        checked = self.extension(
+            "CheckRange",
+            [ids],
+            low=[int(v) for v in bounds[0]],
+            high=[int(v) for v in bounds[1]],
+            has_ignored=ignored is not None,
+            ignored=0 if ignored is None else int(ignored),
+            message=f"{op.type} (operator {op.index}): input '{name}' is out of range"
+            + ("." if noticed else ", and Paddle would not notice."),
+        ).output(0)
+        if ids.get_element_type() != checked.get_element_type():
+            checked = opset15.convert(checked, ids.get_element_type()).output(0)
+        self._nodes[spec.id] = self._folded(checked)
+
+    # -- the build ----------------------------------------------------------------------------
+
+    def convert(self) -> None:
+        """Converts every operator.
+
+        Raises:
+            ConversionError: Names the operator that could not be converted, and why.
+        """
+        while self._pending:
+            self._convert(self._pending.popleft())
+
+    def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
+        """Converts what is not yet converted, and makes the model.
+
+        Args:
+            weights: The contents of inputs that become constants, by position: buffers in C order.
+
+        Returns:
+            The model, and the input position that feeds each of its parameters; positions beyond
+            the inputs count on through :attr:`draws`. Its open dimensions are dynamic.
+
+        Raises:
+            ConversionError: As :meth:`convert`.
+        """
+        self.convert()
+        weights = weights or {}
+        for node in self._parameters:
+            position = self._input_of_parameter[node.get_friendly_name()]
+            if position in weights:
+                replace_node(node, _filled(node, weights[position]))
+        results = []
+        for spec in [*self._graph.outputs, *self._graph.state_outputs]:
+            results.append(opset15.result(self._computed(self._nodes[spec.id])))
+        used = [node for node in self._parameters if _is_used(node)]
+        model = ov.Model(results, used, "ngraph_interval")
+        self._open(model)
+        fuse_rectifiers(model, self.extension)
+        plugin_faults.avoid(model)
+        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
+        return model, positions
+
+    def _open(self, model: ov.Model) -> None:
+        """Makes the open dimensions of a model dynamic."""
+        if self._opening is None or self._shapes is None:
+            return
+        for node in model.get_ordered_ops():
+            for output in node.outputs():
+                if any(not isinstance(dim, Size) and dim == 0 for dim in self._shapes.of(output)):
+                    raise dynamic_shapes.Empty
+        fixed = self._opening.guards.fixed()
+        for node in model.get_parameters():
+            numbers = self._opening.numbers.get(self._input_of_parameter[node.get_friendly_name()])
+            if numbers:
+                dims = [
+                    size if number is None or number in fixed else -1
+                    for number, size in zip(numbers, node.get_output_shape(0))
+                ]
+                node.set_partial_shape(ov.PartialShape(dims))
+        model.validate_nodes_and_infer_types()
+
+    def _computed(self, output: Output) -> Output:
+        """``output``, made by a node: the engine leaves a result that is an input unwritten."""
+        if output.get_node().get_type_name() != "Parameter":
+            return output
+        return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
+
+    def _convert(self, op: Op) -> None:
+        entry = find_converter(op.type)
+        if entry is None:
+            raise NgraphError(
+                f"{op.type} (operator {op.index}) has no converter; "
+                "import the module that registers it before running this program"
+            )
+        try:
+            entry.function(self, op)
+        except Exception as error:
+            raise ConversionError(op, str(error) or type(error).__name__) from error
+        for spec in (spec for name in entry.blank for spec in op.outputs.get(name, ())):
+            if spec is not None:
+                self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
+        for spec in op.output_specs():
+            if spec.id not in self._nodes:
+                raise ConversionError(op, "an output was not set")
+
+    def _add_input(
+        self,
+        position: int,
+        spec: TensorSpec,
+        dtype: str,
+        shape: Sequence[int],
+        value: np.ndarray | None,
+    ) -> None:
+        kind: Type = getattr(Type, dtype)
+        if kind != element_type(spec.dtype):
+            raise ValueError(
+                f"input {position} of the interval is {_DTYPES.get(dtype, dtype)}, "
+                f"the program declares {spec.dtype}"
+            )
+        if value is not None:
+            self._nodes[spec.id] = opset15.constant(value, kind).output(0)
+        else:
+            self._nodes[spec.id] = self._parameter(position, kind, shape)
+        self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
+
+    def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
+        node = opset15.parameter(list(shape), kind, name=f"input_{position}")
+        self._parameters.append(node)
+        self._input_of_parameter[node.get_friendly_name()] = position
+        if self._shapes is not None and self._opening is not None:
+            self._shapes.declare(node.output(0), self._opening.numbers.get(position, ()))
+        return node.output(0)
+
+    def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
+        if output.get_element_type() != element_type(spec.dtype):
+            found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
+            raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
+        shape = self.shape(output)
+        # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
+        is_scalar = not shape and list(spec.shape) == [1]
+        if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
+            raise NgraphError(
+                f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
+            )
+
+    def _folded(self, output: Output) -> Output:
+        """``output`` as a constant when it is a small computation on constants only."""
+        if output.get_node().get_type_name() == "Constant":
+            return output
+        if self._shapes is not None and self._shapes.follows(output) == "sizes":
+            return self._of_sizes(self._shapes, output)
+        value = self.known_value(output)
+        return output if value is None else opset15.constant(value).output(0)
+
+    def _of_sizes(self, shapes: Shapes, output: Output) -> Output:
+        """What a program computes of sizes: in 64 bits, and for every value of them."""
+        kind = output.get_element_type()
+        if kind.is_real():
+            return output
+        value = shapes.value(output)
+        if value is None or not is_open(value.reshape(-1).tolist()):
+            return opset15.constant(shapes.fixed_value(output), kind).output(0)
+        node = shapes.node(value.reshape(-1).tolist())
+        if kind != Type.i64:
+            node = opset15.convert(node, kind).output(0)
+        if value.ndim != 1:
+            node = opset15.reshape(node, self.ints(value.shape), False).output(0)
+        return node
+
+    def known_value(self, output: Output) -> np.ndarray | None:
+        """The contents of ``output`` if they follow from constants and shapes."""
+        if self._shapes is not None and (source := self._shapes.follows(output)) != "nothing":
+            return self._shapes.fixed_value(output) if source == "sizes" else None
+        node = output.get_node()
+        if node.get_type_name() == "Constant":
+            return np.array(node.get_data())
+        if node.get_type_name() == "ShapeOf":
+            kind = output.get_element_type().to_dtype()
+            return np.array(list(node.input_value(0).get_shape()), dtype=kind)
+        sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
+        if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
+            return None
+        values = [self.known_value(source) for source in node.input_values()]
+        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        known = [ov.Tensor(value) for value in values if value is not None]
+        if len(known) < len(values) or not node.evaluate(results, known):
+            self._unknown.add(node.get_name())
+            return None
+        return np.array(results[output.get_index()].data)
+
+
+def finish(model: ov.Model) -> None:
+    """Gives a complete model the form that it is compiled in."""
+    products.by_onednn(model, NgraphBridge.extension)
+    constants.settle(model)
+    plugin_faults.keep_loops_apart(model)
+
+
+# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
+_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
+
+
+def try_conversion(graph: Graph, text: str) -> ConversionError | None:
+    """What a converter raises, where that can be known before a run: every shape is stated.
+
+    A conversion that succeeds is kept for the run.
+
+    Args:
+        graph: The subgraph.
+        text: Its graph string.
+    """
+    border = [*graph.inputs, *graph.states]
+    if graph.value_inputs or any(-1 in spec.shape for spec in border):
+        return None
+    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
+    bridge = NgraphBridge(graph, signature)
+    try:
+        bridge.convert()
+    except ConversionError as error:
+        return error
+    _converted.put((text, tuple(signature)), bridge)
+    return None
+
+
+def forget() -> None:
+    """Forgets what was converted before a run."""
+    _converted.clear()
+
+
+def build_model(
+    text: str,
+    signature: Sequence[tuple[str, tuple[int, ...]]],
+    values: dict[int, bytes],
+    weights: dict[int, memoryview],
+) -> tuple[Any, list[int], list[Draw], list[int], list[int], int]:
+    """Called by the C++ engine on a cache miss: the graph string to a model.
+
+    Args:
+        text: The graph string.
+        signature: nGraph element type name and shape of every input.
+        values: Raw contents of the inputs that are read by value.
+        weights: Views of the inputs that become constants.
+
+    Returns:
+        The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
+        draw before a run, and where shapes are open: the number of the open size, or -1, for each
+        dimension of each input, and the guards on the open sizes (:func:`sizes.to_words`). Last,
+        how many parts the batch has: the model is the one of a part.
+    """
+    if flags.get("ngraph_precision") == "bf16":
+        _warn_without_bfloat16()
+    signature = tuple(signature)
+    if not values and (found := _open_model(text, signature, weights)) is not None:
+        bare = found.model._Model__model
+        return bare, found.positions, [], found.dimensions, found.guards, 1
+    try:
+        bridge = _converted.pop((text, signature))
+        if bridge is None:
+            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
+        model, positions = bridge.build(weights)
+        parts = batch_parts.part(model, _core().num_threads())
+        finish(model)
+    except ConversionError as error:
+        refusals.suspect(text, error)
+        raise
+    except ValueError as error:  # an input is not what the program declares
+        refusals.suspect(text, NgraphError(str(error)))
+        raise
+    return model._Model__model, positions, bridge.draws, [], [], parts
+
+
+@cache
+def _warn_without_bfloat16() -> None:
+    if not processor.has_bfloat16():
+        warnings.warn(
+            "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
+            "AMX); float32 is used",
+            stacklevel=2,
+        )
+
+
+def _open_model(
+    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
+) -> dynamic_shapes.OpenModel | None:
+    """See :func:`dynamic_shapes.open_model`."""
+
+    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
+        for position in weights:  # a constant, with everything that it is
+            opening.fix(position)
+        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+        model, positions = bridge.build(weights)
+        if bridge.draws:
+            raise NgraphError("how many numbers are drawn depends on sizes")
+        finish(model)
+        return model, positions
+
+    return dynamic_shapes.open_model(text, signature, build)
+
+
+def _arrays(
+    signature: Sequence[tuple[str, tuple[int, ...]]], values: dict[int, bytes]
+) -> dict[int, np.ndarray]:
+    return {
+        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
+
+
+def _meet_numpy() -> None:
+    """Has OpenVINO's bindings set up what they know of dtypes.
+
+    They do so at first use, behind a lock, and give the GIL away meanwhile: two threads that are
+    first would wait for each other for good. A module is imported by one thread only.
+    """
+    one = opset15.constant(np.ones(1, np.float32))
+    ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
+
+
+_meet_numpy()
+
+
+@cache
+def _core() -> Any:
+    return import_module("paddle_ngraph._core")  # absent when built with WITH_NGRAPH=OFF
+
+
+@cache
+def _extension_factory() -> NodeFactory:
+    factory = NodeFactory("opset15")
+    factory.add_extension(str(_core().__file__))
+    return factory
+
+
+def as_output(node: Any) -> Output:
+    """A node's only output; an output as it is."""
+    return node.output(0) if isinstance(node, Node) else node
+
+
+def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
+    if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
+        return True
+    return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
+
+
+def _filled(parameter: Node, contents: Any) -> Node:
+    """A constant in the place of a parameter."""
+    dtype = parameter.get_output_element_type(0).to_dtype()
+    array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
+    return opset15.constant(array)
+
+
+def _is_used(node: Node) -> bool:
+    return bool(node.output(0).get_target_inputs())

@@ -1,0 +1,77 @@
+"""Compiled functions on disk: where they are, and what they were built under.
+
+The C++ core reads and writes the files (core/engine/disk_cache.h); here is what it cannot know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.function import processor, registry
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.installation import versions
+from paddle_ngraph.version import __version__
+
+# The flags that decide what is built.
+_BUILDING = ("ngraph_num_threads", "ngraph_precision")
+# What tells OpenVINO's kernels to use less than the processor has.
+_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+
+
+def build_environment(graph: str) -> str:
+    """Called by the C++ engine: what decides what is built of a graph string, beside itself.
+
+    Returns:
+        Versions, sources, processor and settings. Empty where the graph holds an operator whose
+        converter is not one of ours: nothing tells when that changes.
+    """
+    foreign = registry.foreign_types()
+    if foreign and any(op.type in foreign for op in Graph.from_string(graph).ops):
+        return ""
+    settings = [f"{name}={flags.get(name)}" for name in _BUILDING]
+    settings += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+    return "\n".join([*_fixed_environment(), f"{_core.num_threads()} cores", *settings])
+
+
+def is_stored(graph: str) -> bool:
+    """Whether a function of this graph was built before, under the same conditions."""
+    if not flags.get("ngraph_cache_dir"):
+        return False
+    environment = build_environment(graph)
+    return bool(environment) and bool(_core.is_graph_stored(graph, environment))
+
+
+def files() -> list[Path]:
+    """The stored functions."""
+    folder = flags.get("ngraph_cache_dir")
+    return sorted(Path(folder).glob("*.ngraph")) if folder else []
+
+
+@cache
+def _fixed_environment() -> list[str]:
+    """What stays the same in a process."""
+    return [f"paddle-ngraph {__version__} {_sources()}", *versions(), _processor()]
+
+
+def _sources() -> str:
+    """What stands in the files of the package: in a source tree they change without a new version.
+
+    Not their times: a function may come with a model to where the package was installed later.
+    """
+    folder, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
+        contents = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)} {len(contents)}\n".encode())
+        digest.update(contents)
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    """Name and instruction sets of the first processor."""
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "flags")
+    lines = [f"{name}: {processor.field(name)}" for name in wanted]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

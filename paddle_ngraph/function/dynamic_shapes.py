@@ -1,0 +1,226 @@
+"""Functions with open shapes: one for hundreds of widths, lengths and batch sizes.
+
+Converters see the shapes at hand, and a function of its own for every shape costs a compilation
+each. So when a graph has met several shapes, the dimensions that differed among these become
+*open*: the function is built with sizes that know what is decided by them (sizes.py), and then
+serves every shape for which its guards hold. Dimensions that were always equal are one open size. A
+shape beyond the guards gets another function, with open shapes too where that helps; so several of
+one graph live side by side. Where nothing stays open, or open shapes fail, every shape keeps a
+function of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import openvino as ov
+
+from paddle_ngraph.function.sizes import LEAST_OPEN, MOST_OPEN, Guards, to_words
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
+
+Shape = tuple[int, ...]
+Signature = tuple[tuple[str, Shape], ...]
+
+# So many shapes get functions of their own, which are faster, before open ones are tried.
+OWN_FUNCTIONS = 2
+
+# How often open shapes are tried for a graph: where its guards hold for few shapes each, it would
+# get one function after the other.
+MOST_TRIES = 16
+
+# Of so many graphs it is known what shapes they met; the one longest unused is forgotten.
+MOST_GRAPHS = 1024
+
+FIXED = -1
+
+_lock = new_lock()  # of what is known of each graph
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model with open shapes.
+
+    Attributes:
+        model: Its open dimensions are dynamic.
+        positions: The input that feeds each parameter.
+        dimensions: For each dimension of each input, in order: the number of its open size, or -1.
+        guards: For what open sizes it is right, as words (:func:`sizes.to_words`).
+    """
+
+    model: ov.Model
+    positions: list[int]
+    dimensions: list[int]
+    guards: list[int]
+
+
+class Opening:
+    """What is open in one build.
+
+    Attributes:
+        numbers: Of each input the number of the open size of each dimension, or ``None``.
+        guards: The open sizes, and what was decided by them.
+    """
+
+    def __init__(self, signature: Signature, classes: list[list[int | None]]) -> None:
+        hints: dict[int, int] = {}
+        self.numbers: dict[int, list[int | None]] = {}
+        for position, ((_, shape), row) in enumerate(zip(signature, classes)):
+            # One element is no size like others: it is repeated along its axis. Nor is none.
+            self.numbers[position] = [
+                number if LEAST_OPEN <= size <= MOST_OPEN else None
+                for number, size in zip(row, shape)
+            ]
+            for number, size in zip(self.numbers[position], shape):
+                if number is not None:
+                    hints[number] = size
+        self.guards = Guards(hints)
+
+    def fix(self, position: int) -> None:
+        """Fixes the open dimensions of an input."""
+        for number in self.numbers[position]:
+            if number is not None:
+                int(self.guards.size(number))
+
+
+class Empty(Exception):
+    """Something has no elements at the shapes at hand: no case for an open function."""
+
+
+Build = Callable[[Opening], tuple[ov.Model, list[int]]]
+
+
+@dataclass
+class _Met:
+    """The shapes that a graph has met with one list of dtypes and ranks."""
+
+    # Some of those that were met, to count them.
+    first: list[Signature] = field(default_factory=list)
+    # For each dimension of each input a number that dimensions share which were always equal.
+    classes: list[list[int]] = field(default_factory=list)
+    varied: set[int] = field(default_factory=set)  # the numbers of dimensions that differed
+
+    def add(self, signature: Signature) -> None:
+        if signature in self.first:
+            return
+        shapes = [shape for _, shape in signature]
+        if not self.first:
+            self.classes = [[0] * len(shape) for shape in shapes]
+        # Dimensions stay in one class as long as they are equal.
+        numbers: dict[tuple[int, int], int] = {}
+        varied: set[int] = set()
+        own = [shape for _, shape in (self.first or [signature])[0]]
+        for position, shape in enumerate(shapes):
+            for axis, size in enumerate(shape):
+                before = self.classes[position][axis]
+                number = numbers.setdefault((before, size), len(numbers))
+                if before in self.varied or size != own[position][axis]:
+                    varied.add(number)
+                self.classes[position][axis] = number
+        self.varied = varied
+        if len(self.first) <= OWN_FUNCTIONS:
+            self.first.append(signature)
+
+    def opening(self, signature: Signature) -> Opening:
+        """What differed is open."""
+        rows = [[n if n in self.varied else None for n in row] for row in self.classes]
+        return Opening(signature, rows)
+
+
+@dataclass
+class _Graph:
+    """What is known of a graph."""
+
+    met: dict[tuple[tuple[str, int], ...], _Met] = field(default_factory=dict)
+    tries: int = 0
+    opens: bool = False  # it has a function with open shapes
+    is_given_up: bool = False
+
+
+_graphs: Latest[str, _Graph] = Latest(MOST_GRAPHS)
+
+
+def _graph(text: str) -> _Graph:
+    key, _, _ = text.partition("\n")  # the first line holds a digest of the rest
+    return _graphs.get_or_make(key, _Graph)
+
+
+def count() -> int:
+    """Of how many graphs it is known what shapes they met."""
+    return len(_graphs)
+
+
+def give_up(text: str) -> None:
+    """From now on every shape of this graph has a function of its own."""
+    with _lock:
+        _graph(text).is_given_up = True
+
+
+def forget() -> None:
+    """Forgets what shapes every graph has met."""
+    _graphs.clear()
+
+
+def remember(text: str, signature: Signature) -> None:
+    """Tells that a graph has met this signature; the C++ engine calls it, too."""
+    with _lock:
+        _remember(_graph(text), signature)
+
+
+def _remember(graph: _Graph, signature: Signature) -> _Met:
+    structure = tuple((kind, len(shape)) for kind, shape in signature)
+    met = graph.met.setdefault(structure, _Met())
+    met.add(signature)
+    return met
+
+
+def open_model(text: str, signature: Signature, build: Build) -> OpenModel | None:
+    """A model for this signature and for all for which its guards hold.
+
+    Args:
+        text: The graph string.
+        signature: What the graph meets now.
+        build: Makes the model at this signature.
+
+    Returns:
+        The model; ``None`` where the graph has not met enough signatures yet, or where there is no
+        such model: then it is not tried again, unless other shapes may have one.
+    """
+    with _lock:  # another thread may give up at any time
+        graph = _graph(text)
+        met = _remember(graph, signature)
+        if graph.is_given_up or len(met.first) <= OWN_FUNCTIONS:
+            return None
+        opening = met.opening(signature)
+    if not opening.guards.hints:
+        return None
+    try:
+        found = _opened(signature, opening, build)
+    except Empty:  # which says nothing of other shapes
+        return None
+    with _lock:
+        graph.tries += 1
+        graph.opens |= found is not None
+        graph.is_given_up |= not graph.opens or graph.tries >= MOST_TRIES
+    return found
+
+
+def _opened(signature: Signature, opening: Opening, build: Build) -> OpenModel | None:
+    try:
+        model, positions = build(opening)
+    except Empty:
+        raise
+    except Exception:  # the shape alone may do better; where it does not, that tells why
+        return None
+    fixed = opening.guards.fixed()
+    left = [number for number in opening.guards.hints if number not in fixed]
+    if not left:
+        return None
+    order = {number: place for place, number in enumerate(left)}
+    dimensions = [
+        order.get(number, FIXED) if number is not None else FIXED
+        for position in range(len(signature))
+        for number in opening.numbers[position]
+    ]
+    return OpenModel(model, positions, dimensions, to_words(opening.guards.kept(), order))

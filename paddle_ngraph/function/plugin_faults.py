@@ -1,0 +1,206 @@
+"""Faults of the CPU plugin (OpenVINO 2026.4.1), and the forms of a model that avoid them.
+
+Those that show with constants only are in constants.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from openvino import Model, Node, Output, Type, opset15
+from openvino.utils import replace_node
+
+from paddle_ngraph.function import constants
+from paddle_ngraph.function.node_types import ELEMENTWISE
+
+# Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
+_EXACT_DIVIDE = "nonconvertable_divide_0"
+# What the plugin joins a division to, and then divides wrongly.
+_JOINED = (
+    "Reduce",
+    "MatMul",
+    "Convolution",
+    "GroupConvolution",
+    "MVN",
+    "NormalizeL2",
+    "Interpolate",
+)
+# Comparisons, and the same with the operands exchanged.
+_TURNED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
+
+# The core compiles a model with this in its runtime information without fused loops (snippets).
+_LOOPS_APART = "ngraph_loops_apart"
+# What the plugin sees through when it looks for the parts of a unit, or removes.
+_PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Transpose", "Unsqueeze"}
+_SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
+_MOST_RANK_OF_LAYERS = 2  # of both factors
+_RANK_OF_GROUPS = 3  # when they are normalized
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+# The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
+_READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
+
+
+def avoid(model: Model) -> None:
+    """Brings a model into a form that the plugin computes right, whatever its inputs."""
+    _divide_exactly(model)
+    _squeeze_to_scalars(model)
+    _keep_what_abs_reads(model)
+    _compare_from_below(model)
+
+
+def _divide_exactly(model: Model) -> None:
+    """Marks divisions to be kept as they are, where the engine computes these right.
+
+    It joins a division by or of a constant to what its other input comes from; joined to one of
+    ``_JOINED`` the result is wrong.
+    """
+    constant: set[str] = set()
+    joined: set[str] = set()
+    for node in model.get_ordered_ops():
+        kind, name = node.get_type_name(), node.get_name()
+        sources = {value.get_node().get_name() for value in node.input_values()}
+        if kind == "Constant" or (sources and sources <= constant):
+            constant.add(name)
+        elif kind.startswith(_JOINED) or sources & joined:
+            joined.add(name)
+        if kind == "Divide" and not (sources & constant and sources & joined):
+            node.get_rt_info()[_EXACT_DIVIDE] = True
+
+
+def _keep_what_abs_reads(model: Model) -> None:
+    """Forms |x| as |-x| where something else reads x too: nothing else reads -x.
+
+    The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
+    it then finds |x| there: |x| + x comes out as 2 |x|. The larger of x and -x would not do: which
+    zero is the larger of 0 and -0 depends on the instruction set.
+    """
+    for node in model.get_ops():
+        if node.get_type_name() != "Abs":
+            continue
+        x = node.input_value(0)
+        if len(x.get_target_inputs()) > 1 and x.get_element_type() == Type.f32:
+            replace_node(node, opset15.abs(opset15.negative(x)))
+
+
+def _compare_from_below(model: Model) -> None:
+    """Writes a > b as b < a: with AVX-512 the plugin finds a NaN greater than every number."""
+    for node in model.get_ops():
+        turned = _TURNED.get(node.get_type_name())
+        if turned is not None:
+            replace_node(node, turned(node.input_value(1), node.input_value(0)))
+
+
+def _squeeze_to_scalars(model: Model) -> None:
+    """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
+    for node in model.get_ops():
+        if node.get_type_name() == "Reshape" and len(node.get_output_partial_shape(0)) == 0:
+            source = node.input_value(0)
+            rank = len(source.get_partial_shape())
+            if rank:
+                axes = opset15.constant(np.arange(rank), Type.i64)
+                replace_node(node, opset15.squeeze(source, axes))
+
+
+# -- loops behind a unit -------------------------------------------------------------------------
+
+
+def keep_loops_apart(model: Model) -> None:
+    """Marks a finished model that the plugin would crash on when it fuses loops.
+
+    It makes a unit of some sequences: small matrix products with elementwise nodes in between,
+    attention, group normalization. An elementwise node that reads the end of a unit and what
+    another loop computes is to join that loop; the plugin then takes the unit for a loop too, and
+    follows a null pointer. So loops are not fused where that can be: a unit may end earlier than
+    it could, so each elementwise node behind it counts as its end.
+    """
+    traits: dict[str, frozenset[str]] = {}
+    for node in model.get_ordered_ops():
+        traits[node.get_name()] = _traits(node, traits)
+        if node.get_type_name() in ELEMENTWISE and _joins(node, traits):
+            model.set_rt_info(True, _LOOPS_APART)
+            return
+
+
+def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
+    """What of a unit lies on the way to ``node``; "unit": all of one may."""
+    kind = node.get_type_name()
+    sources = [known[value.get_node().get_name()] for value in node.input_values()]
+    before = frozenset().union(*sources)
+    if kind == "MatMul":
+        return _traits_of_product(node, sources)
+    if kind == "GroupNormalization":
+        return frozenset({"unit"})
+    if kind == "MVN":
+        return frozenset({"normalized"}) if _is_of_groups(node.input_value(0)) else frozenset()
+    if kind not in _PASSED | _SUMS:
+        return frozenset()
+    if kind in {"Softmax", "ReduceSum"} and "heads" in before:
+        before |= {"attention"}
+    if kind == "Multiply" and all("weighted" in source for source in sources):
+        before |= {"gate"}
+    if kind == "ReduceMean" and _is_of_groups(node.input_value(0)):
+        before |= {"mean"}
+    if kind in {"Power", "Sqrt"} and "mean" in before:
+        before |= {"normalized"}
+    if kind == "Transpose":
+        before |= {"turned"}
+    if kind in _RESHAPES and _changes_rank(node):  # stays, so that who reads it reads no unit
+        before -= {"unit"}
+    if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
+        before |= {"unit"}
+    return before
+
+
+def _changes_rank(node: Node) -> bool:
+    return len(node.get_input_partial_shape(0)) != len(node.get_output_partial_shape(0))
+
+
+def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The forms of products that units are made of, and whether this may be the last of one."""
+    before = sources[0] | sources[1]
+    left, right = (
+        product.get_attributes()[f"transpose_{name}"] and "turned" not in source
+        for name, source in zip("ab", sources)
+    )
+    found = set()
+    if not left:
+        is_last = "attention" in before and not right
+        found |= {"heads", *["unit"] * is_last}
+    if constants.is_constant(product.input_value(1)):
+        found |= {"heads", "weighted", *["unit"] * (not before.isdisjoint({"attention", "gate"}))}
+        ranks = [len(product.get_input_partial_shape(number)) for number in (0, 1)]
+        if max(ranks) <= _MOST_RANK_OF_LAYERS:
+            found |= {"layer", *["unit"] * ("layer" in before)}
+    return frozenset(found)
+
+
+def _is_of_groups(value: Output) -> bool:
+    """Whether a mean of ``value`` may be one of groups of channels: samples, groups, the rest.
+
+    Between the two there may be what the plugin removes, but nothing that joins another value.
+    """
+    while value.get_node().get_type_name() in _PASSED - {"Reshape"}:
+        joined = [v for v in value.get_node().input_values() if not constants.is_constant(v)]
+        if len(joined) != 1:
+            return False
+        value = joined[0]
+    is_reshaped = value.get_node().get_type_name() == "Reshape"
+    return is_reshaped and len(value.get_partial_shape()) == _RANK_OF_GROUPS
+
+
+def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
+    """Whether ``node`` reads the end of a unit and what a loop may compute."""
+    read = {
+        (value.get_node().get_name(), value.get_index()): value
+        for value in node.input_values()
+        if not constants.is_constant(value)
+    }
+    units = sum("unit" in traits[name] for name, _ in read)
+    return units > 0 and sum(not _is_as_is(value, node) for value in read.values()) > 1
+
+
+def _is_as_is(value: Output, reader: Node) -> bool:
+    source = value.get_node().get_type_name()
+    is_float = value.get_element_type() == Type.f32
+    return source == "Parameter" and is_float and reader.get_type_name() in _READING_AS_IS

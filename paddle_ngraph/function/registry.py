@@ -1,0 +1,236 @@
+"""The one registry: which Paddle operators can be converted, by what, and within which limits."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import refusals
+from paddle_ngraph.graph import Op
+from paddle_ngraph.locks import new_lock
+
+if TYPE_CHECKING:
+    from paddle_ngraph.function.bridge import NgraphBridge
+
+ConverterFunction = Callable[["NgraphBridge", Op], None]
+# The least and the greatest value of a tensor of whole numbers.
+Range = tuple[int, int]
+RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
+F = TypeVar("F", bound=ConverterFunction)
+
+FLOAT = frozenset({"float32"})
+INT32 = frozenset({"int32"})
+INTEGER = frozenset({"int32", "int64"})
+BOOL = frozenset({"bool"})
+ANY = frozenset({"float32", "int32", "int64", "bool"})
+# What a tensor may be whose shape is looked at, or whose contents shape the function.
+KNOWN = ANY | {"int8", "uint8", "int16", "float16", "bfloat16", "float64"}
+
+RANGES: Mapping[str, Range] = {
+    "bool": (0, 1),
+    "uint8": (0, 2**8 - 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+}
+# What a range rule takes an open dimension for; its converter must not go beyond.
+LONGEST_AXIS = 2**30
+
+_NO_KERNEL = "Paddle has no CPU kernel for it; written as smaller operators it is converted"
+_IN_PARTS = "Paddle's optimizers put an operator for each parameter into programs in its place"
+# Operators without a converter of which more can be said.
+ABSENT: Mapping[str, str] = {
+    "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
+    "pd_op.fused_rotary_position_embedding_grad": _NO_KERNEL,
+    "pd_op.merged_adam_": _IN_PARTS,
+    "pd_op.merged_momentum_": _IN_PARTS,
+    "pd_op.rms_norm": _NO_KERNEL,
+    "pd_op.rms_norm_grad": _NO_KERNEL,
+}
+
+
+def range_of(values: Iterable[float]) -> Range | None:
+    """The range of some numbers; ``None`` where one is no whole number of 64 bits."""
+    known = list(values)
+    if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
+        return None
+    return int(min(known, default=0)), int(max(known, default=0))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A condition an operator must fulfil to be converted.
+
+    Attributes:
+        text: The sentence printed for an operator that stays native because of it.
+        holds: Whether the operator is within the limit.
+    """
+
+    text: str
+    holds: Callable[[Op], bool]
+
+
+@dataclass(frozen=True)
+class Converter:
+    """How one Paddle operator becomes nGraph nodes. See :func:`converter` for the fields."""
+
+    type: str
+    function: ConverterFunction
+    dtypes: frozenset[str]
+    index: frozenset[str]
+    constant: frozenset[str]
+    unread: frozenset[str]
+    unwritten: frozenset[str]
+    blank: frozenset[str]
+    ignored: frozenset[str]
+    internal: frozenset[str]
+    limits: tuple[Limit, ...]
+    draws: Callable[[Op], bool]
+    moves: bool
+    small_integers: bool
+    integers: RangeRule | None
+
+    def reason_against(self, op: Op) -> str | None:
+        """Why ``op`` must stay native, or ``None`` when it can be converted."""
+        for name, specs in op.inputs.items():
+            allowed = self.dtypes | INTEGER if name in self.index else self.dtypes
+            if name in self.unread or name in self.constant:
+                allowed = KNOWN
+            for spec in specs:
+                if spec.dtype not in allowed:
+                    return f"input '{name}' is {spec.dtype}, not {_either(allowed)}"
+        for name, outputs in op.outputs.items():
+            used = [spec for spec in outputs if spec is not None]
+            if used and name in self.unwritten:
+                return f"output '{name}' is used"
+            for spec in used:
+                if spec.dtype not in ANY | self.dtypes and name not in self.blank:
+                    return f"output '{name}' is {spec.dtype}, not {_either(ANY | self.dtypes)}"
+        for limit in self.limits:
+            if not limit.holds(op):
+                return limit.text
+        return None
+
+
+_converters: dict[str, Converter] = {}
+
+
+def converter(
+    *types: str,
+    dtypes: Iterable[str] = FLOAT,
+    index: Iterable[str] = (),
+    constant: Iterable[str] = (),
+    unread: Iterable[str] = (),
+    unwritten: Iterable[str] = (),
+    blank: Iterable[str] = (),
+    ignored: Iterable[str] = (),
+    internal: Iterable[str] = (),
+    limits: Iterable[Limit] = (),
+    draws: Callable[[Op], bool] = lambda op: False,
+    moves: bool = False,
+    small_integers: bool = False,
+    integers: RangeRule | None = None,
+) -> Callable[[F], F]:
+    """Registers the decorated function as the converter of the Paddle operators ``types``.
+
+    Args:
+        types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest holds for each.
+        dtypes: The dtypes its inputs may have; its outputs may have them too.
+        index: Inputs that hold positions or class labels: int32 or int64, beside ``dtypes``.
+        constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
+            function is built; :meth:`NgraphBridge.constant` reads them.
+        unread: Inputs that the converter does not look at (a gradient that needs only a shape).
+        unwritten: Outputs that the converter does not make; an operator whose program uses one
+            stays native.
+        blank: Outputs without contents, of any dtype, workspace that only GPUs fill: the bridge
+            makes them.
+        ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
+            get them; an ``unwritten`` output that is only read so is not used.
+        internal: Inputs that the forward operator kept for this one, in a form of the converters'
+            own; where that one stays native, so does this one.
+        limits: Further conditions.
+        draws: Whether an operator takes numbers of the random stream, by
+            :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
+        moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
+            as they are only used as positions in the end.
+        small_integers: int64 outputs fit into 32 bits whatever the inputs are.
+        integers: Which values int64 outputs may have, if that can be told from those of the inputs
+            that hold whole numbers; asked where all of these are known.
+
+    Raises:
+        NgraphError: There is a converter for one of them already.
+    """
+
+    def register(function: F) -> F:
+        entry = Converter(
+            type=types[0],
+            function=function,
+            dtypes=frozenset(dtypes),
+            index=frozenset(index),
+            constant=frozenset(constant),
+            unread=frozenset(unread) | frozenset(ignored),
+            unwritten=frozenset(unwritten),
+            blank=frozenset(blank),
+            ignored=frozenset(ignored),
+            internal=frozenset(internal),
+            limits=tuple(limits),
+            draws=draws,
+            moves=moves,
+            small_integers=small_integers,
+            integers=integers,
+        )
+        for type in types:
+            if type in _converters:
+                raise NgraphError(f"there is a converter for {type} already: unregister it first")
+            refusals.forget(type)
+            _converters[type] = replace(entry, type=type)
+        return function
+
+    return register
+
+
+def unregister(type: str) -> None:
+    """Forgets the converter of ``type``; the operator stays native from the next pass on."""
+    _converters.pop(type, None)
+
+
+def find_converter(type: str) -> Converter | None:
+    """The converter of the Paddle operator ``type``, or ``None``."""
+    load_converters()
+    return _converters.get(type)
+
+
+def all_converters() -> Mapping[str, Converter]:
+    """Every registered converter, by the operator's name."""
+    load_converters()
+    return dict(sorted(_converters.items()))
+
+
+def foreign_types() -> set[str]:
+    """The operators whose converters come from outside this package."""
+    ours = __package__.partition(".")[0] + "."
+    return {t for t, entry in _converters.items() if not entry.function.__module__.startswith(ours)}
+
+
+_loaded = False
+_loading = new_lock()
+
+
+def load_converters() -> None:
+    """Imports every module of ``paddle_ngraph.ops`` once; other threads wait for the last one."""
+    global _loaded
+    if _loaded:
+        return
+    with _loading:
+        package = importlib.import_module("paddle_ngraph.ops")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+        _loaded = True
+
+
+def _either(dtypes: Iterable[str]) -> str:
+    return " or ".join(sorted(dtypes))

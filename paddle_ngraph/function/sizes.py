@@ -1,0 +1,554 @@
+"""Sizes that know that they are sizes.
+
+A function with open shapes is built once, at the shapes at hand. What a converter then computes
+with an open dimension must hold for every other value of it, or it must be known for which values
+it holds. So an open dimension is a :class:`Size`: it computes like the number that it is at hand,
+its *hint*, but keeps how that follows from the open dimensions; and whoever makes a decision by it,
+or takes it as a plain number, leaves a *guard*: a condition on the open dimensions under which the
+same would have happened. The function is right exactly where its guards hold.
+
+An expression is a polynomial with whole coefficients over *atoms*: an open dimension, or the floor
+of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal sizes
+need no guard, and neither does what follows from bounds already known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# (0, number of the open dimension) or (1, dividend, divisor)
+Atom = tuple[Any, ...]
+Monomial = tuple[Atom, ...]  # factors in order; () for the constant term
+Terms = tuple[tuple[Monomial, int], ...]  # a polynomial: terms in order, no coefficient 0
+
+Number = Any  # an int or a Size
+
+# Open dimensions lie between these. 0 and 1 are no sizes like others: nothing to compute, and what
+# is repeated along the axis; such shapes have functions in which the axis is fixed.
+LEAST_OPEN = 2
+MOST_OPEN = 2**31 - 1
+
+# Opcodes of guards as words; core/engine/size_guards.h reads them.
+_CONSTANT, _OPEN, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
+AT_LEAST_ZERO, ZERO, NOT_ZERO = range(3)
+
+
+# -- polynomials ---------------------------------------------------------------------------------
+
+
+def _polynomial(terms: Mapping[Monomial, int]) -> Terms:
+    return tuple(sorted((monomial, factor) for monomial, factor in terms.items() if factor))
+
+
+def _constant(number: int) -> Terms:
+    return (((), number),) if number else ()
+
+
+def _sum(a: Terms, b: Terms, factor: int = 1) -> Terms:
+    """``a + factor * b``."""
+    terms = dict(a)
+    for monomial, number in b:
+        terms[monomial] = terms.get(monomial, 0) + factor * number
+    return _polynomial(terms)
+
+
+def _product(a: Terms, b: Terms) -> Terms:
+    terms: dict[Monomial, int] = {}
+    for left, x in a:
+        for right, y in b:
+            monomial = tuple(sorted(left + right))
+            terms[monomial] = terms.get(monomial, 0) + x * y
+    return _polynomial(terms)
+
+
+def _parts(terms: Terms) -> tuple[Terms, int]:
+    """The terms that are not constant, and the constant."""
+    if terms and not terms[0][0]:
+        return terms[1:], terms[0][1]
+    return terms, 0
+
+
+def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
+    """``a / b`` where that is a polynomial."""
+    quotient: Terms = ()
+    lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
+    while a:
+        monomial, number = max(a, key=lambda term: (len(term[0]), term[0]))
+        rest = list(monomial)
+        for atom in lead:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if number % factor:
+            return None
+        term = ((tuple(rest), number // factor),)
+        quotient = _sum(quotient, term)
+        a = _sum(a, _product(term, b), -1)
+    return quotient
+
+
+def _floor_quotient(a: Terms, b: Terms) -> Terms:
+    """``a // b`` for ``b`` > 0: what divides is taken out of the quotient."""
+    exact = _exact_quotient(a, b)
+    if exact is not None:
+        return exact
+    divisor = _number(b)
+    if divisor is None:
+        return ((((1, a, b),), 1),)
+    whole = _polynomial({monomial: number // divisor for monomial, number in a})
+    rest, constant = _parts(_sum(a, whole, -divisor))
+    if not rest:
+        return whole
+    common = math.gcd(divisor, *(number for _, number in rest))
+    rest = _polynomial({monomial: number // common for monomial, number in rest})
+    left, divisor = _sum(rest, _constant(constant // common)), divisor // common
+    if divisor == 1:
+        return _sum(whole, left)
+    inner = _quotient_in(rest)
+    if inner is not None and (by := _number(inner[1])) is not None:  # the floor of a floor
+        dividend = _sum(inner[0], _constant(constant // common * by))
+        return _sum(whole, _floor_quotient(dividend, _constant(divisor * by)))
+    return _sum(whole, ((((1, left, _constant(divisor)),), 1),))
+
+
+def _number(terms: Terms) -> int | None:
+    """The number that a polynomial is, if it is one."""
+    rest, constant = _parts(terms)
+    return None if rest else constant
+
+
+def _quotient_in(terms: Terms) -> tuple[Terms, Terms] | None:
+    """Dividend and divisor where ``terms`` are the floor of one quotient."""
+    if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1 or terms[0][0][0][0] == 0:
+        return None
+    return terms[0][0][0][1], terms[0][0][0][2]
+
+
+def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
+    """The number that a polynomial is where the open dimensions have these values."""
+    total = 0
+    for monomial, number in terms:
+        for atom in monomial:
+            number *= (
+                values[atom[1]]
+                if atom[0] == 0
+                else evaluate(atom[1], values) // evaluate(atom[2], values)
+            )
+        total += number
+    return total
+
+
+def _open_of(terms: Terms) -> set[int]:
+    """The numbers of the open dimensions in a polynomial."""
+    found: set[int] = set()
+    for monomial, _ in terms:
+        for atom in monomial:
+            found |= {atom[1]} if atom[0] == 0 else _open_of(atom[1]) | _open_of(atom[2])
+    return found
+
+
+def _put_in(terms: Terms, values: Mapping[int, int]) -> Terms:
+    """The polynomial with some of the open dimensions known."""
+    total: Terms = ()
+    for monomial, number in terms:
+        product = _constant(number)
+        for atom in monomial:
+            if atom[0] == 0:
+                factor = _constant(values[atom[1]]) if atom[1] in values else (((atom,), 1),)
+            else:
+                factor = _floor_quotient(_put_in(atom[1], values), _put_in(atom[2], values))
+            product = _product(product, factor)
+        total = _sum(total, product)
+    return total
+
+
+# -- guards --------------------------------------------------------------------------------------
+
+
+class Guard(NamedTuple):
+    """A condition: ``terms`` are at least 0, equal to 0 or not equal to 0, by ``kind``."""
+
+    kind: int
+    terms: Terms
+
+    def holds(self, values: Mapping[int, int]) -> bool:
+        """Whether it holds where the open dimensions have these values."""
+        try:
+            number = evaluate(self.terms, values)
+        except ZeroDivisionError:  # there is another guard that the divisor is positive
+            return False
+        return (number >= 0, number == 0, number != 0)[self.kind]
+
+
+def to_words(guards: Sequence[Guard], numbers: Mapping[int, int]) -> list[int]:
+    """Guards as numbers: of each how many follow, its kind, and a program for a stack.
+
+    Args:
+        guards: The guards.
+        numbers: By what number each open dimension goes there.
+    """
+    words: list[int] = []
+    for guard in guards:
+        program = [guard.kind, *_program(guard.terms, numbers)]
+        words += [len(program), *program]
+    return words
+
+
+def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
+    words = [_CONSTANT, 0]
+    for monomial, factor in terms:
+        words += [_CONSTANT, factor]
+        for atom in monomial:
+            if atom[0] == 0:
+                words += [_OPEN, numbers[atom[1]]]
+            else:
+                words += [*_program(atom[1], numbers), *_program(atom[2], numbers), _FLOOR_DIVIDE]
+            words.append(_MULTIPLY)
+        words.append(_ADD)
+    return words
+
+
+class Guards:
+    """The open dimensions of one build, and what was decided by them.
+
+    Args:
+        hints: The value at hand of each open dimension, by number.
+    """
+
+    def __init__(self, hints: Mapping[int, int]) -> None:
+        self.hints = dict(hints)
+        # The least value known of polynomials without constant term and common factor; a greatest
+        # value is the least one of the negative.
+        self._least: dict[Terms, int] = {}
+        self._unequal: set[Terms] = set()
+        self._guards: dict[tuple[int, Terms], Guard] = {}
+        for number in hints:
+            self.require(Guard(AT_LEAST_ZERO, (((), -LEAST_OPEN), (((0, number),), 1))))
+            self.require(Guard(AT_LEAST_ZERO, (((), MOST_OPEN), (((0, number),), -1))))
+
+    def size(self, number: int) -> Size:
+        """The open dimension of this number."""
+        return Size(self, ((((0, number),), 1),))
+
+    def of(self, terms: Terms) -> Number:
+        """A polynomial as a number: a Size where it is not known."""
+        rest, constant = _parts(terms)
+        return Size(self, terms) if rest else constant
+
+    # -- decisions -------------------------------------------------------------------------------
+
+    def is_at_least_zero(self, terms: Terms) -> bool:
+        """Whether ``terms >= 0``; a guard where that is not known for every value."""
+        least, most = self.bounds(terms)
+        if least >= 0 or most < 0:
+            return least >= 0
+        if evaluate(terms, self.hints) >= 0:
+            self._keep(Guard(AT_LEAST_ZERO, terms))
+            return True
+        self._keep(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
+        return False
+
+    def is_zero(self, terms: Terms) -> bool:
+        """Whether ``terms == 0``; a guard where that is not known for every value."""
+        least, most = self.bounds(terms)
+        if least > 0 or most < 0 or terms in self._unequal:
+            return False
+        if least == most == 0:
+            return True
+        if evaluate(terms, self.hints) == 0:
+            self._keep(Guard(ZERO, terms))
+            return True
+        if least == 0:
+            self._keep(Guard(AT_LEAST_ZERO, _sum(terms, _constant(-1))))
+        elif most == 0:
+            self._keep(Guard(AT_LEAST_ZERO, _sum(_constant(-1), terms, -1)))
+        else:
+            self._keep(Guard(NOT_ZERO, terms))
+        return False
+
+    def fix(self, terms: Terms) -> int:
+        """The number that ``terms`` are at hand, from now on the only one."""
+        value = evaluate(terms, self.hints)
+        opened = _open_of(terms)
+        # A product of several dimensions may be the same where these are not: of no use to anybody.
+        for number in opened if len(opened) > 1 else ():
+            self.fix(((((0, number),), 1),))
+        self.is_zero(_sum(terms, _constant(value), -1))
+        return value
+
+    def require(self, guard: Guard) -> None:
+        """Keeps a guard that holds at hand."""
+        if not guard.holds(self.hints):
+            raise ValueError("a guard that does not hold where it was made")
+        self._keep(guard)
+
+    def _keep(self, guard: Guard) -> None:
+        rest, constant = _parts(guard.terms)
+        divisor = math.gcd(*(number for _, number in rest))
+        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
+        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        if guard.kind == NOT_ZERO:
+            self._unequal |= {guard.terms, _product(_constant(-1), guard.terms)}
+            self._guards[NOT_ZERO, guard.terms] = guard
+            return
+        for bounded, added in [(primitive, constant), (opposite, -constant)]:
+            least = -(added // divisor)  # bounded * divisor + added >= 0
+            if bounded is primitive or guard.kind == ZERO:
+                self._least[bounded] = max(least, self._least.get(bounded, least))
+        if guard.kind == ZERO:
+            self._guards[ZERO, guard.terms] = guard
+        else:
+            terms = _sum(primitive, _constant(-self._least[primitive]))
+            self._guards[AT_LEAST_ZERO, primitive] = Guard(AT_LEAST_ZERO, terms)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    def bounds(self, terms: Terms) -> tuple[int, int]:
+        """Values between which a polynomial surely lies."""
+        rest, constant = _parts(terms)
+        if not rest:
+            return constant, constant
+        least, most = self._bounds_of_terms(rest)
+        low, high = self._bounds_of_remainders(rest)
+        least, most = max(least, low), min(most, high)
+        divisor = math.gcd(*(number for _, number in rest))
+        primitive = tuple((monomial, number // divisor) for monomial, number in rest)
+        opposite = tuple((monomial, -number) for monomial, number in primitive)
+        if primitive in self._least:
+            least = max(least, self._least[primitive] * divisor)
+        if opposite in self._least:
+            most = min(most, -self._least[opposite] * divisor)
+        return least + constant, most + constant
+
+    def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
+        """Bounds of a polynomial from those of each term alone."""
+        least, most = 0, 0
+        for monomial, number in terms:
+            low, high = number, number
+            for atom in monomial:
+                products = [x * y for x in (low, high) for y in self._bounds_of_atom(atom)]
+                low, high = min(products), max(products)
+            least, most = least + low, most + high
+        return least, most
+
+    def _bounds_of_remainders(self, terms: Terms) -> tuple[int, int]:
+        """Bounds from ``a - (b - 1) <= a // b * b <= a``."""
+        quotients = {
+            term: (dividend, divisor)
+            for term in terms
+            if (found := _quotient_in(((term[0], 1),))) is not None
+            for dividend, divisor in [(found[0], _number(found[1]))]
+            if divisor is not None
+        }
+        scale = math.lcm(*(d // math.gcd(d, term[1]) for term, (_, d) in quotients.items()))
+        whole: Terms = tuple((m, n * scale) for m, n in terms if (m, n) not in quotients)
+        low = high = 0
+        for (_, number), (dividend, divisor) in quotients.items():
+            share = number * scale // divisor
+            whole = _sum(whole, dividend, share)
+            low, high = (
+                low - max(share, 0) * (divisor - 1),
+                high - min(share, 0) * (divisor - 1),
+            )
+        least, most = self._bounds_of_terms(whole)
+        return -(-(least + low) // scale), (most + high) // scale
+
+    def _bounds_of_atom(self, atom: Atom) -> tuple[int, int]:
+        key: Terms = (((atom,), 1),)
+        if atom[0] == 0:
+            least, most = self._least.get(key, LEAST_OPEN), MOST_OPEN
+        else:
+            (least, most), (low, high) = self.bounds(atom[1]), self.bounds(atom[2])
+            corners = [x // max(y, 1) for x in (least, most) for y in (low, high)]
+            least, most = min(corners), max(corners)
+            least = max(least, self._least.get(key, least))
+        opposite: Terms = (((atom,), -1),)
+        return least, min(most, -self._least.get(opposite, -most))
+
+    def fixed(self) -> dict[int, int]:
+        """The open dimensions of which only one value is left."""
+        bounds = {number: self._bounds_of_atom((0, number)) for number in self.hints}
+        return {number: least for number, (least, most) in bounds.items() if least == most}
+
+    def kept(self) -> list[Guard]:
+        """The guards on what is still open, each once, in an order that the guards alone decide."""
+        fixed = self.fixed()
+        found: dict[Guard, None] = {}
+        for guard in self._guards.values():
+            left = Guard(guard.kind, _put_in(guard.terms, fixed))
+            if _parts(left.terms)[0]:
+                found[left] = None
+        return sorted(found)
+
+
+# -- sizes ---------------------------------------------------------------------------------------
+
+
+class Size:
+    """A whole number that follows from open dimensions.
+
+    No subclass of int: C code would read the number of one without asking.
+    """
+
+    __slots__ = ("guards", "terms")
+
+    def __init__(self, guards: Guards, terms: Terms) -> None:
+        self.guards = guards
+        self.terms = terms
+
+    @property
+    def hint(self) -> int:
+        """What it is at hand; only for what needs not be so elsewhere."""
+        return evaluate(self.terms, self.guards.hints)
+
+    def _combined(self, other: Any, function: Any, turned: bool = False) -> Any:
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        pair = (terms, self.terms) if turned else (self.terms, terms)
+        return self.guards.of(function(*pair))
+
+    def __add__(self, other: Any) -> Any:
+        return self._combined(other, _sum)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combined(other, lambda a, b: _sum(a, b, -1))
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combined(other, lambda a, b: _sum(a, b, -1), turned=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combined(other, _product)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return 0 - self
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: Any) -> Any:
+        if _terms_of(other) is None:
+            return NotImplemented
+        if other == 0:
+            raise ZeroDivisionError("integer division by zero")
+        if other < 0:
+            return -self // -other
+        return self._combined(other, _floor_quotient)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        return Size(self.guards, terms) // self
+
+    def __mod__(self, other: Any) -> Any:
+        return NotImplemented if _terms_of(other) is None else self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return NotImplemented if _terms_of(other) is None else other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, int) or not 0 <= exponent <= 4:
+            return int(self) ** exponent
+        result: Any = 1
+        for _ in range(exponent):
+            result = result * self
+        return result
+
+    # -- decisions: guards
+
+    def _is_at_least(self, other: Any, turned: bool = False, more: int = 0) -> Any:
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        difference = _sum(self.terms, terms, -1)
+        if turned:
+            difference = _product(_constant(-1), difference)
+        return self.guards.is_at_least_zero(_sum(difference, _constant(-more)))
+
+    def __ge__(self, other: Any) -> Any:
+        return self._is_at_least(other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._is_at_least(other, more=1)
+
+    def __le__(self, other: Any) -> Any:
+        return self._is_at_least(other, turned=True)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._is_at_least(other, turned=True, more=1)
+
+    def __eq__(self, other: Any) -> Any:
+        terms = _terms_of(other)
+        if terms is None:
+            return NotImplemented
+        return self.guards.is_zero(_sum(self.terms, terms, -1))
+
+    def __ne__(self, other: Any) -> Any:
+        is_equal = self.__eq__(other)
+        return is_equal if is_equal is NotImplemented else not is_equal
+
+    def __bool__(self) -> bool:
+        return not self.guards.is_zero(self.terms)
+
+    # -- plain numbers: fixed
+
+    def __index__(self) -> int:
+        return self.guards.fix(self.terms)
+
+    __int__ = __index__
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
+
+    def __rpow__(self, base: Any) -> Any:
+        return base ** int(self)
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    __repr__ = __str__
+
+    def __format__(self, form: str) -> str:
+        return format(int(self), form)
+
+
+def _terms_of(number: Any) -> Terms | None:
+    if isinstance(number, Size):
+        return number.terms
+    if isinstance(number, int | np.integer):
+        return _constant(int(number))
+    return None
+
+
+def is_open(numbers: Sequence[Number]) -> bool:
+    """Whether there is a Size among ``numbers``."""
+    return any(isinstance(number, Size) for number in numbers)
+
+
+def hint_of(number: Number) -> int:
+    """What a number is at hand, without a guard."""
+    return number.hint if isinstance(number, Size) else int(number)

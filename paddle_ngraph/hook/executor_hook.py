@@ -1,0 +1,508 @@
+"""The executor hook: the one link between Paddle's Executor and the program pass.
+
+Every static program, PIR or translated ProgramDesc, ends in one ``core.StandaloneExecutor`` over a
+plan of PIR programs. The hook puts a switch there: it keeps the plan, and at each run takes the
+native executor or one over a rewritten copy of the plan, as the flag says. Both work on the same
+scope, so the switch may be turned between any two runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+from paddle.base import core
+from paddle.base import executor as paddle_executor
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.function import refusals
+from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.old_style import single_assignment, translation
+from paddle_ngraph.program import cost, program_pass
+from paddle_ngraph.program.report import Report
+from paddle_ngraph.program.view import has_to_run_in_order, may_write_variables, nodes_of
+
+# After so many runs a program is worth compiling that is too small for the cost rule: a run gains
+# about 0.4 ms, and to compile it takes 10 to 30.
+_OFTEN = 64
+
+# Paddle's executor takes PIR programs.
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+# The variable that an old-style program fetches to.
+_FETCHED = "fetch"
+# It takes what the user says, also while other threads run PIR programs.
+_AS_SET = _core.SwitchedFlag("enable_pir_in_executor", on=False)
+# It runs operators one by one, as they stand in the program.
+_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
+# It runs them in the thread that asks for it: to wake another one takes longer than most operators.
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+
+_preparing = new_lock()
+_thread = threading.local()
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    original = paddle_executor._StandaloneExecutor
+    if issubclass(original, _HookedStandaloneExecutor):
+        return
+    weight_writes.install()
+    scopes.install()
+    program_key.install()
+    paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
+    original.run = _with_switch(original.run)  # type: ignore[method-assign]
+    executor: Any = paddle_executor.Executor
+    executor._feed_data = _feeding(_feed_both_forms(executor._feed_data))
+    executor._pir_feed_data = _feeding(executor._pir_feed_data)
+    repeated_run.install(executor)
+    cache: Any = paddle_executor._ExecutorCache
+    cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
+    for name in ("_add_pir_fetch_ops", "_add_single_pir_fetch_op"):
+        setattr(paddle_executor, name, _one_at_a_time(getattr(paddle_executor, name)))
+
+
+def _feeding(original: Any) -> Any:
+    """Who feeds a program is about to run it, and the way is settled here."""
+
+    @wraps(original)
+    def feed_data(self: Any, program: Any, *args: Any) -> None:
+        repeated_run.prepared(program)
+        _thread.is_on = flags.get("use_ngraph")
+        original(self, program, *args)
+
+    return feed_data
+
+
+def _take_flag() -> bool:
+    """What the flag said when this thread fed the run that begins; another may have turned it."""
+    is_on, _thread.is_on = getattr(_thread, "is_on", None), None
+    return bool(flags.get("use_ngraph") if is_on is None else is_on)
+
+
+def _as_set(original: Any) -> Any:
+    """Paddle makes another plan of an old-style program where its flag says PIR."""
+
+    @wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        with _AS_SET:
+            return original(*args, **kwargs)
+
+    return make
+
+
+def _one_at_a_time(original: Any) -> Any:
+    """Paddle adds operators where the whole process adds them: threads that prepare wait here.
+
+    No program runs inside, so that nobody in there waits for a thread out here.
+    """
+
+    @wraps(original)
+    def add(*args: Any, **kwargs: Any) -> None:
+        with _preparing:
+            original(*args, **kwargs)
+
+    return add
+
+
+def _feed_both_forms(original: Any) -> Any:
+    """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
+
+    The switch may turn an old-style program into a PIR one, so that it gets both.
+    """
+
+    @wraps(original)
+    def feed_data(
+        self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Any
+    ) -> None:
+        if _thread.is_on and self.place.is_cpu_place():
+            feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
+            with _PIR_IN_EXECUTOR:
+                original(self, program, feed, feed_var_name, scope)
+        with _AS_SET:
+            original(self, program, feed, feed_var_name, scope)
+
+    return feed_data
+
+
+def _as_tensor(value: Any, place: Any) -> Any:
+    return paddle_executor._as_lodtensor(value, place) if isinstance(value, np.ndarray) else value
+
+
+class _HookedStandaloneExecutor(paddle_executor._StandaloneExecutor):
+    """Paddle's own class, with the switch as its executor."""
+
+    def _create_new_executor(self) -> Any:
+        if not self._place.is_cpu_place():
+            return super()._create_new_executor()
+        return SwitchedExecutor(self._place, self._plan, self._scope)
+
+
+def _with_switch(original: Any) -> Any:
+    """``run`` of an executor that may be older than the hook, which then gets its switch here."""
+
+    @wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._place.is_cpu_place() and not isinstance(self._new_exe, SwitchedExecutor):
+            self._new_exe = SwitchedExecutor(self._place, self._plan, self._scope, self._new_exe)
+        results = original(self, *args, **kwargs)
+        return _own(results) if self._place.is_cpu_place() and self._new_exe.is_old else results
+
+    return run
+
+
+def _own(results: list[Any]) -> list[Any]:
+    """Old-style programs hand out tensors that no later run writes; PIR programs do not."""
+    if not flags.get("use_ngraph"):
+        return results
+    return [_copy(each) if isinstance(each, core.DenseTensor) else each for each in results]
+
+
+def _copy(tensor: Any) -> Any:
+    if not tensor._is_initialized() or 0 in tensor.shape():
+        return tensor  # there is nothing to write over
+    copy = tensor._copy(core.CPUPlace())
+    if lod := tensor.lod():
+        copy.set_lod(lod)
+    return copy
+
+
+class SwitchedExecutor:
+    """Runs a plan natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+
+    Args:
+        place: Where the plan runs: a CPU.
+        plan: Paddle's execution plan.
+        scope: The variables, shared by both ways.
+        native: Paddle's executor of the plan, where there is one already.
+
+    Attributes:
+        is_old: Whether the plan is one of old-style programs.
+    """
+
+    def __init__(self, place: Any, plan: Any, scope: Any, native: Any = None) -> None:
+        self._place = place
+        self._plan = plan
+        self._scope = scope
+        self.is_old = any(t not in plan.job_types() for t in _job_types(plan))
+        self._is_new = native is None  # nothing ran yet
+        self._native = scopes.Bound(scope, self._names, self._make_native, native)
+        self._engine: _EngineExecutor | None = None
+        self._planning = new_lock()
+        self._is_planned = False
+        self._open_axes: list[tuple[str, int]] = []
+        self._open_size = 0  # that the engine's programs were made for; 0: for any
+        self._small_runs = 0  # of programs that are too small for the cost rule
+        self._may_write: bool | None = None  # not yet known
+        self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
+        # What py_func runs may be a program, for which this one must not hold the flag.
+        self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
+
+    def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
+        """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
+        try:
+            with weight_writes.run_of(self._may_write_variables()):
+                return self._run(feed_names, enable_job_schedule_profiler)
+        finally:
+            if self.is_old:
+                self._forget_feeds(feed_names)
+            repeated_run.ran(self)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether :meth:`repeat` may run what ran last."""
+        # What a program with small intervals does depends on the sizes that are fed.
+        return self._is_planned and self._open_size == 0 and self._whole is not None
+
+    @property
+    def _whole(self) -> whole_program.WholeProgram | None:
+        return None if self._engine is None else self._engine.whole
+
+    def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
+        """One more run of what ran last, on other feeds.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+            prepare: Called before the run.
+
+        Returns:
+            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to.
+        """
+        whole = self._whole
+        if whole is None or not self.is_repeatable or _core.is_watched() or self._has_refused():
+            return None
+        prepare()
+        return whole.run_on(feed)
+
+    def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        engine = self._engine_executor(feed_names) if _take_flag() else None
+        if engine is None:
+            return self._run_native(feed_names, enable_job_schedule_profiler)
+        self._is_new = False
+        return engine.run(feed_names, enable_job_schedule_profiler)
+
+    def run_profile(self, feed_names: Sequence[str]) -> Any:
+        """Paddle's profiling run: always native."""
+        with self._native_flag:
+            return self._native.get().run_profile(feed_names)
+
+    def _may_write_variables(self, programs: dict[str, Any] | None = None) -> bool:
+        """Whether a run may write variables; ``programs``: those of the plan, if known."""
+        if self._may_write is None:
+            programs = _pir_programs(self._plan) if programs is None else programs
+            self._may_write = not programs or any(map(may_write_variables, programs.values()))
+        return self._may_write
+
+    def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        with self._native_flag:
+            found = self._native.get().run(feed_names, enable_job_schedule_profiler)
+        return found if self._native_flag is _AS_SET else self._fetched(found)
+
+    def _fetched(self, found: Any) -> Any:
+        """What a native run has fetched that did not hold the flag.
+
+        Where another thread had it on at the end, Paddle looks for the results of a PIR program.
+        The run has left its own in the scope.
+        """
+        values = found._move_to_list()
+        if not values and self._fetches():
+            values = self._scope.find_var(_FETCHED).get_fetch_list()._move_to_list()
+        return whole_program.Fetched(values)
+
+    def _fetches(self) -> bool:
+        programs = _programs(self._plan).values()
+        operators = (op for each in programs for op in single_assignment.operators(each.block(0)))
+        return any(op.type() in ("fetch", "fetch_v2") for op in operators)
+
+    def _make_native(self, binding: scopes.Binding) -> Any:
+        """Paddle's executor of the plan; a later one leaves the variables where they are."""
+        plan = self._plan if self._is_new else _keeping_variables(self._plan)
+        self._is_new = False
+        binding.will_erase(map(plan.ir_program, plan.job_types()))
+        # Nothing is run here: the flag can be held, also where a run must not hold it.
+        with nullcontext() if self._native_flag is _AS_SET else _AS_SET:
+            return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(_programs(self._plan).values())
+
+    def _engine_executor(self, feed_names: Sequence[str]) -> _EngineExecutor | None:
+        """The executor that goes through nGraph; ``None`` when nothing can be converted."""
+        fed = self._feed_shapes(feed_names)
+        if self.is_old and any(self._tensor(name).lod() for name in fed):
+            return None
+        if any(0 in shape for shape in fed.values()):
+            # nGraph functions have no empty dimensions; Paddle's kernels have rules for them.
+            return None
+        if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
+            with self._planning:
+                if not self._is_planned or self._has_outgrown(fed) or self._has_refused():
+                    self._plan_for(fed)
+        elif self._open_size > 0:
+            self._small_runs += 1
+            if self._small_runs == _OFTEN:
+                self._take_whole()
+        if self.is_old and self._engine is not None and self._engine.lacks_a_variable():
+            return None  # Paddle tells it
+        return self._engine
+
+    def _plan_for(self, fed: dict[str, list[int]]) -> None:
+        """Applies the program pass for feeds of such shapes."""
+        programs = _pir_programs(self._plan)
+        self._open_axes = cost.open_axes(programs.values())
+        size = self._largest_open_size(fed)
+        found = _rewritten(programs, not self._may_write_variables(programs), size)
+        engine = None
+        if any(each.report.changes or each.report.engines for each in found.values()):
+            engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        self._engine = engine
+        is_small = any(each.report.has_small_interval for each in found.values())
+        self._open_size = size if is_small else 0
+        self._is_planned = True
+
+    def _take_whole(self) -> None:
+        """Leaves the cost rule aside, if the program is one engine operator without it."""
+        programs = _pir_programs(self._plan)
+        reports = [program_pass.plan(program, None) for program in programs.values()]
+        if sum(len(each.intervals) for each in reports) != 1 or any(r.ops_native for r in reports):
+            return
+        found = _rewritten(programs, not self._may_write_variables(programs), None)
+        engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        if engine.whole is not None:
+            self._engine, self._open_size = engine, 0
+
+    def _has_refused(self) -> bool:
+        """Whether a run has left to Paddle for good what the engine was planned for."""
+        return self._engine is not None and self._engine.has_refused()
+
+    def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
+        """Whether what was too small for the engine may pay by now."""
+        if self._open_size == 0:
+            return False
+        return self._largest_open_size(fed) >= cost.GROWTH * self._open_size
+
+    def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
+        """What is fed for the dimensions that the program leaves open: the largest of them."""
+        sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
+        return max(sizes, default=cost.TYPICAL_SIZE)
+
+    def _tensor(self, name: str) -> Any:
+        return self._scope.find_var(name).get_tensor()
+
+    def _forget_feeds(self, names: Sequence[str]) -> None:
+        """An old-style program leaves no feed in the scope for a run that lacks it.
+
+        What outlives a run, a parameter that is fed, stays what it was given.
+        """
+        if self._persistable is None:
+            self._persistable = _persistable_in(_programs(self._plan).values())
+        for name in names:
+            if name in self._persistable:
+                continue
+            if (variable := self._scope.find_var(name)) is not None:
+                variable.get_tensor()._clear()
+
+    def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
+        variables = ((name, self._scope.find_var(name)) for name in names)
+        return {name: found.get_tensor().shape() for name, found in variables if found is not None}
+
+
+class _EngineExecutor:
+    """What runs rewritten programs, also where Paddle runs old-style ones.
+
+    That is ``core.StandaloneExecutor``, unless one engine operator is all there is to run.
+
+    Args:
+        place, plan, scope: As :class:`SwitchedExecutor`.
+        found: The rewritten programs and what the pass says of them, by job type.
+    """
+
+    def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
+        nodes = [node for each in found.values() for node in nodes_of(each.program)]
+        graphs = [node.graph for node in nodes if node.is_engine]
+        self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
+        self._refusals = refusals.Watch(graphs)
+        drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
+        is_ordered = has_to_run_in_order(nodes, drawing)
+        self._order = _ONE_BY_ONE if is_ordered else nullcontext()
+        # Paddle has threads for operators side by side, the engine has threads for each operator.
+        is_whole = not any(each.report.ops_native for each in found.values())
+        self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
+        self._place, self._plan, self._scope = place, plan, scope
+        self._programs = {job_type: each.program for job_type, each in found.items()}
+        # An old-style program raises where a variable is missing.
+        old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
+        self._unfed = [name for program in old for name in _unfed(program)]
+        self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
+        self._whole = scopes.Bound(scope, self._names, self._find_whole)
+
+    @property
+    def whole(self) -> whole_program.WholeProgram | None:
+        """The programs as one engine operator, if that is all they are."""
+        return self._whole.get()
+
+    def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        if not enable_job_schedule_profiler and not _core.is_watched():
+            whole = self.whole
+            if whole is not None:
+                return whole.run()
+        with _PIR_IN_EXECUTOR, self._order, self._thread:
+            executor = self._interpreted.get()
+            return executor.run(list(feed_names), enable_job_schedule_profiler)
+
+    def lacks_a_variable(self) -> bool:
+        """Whether there is nothing in a variable that an old-style program takes from the scope."""
+        variables = map(self._scope.find_var, self._unfed)
+        return any(found is None or not found.get_tensor()._is_initialized() for found in variables)
+
+    def _make_interpreted(self, binding: scopes.Binding) -> Any:
+        plan = core.Plan(self._plan.job_list(), self._programs)
+        binding.will_erase(self._programs.values())
+        return core.StandaloneExecutor(self._place, plan, self._scope)
+
+    def _find_whole(self, _: scopes.Binding) -> whole_program.WholeProgram | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return whole_program.find(program, self._scope)
+
+    def _names(self) -> frozenset[str]:
+        return scopes.names_in(self._programs.values())
+
+    def has_refused(self) -> bool:
+        """Whether a run has refused one of its graphs."""
+        return self._refusals.has_refused()
+
+
+def _unfed(program: Any) -> list[str]:
+    """What a program takes from the scope that is neither fed nor kept there."""
+    sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
+    return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
+
+
+class _Rewritten(NamedTuple):
+    program: Any
+    report: Report
+
+
+def _rewritten(
+    programs: dict[str, Any], keep_weights: bool, open_size: int | None
+) -> dict[str, _Rewritten]:
+    """The programs with the program pass applied."""
+    return {
+        job_type: _Rewritten(program, program_pass.apply(program, keep_weights, open_size))
+        for job_type, program in programs.items()
+    }
+
+
+def _pir_programs(plan: Any) -> dict[str, Any]:
+    """Copies of the plan's programs by job type; none where Paddle cannot translate one to PIR."""
+    programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
+    return {} if any(program is None for program in programs.values()) else programs
+
+
+def _programs(plan: Any) -> dict[str, Any]:
+    """The plan's programs by job type, PIR or old-style."""
+    is_pir = plan.job_types()
+    return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
+
+
+def _keeping_variables(plan: Any) -> Any:
+    """The plan with programs that write variables of the scope where they are."""
+    if not plan.job_types():
+        return plan  # old-style ones do anyway
+    return core.Plan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+
+
+def _runs_python(plan: Any) -> bool:
+    """Whether an old-style program of the plan calls Python."""
+    programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
+    return any(translation.calls_python(program) for program in programs)
+
+
+def _persistable_in(programs: Iterable[Any]) -> frozenset[str]:
+    """The variables that outlive a run of old-style programs."""
+    variables = (v for program in programs for v in program.block(0).all_vars())
+    return frozenset(variable.name() for variable in variables if variable.persistable())
+
+
+def _job_types(plan: Any) -> set[str]:
+    return {job.type() for job in plan.job_list()}
+
+
+def _pir_program(plan: Any, job_type: str) -> Any:
+    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be.
+
+    It leaves the variables of the scope where they are.
+    """
+    is_pir = job_type in plan.job_types()
+    program = (
+        plan.ir_program(job_type).clone() if is_pir else translation.to_pir(plan.program(job_type))
+    )
+    if program is not None:
+        scopes.keep_variables(program)
+    return program

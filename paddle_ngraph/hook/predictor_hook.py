@@ -1,0 +1,544 @@
+"""The predictor hook: the link between Paddle Inference and the program pass.
+
+A predictor has two *ways* to run: natively, as its user configured it, and through nGraph, made
+from a copy of that configuration. Each is a predictor of Paddle's own. What the user holds is the
+way that was wanted when it was made; the other is made when the switch is turned, and lends its
+results to the first, whose handles the user has. Paddle's class is patched, not replaced: its
+objects are the same under whatever name their class was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import paddle.inference  # noqa: F401 - its names are among those replaced
+from paddle.base import core
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.program import cost, program_pass
+from paddle_ngraph.program.report import Report
+from paddle_ngraph.program.view import changes_parameters
+from paddle_ngraph.saved_models import saved_model
+from paddle_ngraph.saved_models.saved_model import SavedModel
+
+PASS = "ngraph_pass"
+
+_Config: Any = core.AnalysisConfig
+_Predictor: Any = core.PaddleInferPredictor
+_Pool: Any = core.PredictorPool
+_create = core.create_predictor
+_init = _Predictor.__init__
+_run = _Predictor.run
+_clone = _Predictor.clone
+_init_config = _Config.__init__
+_enable_custom_passes = _Config.enable_custom_passes
+
+# What a configuration asks for that the engine does not do, and how the configuration tells.
+_LEFT_ALONE = {
+    "use_gpu": "it runs on a GPU",
+    "use_xpu": "it runs on an XPU",
+    "tensorrt_engine_enabled": "it runs on TensorRT",
+    "onnxruntime_enabled": "it runs on ONNX Runtime",
+    "openvino_engine_enabled": "it runs on Paddle's own OpenVINO",
+    "onednn_int8_enabled": "it computes in int8",
+    "shape_range_info_collected": "it collects shapes",
+}
+# The same, where it does not tell, by the method that asks.
+_NOTED = {
+    "enable_onednn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_mkldnn_bfloat16": "oneDNN computes in bfloat16",
+    "enable_custom_device": "it runs on a custom device",
+    "enable_ipu": "it runs on an IPU",
+    "enable_cinn": "it is compiled by CINN",
+    "enable_low_precision_io": "its inputs and outputs are of low precision",
+    "enable_save_optim_model": "it saves the program that Paddle makes of it",
+    "use_optimized_model": "its program is one that Paddle has optimized",
+}
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    if _Predictor.run is not _run:
+        return
+    _Config.__init__ = _remembering_copies
+    _Config.enable_custom_passes = _remembering_passes
+    _Config.set_model_buffer = _remembering_buffers(_Config.set_model_buffer)
+    _Config.model_from_memory = _model_from_memory(_Config.model_from_memory)
+    for name, reason in _NOTED.items():
+        if hasattr(_Config, name):
+            setattr(_Config, name, _noting(getattr(_Config, name), reason))
+    _Predictor.__init__ = _make
+    _Predictor.run = _run_switched
+    _Predictor.clone = _clone_switched
+    for name in ("clear_intermediate_tensor", "try_shrink_memory"):
+        setattr(_Predictor, name, _on_both_ways(getattr(_Predictor, name)))
+    for name in ("register_input_hook", "register_output_hook"):
+        setattr(_Predictor, name, _on_native(getattr(_Predictor, name)))
+    _replace_names()
+
+
+def _replace_names() -> None:
+    """Puts what is ours wherever a module has what is Paddle's, by whatever name."""
+    ours = {id(_create): create_predictor, id(_Pool): PredictorPool}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict) or names is globals():
+            continue
+        for name, value in list(names.items()):
+            if id(value) in ours:
+                names[name] = ours[id(value)]
+
+
+# -- configurations ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Settings:
+    """What a configuration was told and does not tell.
+
+    Attributes:
+        passes, only_passes: The arguments of ``enable_custom_passes``.
+        folder: Has the model that it was given in buffers.
+        why_native: A reason out of ``_NOTED``.
+    """
+
+    passes: list[str] = field(default_factory=list)
+    only_passes: bool = False
+    folder: saved_model.OwnFolder | None = None
+    why_native: str | None = None
+
+
+_settings: WeakKeyDictionary[Any, _Settings] = WeakKeyDictionary()
+
+
+def _settings_of(config: Any) -> _Settings:
+    return _settings.setdefault(config, _Settings())
+
+
+@wraps(_init_config)
+def _remembering_copies(self: Any, *args: Any) -> None:
+    _init_config(self, *args)
+    if args and isinstance(args[0], _Config) and args[0] in _settings:
+        _settings[self] = copy(_settings[args[0]])
+
+
+@wraps(_enable_custom_passes)
+def _remembering_passes(
+    self: Any, passes: Sequence[str] = (), custom_pass_only: bool = False
+) -> None:
+    _enable_custom_passes(self, list(passes), custom_pass_only)
+    settings = _settings_of(self)
+    settings.passes, settings.only_passes = list(passes), custom_pass_only
+
+
+def _remembering_buffers(original: Any) -> Any:
+    """Gives the configuration files in memory instead: Paddle does not survive PIR in buffers."""
+
+    @wraps(original)
+    def set_model_buffer(
+        self: Any, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
+    ) -> None:
+        folder = saved_model.OwnFolder()
+        held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
+        ending = ".json" if held[:64].lstrip().startswith(b"{") else ".pdmodel"
+        # A model without parameters has no file for them.
+        path = folder.hold("model.pdiparams", [weights]) if weights else ""
+        self.set_model(folder.hold("model" + ending, [held]), path)
+        _settings_of(self).folder = folder
+
+    return set_model_buffer
+
+
+def _model_from_memory(original: Any) -> Any:
+    @wraps(original)
+    def model_from_memory(self: Any) -> bool:
+        return _settings.get(self, _Settings()).folder is not None or original(self)
+
+    return model_from_memory
+
+
+def _bytes(buffer: str | bytes, size: int) -> bytes:
+    held = buffer.encode() if isinstance(buffer, str) else buffer
+    return held if size == len(held) else held[:size]
+
+
+def _noting(original: Any, reason: str) -> Any:
+    @wraps(original)
+    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        is_refused = args and args[0] is False  # use_optimized_model(False), say
+        _settings_of(self).why_native = None if is_refused else reason
+        return result
+
+    return ask
+
+
+def why_native(config: Any) -> str | None:
+    """Why a configuration is left alone, or ``None``."""
+    for name, reason in _LEFT_ALONE.items():
+        if getattr(config, name)():
+            return reason
+    return _settings.get(config, _Settings()).why_native
+
+
+# -- which way pays ----------------------------------------------------------------------------
+
+
+def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
+    """Why a predictor had better stay with Paddle alone, or ``None`` where the engine pays.
+
+    Args:
+        report: What the pass makes of the program.
+        changes_parameters: Whether the program does: each way has parameters of its own.
+        has_onednn: Whether Paddle alone would run on oneDNN: what stays native beside the engine
+            does not, and each border of an interval costs a change of layout.
+    """
+    if changes_parameters:
+        return "it changes its parameters"
+    if any(interval.draws for interval in report.intervals):
+        return "it draws random numbers"
+    if not report.changes:
+        return "no interval of it pays" if report.has_small_interval else "nothing is converted"
+    count, native = len(report.intervals), [op.type for op in report.native]
+    if has_onednn and not cost.pays_over_onednn(report.ops_converted, count, native):
+        return (
+            f"{report.ops_converted} of its {report.ops_converted + report.ops_native} operators "
+            f"are converted, in {count} interval{'s' * (count != 1)}: Paddle's oneDNN is faster"
+        )
+    return None
+
+
+def explain(config: Any) -> Report:
+    """What becomes of the predictor of a ``paddle.inference.Config``.
+
+    Raises:
+        NgraphError: Its model cannot be read.
+    """
+    program = SavedModel.of(config).as_pir()
+    report = program_pass.plan(program)
+    reason = why_native(config) or why_not(
+        report, changes_parameters(program), config.onednn_enabled()
+    )
+    return Report(report.blocks, report.packed, reason)
+
+
+# -- predictors --------------------------------------------------------------------------------
+
+
+class _Model:
+    """What a predictor and its clones have in common: how each way of it is made.
+
+    Attributes:
+        why_native: Why it does not run through nGraph, as far as that is known.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._config = _Config(config)  # its user may go on to change the original
+        self._settings = _settings.get(self._config, _Settings())
+        self._saved = SavedModel.of(config)
+        self._saved.check()
+        self._stamp = self._saved.stamp()
+        self._lock = new_lock()
+        self._other: Any = None
+        self._parameters = _core.SharedParameters()
+        self._folder: saved_model.OwnFolder | None = None
+        self.why_native: str | None = None
+
+    def wants_engine(self) -> bool:
+        """Whether the next run goes through nGraph."""
+        return self.why_native is None and bool(flags.get("use_ngraph"))
+
+    def make_engine(self, make: Callable[[Any], Any]) -> Any:
+        """The predictor that runs through nGraph, by ``make(config)``; ``None`` where that fails.
+
+        :attr:`why_native` says afterwards why it should not be used, where it should not.
+        """
+        try:
+            with program_pass.runs_by_name() as runs:
+                predictor = make(self._engine_config())
+        except Exception as error:  # Paddle alone has its own word on the model
+            self.why_native = saved_model.last_line(error)
+            return None
+        self.why_native = self._why_not(runs)
+        if self.why_native is None:
+            self._share_parameters(runs)
+        return predictor
+
+    def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
+        """Has a new predictor keep its parameters where the first one does.
+
+        Paddle reads those of a PIR program anew for each clone. No program of a model that runs
+        through nGraph changes them (:func:`why_not`).
+        """
+        for run in runs:
+            for name in run.parameters if run.scope is not None else ():
+                if (variable := run.scope.find_var(name)) is not None:
+                    self._parameters.share(name, variable.get_tensor())
+
+    def _engine_config(self) -> Any:
+        config = _Config(self._config)
+        passes = self._settings.passes
+        passes = passes if PASS in passes else [*passes, PASS]
+        _enable_custom_passes(config, passes, self._settings.only_passes)
+        config.disable_onednn()
+        config.enable_new_ir(True)
+        config.enable_new_executor(True)
+        self._folder = self._saved.give_to(config)
+        return config
+
+    def _why_not(self, runs: Sequence[program_pass.RunByName]) -> str | None:
+        blocks = [block for run in runs for block in run.report.blocks]
+        report = Report(blocks, sum(run.report.packed for run in runs))
+        has_state = any(run.has_state for run in runs)
+        return why_not(report, has_state, self._config.onednn_enabled())
+
+    def has_its_files(self) -> bool:
+        """Whether its files are still those it was made of: to make or clone one reads them."""
+        return self._saved.stamp() == self._stamp
+
+    def clone(self, predictor: Any, *args: Any) -> Any:
+        """Paddle's clone of one of the predictors.
+
+        Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
+        threads that clone wait here.
+        """
+        with self._lock:
+            return self._clone(predictor, *args)
+
+    def _clone(self, predictor: Any, *args: Any) -> Any:
+        with program_pass.runs_by_name() as runs:
+            clone = _clone(predictor, *args)
+        self._share_parameters(runs)
+        return clone
+
+    def make_other(self, engine: bool) -> Any:
+        """A predictor of the way that the first one is not; ``None`` where there is none."""
+        with self._lock:
+            if not self.has_its_files():
+                warnings.warn(_FILES_CHANGED, stacklevel=2)
+                return None
+            if self._other is not None:
+                return self._clone(self._other)
+            if not engine:
+                self._other = _create(_Config(self._config))
+            elif self.why_native is None:
+                made = self.make_engine(_create)
+                self._other = made if self.why_native is None else None
+            return self._other
+
+
+_FILES_CHANGED = (
+    "the files of a model are not what they were when its predictor was made, which therefore can "
+    "be neither switched nor cloned: make another"
+)
+
+
+class _Switch:
+    """Runs a predictor natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
+
+    Args:
+        model: What it shares with its clones.
+        is_engine: Whether the predictor that the user holds runs through nGraph by itself.
+        original: What that is a clone of, and kept: without it, Paddle's clones on oneDNN fail.
+    """
+
+    def __init__(self, model: _Model, is_engine: bool, original: Any = None) -> None:
+        self.model = model
+        self.is_engine = is_engine
+        self._original = original
+        self.other: Any = None
+        self._cannot_turn = False
+        self._lent: list[Any] = []  # the memory of outputs that the other way has made
+
+    def run(self, predictor: Any, args: tuple[Any, ...]) -> Any:
+        """One run of ``predictor``; ``args`` are those of its ``run``."""
+        engine = self.model.wants_engine()
+        if engine != self.is_engine and not self._can_turn():
+            engine = self.is_engine
+        if not engine:
+            return self._run(False, predictor, args)
+        try:
+            return self._run(True, predictor, args)
+        except Exception as error:
+            if flags.get("ngraph_strict") or (self.is_engine and not self._can_turn()):
+                raise
+            # Paddle has its own word on the inputs; if it can run them, the engine was to blame.
+            results = self._run(False, predictor, args)
+            self.model.why_native = f"the engine failed: {saved_model.last_line(error)}"
+            warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
+            return results
+
+    def run_natively_from_now_on(self, reason: str, predictor: Any) -> Any:
+        """The predictor that does so."""
+        if self.is_engine and not self._can_turn():
+            raise NgraphError(_FILES_CHANGED)
+        self.model.why_native = reason
+        return self.other if self.is_engine else predictor
+
+    def _can_turn(self) -> bool:
+        if self.other is None and not self._cannot_turn:
+            self.other = self.model.make_other(engine=not self.is_engine)
+            self._cannot_turn = self.other is None
+        return not self._cannot_turn
+
+    def _run(self, engine: bool, predictor: Any, args: tuple[Any, ...]) -> Any:
+        if engine == self.is_engine:
+            return _run(predictor, *args)
+        if not args:
+            self._lend_inputs(predictor)
+        results = _run(self.other, *args)
+        self._take_outputs(predictor)
+        return results
+
+    def _lend_inputs(self, predictor: Any) -> None:
+        for name in predictor.get_input_names():
+            source, target = (each.get_input_handle(name) for each in (predictor, self.other))
+            try:
+                data = source.copy_to_cpu()
+            except RuntimeError:  # it was given none, and the run will say so
+                continue
+            target.reshape(list(data.shape))
+            target.copy_from_cpu(data)
+            target.set_lod(source.lod())
+
+    def _take_outputs(self, predictor: Any) -> None:
+        """Has the handles that the user has show what the other way made."""
+        names = zip(predictor.get_output_names(), self.other.get_output_names())
+        lent = [
+            _lend(predictor, ours, self.other.get_output_handle(theirs)) for ours, theirs in names
+        ]
+        self._lent = lent  # a handle does not hold what it shares
+
+
+def _lend(predictor: Any, name: str, source: Any) -> Any:
+    """Gives an output of ``predictor`` the contents of ``source``. Returns the memory of these."""
+    data = source.copy_to_cpu()
+    is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
+    tensor, target = core.DenseTensor(), predictor.get_output_handle(name)
+    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, core.CPUPlace())
+    target.share_external_data(tensor)
+    if is_byte:
+        predictor.get_input_handle(name).copy_from_cpu(data)
+    if lod := source.lod():
+        target.set_lod(lod)
+    return tensor
+
+
+_switches: WeakKeyDictionary[Any, _Switch] = WeakKeyDictionary()
+
+
+def _switched(predictor: Any, model: _Model, is_engine: bool, original: Any = None) -> Any:
+    _switches[predictor] = _Switch(model, is_engine, original)
+    return predictor
+
+
+@wraps(_create)
+def create_predictor(*args: Any, **kwargs: Any) -> Any:
+    """Paddle's own function; what it makes can be switched."""
+    model = _model_of(args)
+    if model is None:
+        return _create(*args, **kwargs)
+    if model.wants_engine():
+        predictor = model.make_engine(_create)
+        if model.why_native is None:
+            return _switched(predictor, model, True)
+    return _switched(_create(*args), model, False)
+
+
+@wraps(_init)
+def _make(self: Any, *args: Any, **kwargs: Any) -> None:
+    model = _model_of(args)
+    if model is None:
+        _init(self, *args, **kwargs)
+        return
+
+    def into_self(config: Any) -> Any:
+        _init(self, config)
+        return self
+
+    # An object is made once: where the engine turns out not to pay, the other way runs.
+    is_engine = model.wants_engine() and model.make_engine(into_self) is self
+    if not is_engine:
+        _init(self, *args)
+    _switched(self, model, is_engine)
+
+
+def _model_of(args: tuple[Any, ...]) -> _Model | None:
+    """The model of a configuration that may run through nGraph."""
+    if len(args) != 1 or not isinstance(args[0], _Config):
+        return None
+    saved = SavedModel.of(args[0])
+    if saved.has_engines:  # on and off alike
+        saved.check()
+        saved_model.use_functions_beside(saved.program)
+        return None
+    if why_native(args[0]) is not None:
+        return None
+    return _Model(args[0])
+
+
+@wraps(_run)
+def _run_switched(self: Any, *args: Any) -> Any:
+    switch = _switches.get(self)
+    return _run(self, *args) if switch is None else switch.run(self, args)
+
+
+@wraps(_clone)
+def _clone_switched(self: Any, *args: Any) -> Any:
+    switch = _switches.get(self)
+    if switch is None:
+        return _clone(self, *args)
+    if switch.is_engine and not switch.model.has_its_files():
+        raise NgraphError(_FILES_CHANGED)
+    clone = switch.model.clone(self, *args)
+    return _switched(clone, switch.model, switch.is_engine, original=self)
+
+
+def _on_both_ways(original: Any) -> Any:
+    @wraps(original)
+    def act(self: Any, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None and switch.other is not None:
+            original(switch.other, *args)
+        return original(self, *args)
+
+    return act
+
+
+def _on_native(original: Any) -> Any:
+    """Who looks at single operators wants Paddle's."""
+
+    @wraps(original)
+    def register(self: Any, *args: Any) -> Any:
+        switch = _switches.get(self)
+        if switch is not None:
+            self = switch.run_natively_from_now_on("something hooks its operators", self)
+        return original(self, *args)
+
+    return register
+
+
+class PredictorPool:
+    """Predictors that share their parameters, as Paddle's class of this name."""
+
+    def __init__(self, config: Any, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a predictor pool holds at least one predictor, not {size}")
+        first = create_predictor(config)
+        self._predictors = [first, *(first.clone() for _ in range(size - 1))]
+
+    def retrieve(self, index: int) -> Any:
+        """Predictor number ``index``."""
+        if not 0 <= index < len(self._predictors):
+            raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")
+        return self._predictors[index]

@@ -1,0 +1,71 @@
+"""A quick key for Executor's cache of programs.
+
+At each run Paddle looks its executor up by a hash of the text of the whole program. To print one
+takes milliseconds for a network of a few hundred operators, longer than to run many. Here a program
+is printed once and then known by its fingerprint (core/paddle/program_fingerprint.h), as long as
+nobody changes it. The hash stays Paddle's: with the engine on, an Executor knows what it ran without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from functools import wraps
+from typing import Any
+
+from paddle.base import executor as paddle_executor
+from paddle.pir import Program
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.latest import Latest
+
+# Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
+_digests: Latest[Hashable, str] = Latest(256)
+_hashes: Latest[str, int] = Latest(1024)
+
+
+class _Key(str):
+    """Hashes like the long text that it stands for."""
+
+    hash_of_text: int
+
+    def __hash__(self) -> int:
+        return self.hash_of_text
+
+
+def install() -> None:
+    """Makes Paddle's Executor use it while the engine is on."""
+    original = paddle_executor._get_strong_program_cache_key_for_new_exe
+
+    @wraps(original)
+    def key(program: Any, scope: Any, feed: Any, fetch_list: Any) -> str:
+        if not isinstance(program, Program) or not flags.get("use_ngraph"):
+            return str(original(program, scope, feed, fetch_list))
+        names = paddle_executor._get_program_cache_key(feed, fetch_list)
+        short = f"{digest(program)} {scope.raw_address()} {names}"
+        found = _Key(short)
+        found.hash_of_text = _hashes.get_or_make(
+            short, lambda: hash(original(program, scope, feed, fetch_list))
+        )
+        return found
+
+    paddle_executor._get_strong_program_cache_key_for_new_exe = key
+
+
+def forget() -> None:
+    """Forgets every program."""
+    _digests.clear()
+    _hashes.clear()
+
+
+def sizes() -> tuple[int, int]:
+    """How many texts and keys are known."""
+    return len(_digests), len(_hashes)
+
+
+def digest(program: Program) -> str:
+    """A digest of the text of a PIR program, equal for programs that print alike."""
+    return _digests.get_or_make(
+        _core.program_fingerprint(program),
+        lambda: hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest(),
+    )

@@ -1,0 +1,147 @@
+"""A call of ``Executor.run`` like one before goes straight to the engine.
+
+Paddle prepares every run anew: it lists the operators of the program to see whether there are any,
+looks its executor up, checks the feeds and copies them, and copies what is fetched. That takes half
+a millisecond, which small networks do not take themselves. None of it is needed where one engine
+operator is the whole program, and the same call ran before: then feeds are read where they are, so
+that nobody may write them before the run is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from paddle.base import core
+from paddle.base import executor as paddle_executor
+from paddle.base.framework import Program, Variable
+from paddle.pir import Program as PirProgram
+from paddle.pir import Value
+
+from paddle_ngraph import flags
+from paddle_ngraph.latest import Latest
+
+if TYPE_CHECKING:
+    from paddle_ngraph.hook.executor_hook import SwitchedExecutor
+
+# What an ``Executor`` remembers of the calls it had, by Paddle's own key of a call.
+_KNOWN = "_ngraph_known_calls"
+# As many executors as Paddle keeps for an Executor.
+_MOST_CALLS = 8
+
+_thread = threading.local()
+
+
+class _Known(NamedTuple):
+    """What is behind a call.
+
+    Attributes:
+        switch: Runs it.
+        program: The user's: what tells its variables apart is good while they live.
+        prepared: What Paddle made of the program when it first ran, and has run since.
+    """
+
+    switch: SwitchedExecutor
+    program: Any
+    prepared: Any
+
+
+def install(executor: Any) -> None:
+    """Makes ``paddle.static.Executor`` go straight where it can."""
+    executor._run_pir_impl = _going_straight(executor._run_pir_impl)
+    executor._run_impl = _going_straight(executor._run_impl)
+
+
+def prepared(program: Any) -> None:
+    """Tells, before a run, which program Paddle runs in this thread."""
+    if getattr(_thread, "asks", False):
+        _thread.prepared = program
+
+
+def ran(switch: SwitchedExecutor) -> None:
+    """Tells, after a run, which switch ran in this thread."""
+    if getattr(_thread, "asks", False):
+        _thread.last = switch
+
+
+def _going_straight(original: Any) -> Any:
+    @wraps(original)
+    def run(self: Any, *args: Any, **call: Any) -> Any:
+        if args or not flags.get("use_ngraph") or not _is_plain(self, call):
+            return original(self, *args, **call)
+        calls: Latest[str, _Known] = self.__dict__.setdefault(_KNOWN, Latest(_MOST_CALLS))
+        known = calls.get(_key(call)) if calls else None
+        if known is not None:
+            set_rate = partial(_set_learning_rate, known.prepared, call)
+            results = known.switch.repeat(call["feed"], set_rate)
+            if results is not None:
+                return results
+        results, known = _run_and_ask(original, self, call)
+        if known is not None and known.switch.is_repeatable:
+            calls.put(_key(call), known)
+        return results
+
+    return run
+
+
+def _run_and_ask(original: Any, executor: Any, call: dict[str, Any]) -> tuple[Any, _Known | None]:
+    """A run prepared by Paddle: its results, and what is behind it, if a switch ran."""
+    _thread.asks, _thread.last, _thread.prepared = True, None, None
+    try:
+        results = original(executor, **call)
+        if _thread.last is None:
+            return results, None
+        return results, _Known(_thread.last, call["program"], _thread.prepared)
+    finally:
+        _thread.asks, _thread.last, _thread.prepared = False, None, None
+
+
+def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
+    """Whether the call asks for nothing but a run of a program on feeds."""
+    program, fetches = call["program"], call["fetch_list"]
+    if type(program) not in (PirProgram, Program):
+        return False
+    if type(program) is Program and (
+        program._graph is not None or program._pipeline_opt or program._heter_pipeline_opt
+    ):
+        return False
+    return (
+        type(fetches) is list
+        and all(isinstance(fetch, (str, Variable, Value)) for fetch in fetches)
+        and type(call["feed"]) is dict
+        and call["return_numpy"] is True
+        and not call.get("use_prune", False)
+        and not executor._closed
+        and executor.plan is None
+        and not executor.enable_job_schedule_profiler
+    )
+
+
+def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
+    """Asks the scheduler of a program that has one, as Paddle does before a run."""
+    scheduler = getattr(program, "lr_scheduler", None)
+    if scheduler is None:
+        return
+    if isinstance(program, PirProgram):
+        tensor = core.get_variable_tensor(paddle_executor.global_scope(), program.lr_name)
+    else:
+        tensor = core.get_variable_tensor(_scope(call), scheduler._var_name)
+    if not tensor._is_initialized():
+        return  # the run tells it
+    before = np.asarray(tensor)
+    rate = np.array([scheduler()]).astype(before.dtype)
+    if not np.array_equal(before.reshape(-1), rate):  # who writes a variable announces it
+        tensor.set(rate, core.CPUPlace())
+
+
+def _key(call: dict[str, Any]) -> str:
+    key: str = paddle_executor._get_strong_program_cache_key_for_new_exe(
+        call["program"], _scope(call), call["feed"], call["fetch_list"]
+    )
+    return key
+
+
+def _scope(call: dict[str, Any]) -> Any:
+    return paddle_executor.global_scope() if call["scope"] is None else call["scope"]

@@ -1,0 +1,187 @@
+"""Who makes a variable anew says so, for executors keep the addresses of variables.
+
+Paddle's executors look the variables of a scope up when they are made, and so does what runs in
+their place. Variables go where a user erases them or ends their scope, and where Paddle makes an
+executor of a program that names a result (``builtin.shadow_output``) like a variable that is there
+already. All of these tell here, and what knew the variables is made anew before its next run.
+Executors that are made beside the first of a program leave the variables where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache, wraps
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from paddle.base import core, libpaddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, SOURCES, blocks_outside_in
+
+T = TypeVar("T")
+
+_SHADOW_OUTPUT = "builtin.shadow_output"
+_SET_PARAMETER = "builtin.set_parameter"
+# What erases variables that are named, and what ends scopes.
+_ERASES = "erase"
+_ENDS = ("drop_kids", "_remove_from_pool")
+# In the names of variables that executors make for themselves.
+_EXECUTORS_OWN = ("_inner_var_", "@fetch")
+
+_lock = new_lock()
+_bindings: WeakSet[Binding] = WeakSet()
+
+
+class Binding:
+    """The addresses of a scope's variables are known to somebody.
+
+    Args:
+        scope: The variables.
+        names: Theirs.
+
+    Attributes:
+        root: The address of the outermost scope around it.
+        names: As given.
+        is_broken: Whether one of the variables was made anew since.
+    """
+
+    __slots__ = ("__weakref__", "_scope", "is_broken", "names", "root")
+
+    def __init__(self, scope: Any, names: frozenset[str]) -> None:
+        self._scope = scope
+        self.root = _root(scope)
+        self.names = names
+        self.is_broken = False
+        with _lock:
+            _bindings.add(self)
+
+    def will_erase(self, programs: Iterable[Any]) -> None:
+        """Tells all others of what Paddle erases when it makes an executor of PIR programs."""
+        for program in programs:
+            erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
+            if erased:
+                _made_anew(self.root, erased, by=self)
+
+
+class Bound(Generic[T]):
+    """What keeps addresses of variables; made when it is first needed, and anew when they were.
+
+    Args:
+        scope: The variables.
+        names: Theirs.
+        make: Makes it.
+        made: The first one, where there is one already.
+    """
+
+    def __init__(
+        self,
+        scope: Any,
+        names: Callable[[], frozenset[str]],
+        make: Callable[[Binding], T],
+        made: T | None = None,
+    ) -> None:
+        self._scope = scope
+        self._names = names
+        self._make = make
+        self._made = None if made is None else (Binding(scope, names()), made)
+
+    def get(self) -> T:
+        made = self._made
+        if made is None or made[0].is_broken:
+            self._made = None  # the old one goes before the new one comes
+            binding = Binding(self._scope, self._names())
+            self._made = made = binding, self._make(binding)
+        return made[1]
+
+
+@cache
+def install() -> None:
+    """Makes the functions of Paddle that erase variables and end scopes tell."""
+    scope: Any = libpaddle._Scope  # type: ignore[attr-defined]
+    setattr(scope, _ERASES, _telling(getattr(scope, _ERASES)))
+    for name in _ENDS:
+        setattr(scope, name, _telling(getattr(scope, name)))
+
+
+def count() -> int:
+    """How many know the addresses of variables."""
+    with _lock:
+        return len(_bindings)
+
+
+def _telling(original: Any) -> Any:
+    @wraps(original)
+    def end(self: Any, *args: Any) -> Any:
+        _made_anew(_root(self), args[0] if args else None)
+        return original(self, *args)
+
+    return end
+
+
+def _made_anew(root: int, names: Collection[str] | None, by: Binding | None = None) -> None:
+    """Tells that variables are about to go; ``names``: ``None`` for all."""
+    if names is None or any(own in name for name in names for own in _EXECUTORS_OWN):
+        names = None
+    with _lock:
+        for binding in _bindings:
+            if binding.root == root and binding is not by:
+                binding.is_broken |= names is None or not binding.names.isdisjoint(names)
+
+
+def _root(scope: Any) -> int:
+    return _core.root_scope(scope.raw_address())
+
+
+def names_in(programs: Iterable[Any]) -> frozenset[str]:
+    """The variables of the scope that programs name, PIR or old-style (``ProgramDesc``)."""
+    return frozenset(name for program in programs for name in _names_in(program))
+
+
+def _names_in(program: Any) -> Iterator[str]:
+    if isinstance(program, core.ProgramDesc):
+        blocks = (program.block(i) for i in range(program.num_blocks()))
+        return (variable.name() for block in blocks for variable in block.all_vars())
+    operators = (op for block in blocks_outside_in(program) for op in block.ops)
+    return (_scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
+
+
+def _erased(program: Any) -> set[str]:
+    """The variables that Paddle erases, if they are there, to make an executor of the program."""
+    named = {op.attrs()["output_name"] for op in _outputs(program)}
+    operators = program.global_block().ops
+    return named - {
+        _scope_name(op) for op in operators if op.name() in SOURCES & SCOPE_NAMES.keys()
+    }
+
+
+def _scope_name(op: Any) -> str:
+    return str(op.attrs()[SCOPE_NAMES[op.name()]])
+
+
+def keep_variables(program: Any) -> None:
+    """Has a PIR program write the variables that are there where Paddle would erase them."""
+    for op in list(_outputs(program)):
+        if _is_own_result(op.operand_source(0)):
+            name = op.attrs()["output_name"]
+            _core.insert_operator(
+                op, _SET_PARAMETER, op.operands_source(), [], {"parameter_name": name}
+            )
+            op.get_parent_block().remove_op(op)
+
+
+def _outputs(program: Any) -> Iterator[Any]:
+    """The operators that name a result as a variable which outlives the run."""
+    for block in blocks_outside_in(program):
+        for op in block.ops:
+            if op.name() == _SHADOW_OUTPUT and op.operand_source(0).persistable:
+                yield op
+
+
+def _is_own_result(value: Any) -> bool:
+    """Whether a value is a tensor whose variable is no other value's."""
+    maker = value.get_defining_op()
+    if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
+        return False
+    return maker.name() not in SOURCES | LISTS and not maker.name().endswith("_")

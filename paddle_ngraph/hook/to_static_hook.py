@@ -1,0 +1,431 @@
+"""The to_static hook: the link between ``paddle.jit.to_static`` and the program pass.
+
+Whatever Paddle makes static programs of in dynamic mode (functions and layers by AST or SOT,
+``paddle.Model``, ``paddle.jit.load``) it runs by a ``PartialProgramLayer``: a forward program, a
+backward program, and the names of what goes in, out and across. The hook keeps these, and at each
+call takes them or rewritten copies, as the flag says. A backward pass belongs to the forward pass
+that ran: both programs of a layer are rewritten before the first of them runs, or neither is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
+
+from paddle.base import core, framework
+from paddle.base.libpaddle import pir
+from paddle.jit.dy2static import pir_partial_program
+from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
+from paddle.jit.pir_translated_layer import PirTranslatedLayer
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import refusals
+from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.program import cost, program_pass
+from paddle_ngraph.program.report import Report
+from paddle_ngraph.program.view import (
+    CONSTANTS,
+    ENGINE_PREFIX,
+    SCOPE_NAMES,
+    dtype_name,
+    has_to_run_in_order,
+    nodes_of,
+    overwritten,
+)
+
+_SHADOW_OUTPUT = "builtin.shadow_output"
+_SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
+
+# See executor_hook.py.
+_ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+
+# Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
+_numbers = itertools.count(1 << 61)
+_rewriting = new_lock()
+
+
+def install() -> None:
+    """Installs the hook; a second call changes nothing."""
+    layer = pir_partial_program.PartialProgramLayer
+    if not hasattr(layer.call_run_impl_with_hook, "__wrapped__"):
+        layer.call_run_impl_with_hook = _with_switch(  # type: ignore[method-assign]
+            layer.call_run_impl_with_hook
+        )
+
+
+def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def call_run_impl_with_hook(self: Any, inputs: Any, parameters: Any, attrs: Any) -> Any:
+        if not flags.get("use_ngraph"):
+            return original(self, inputs, parameters, attrs)
+        native, *others = attrs
+        programs = _switch(self, native).programs_for(inputs)
+        if programs is None:
+            return original(self, inputs, parameters, attrs)
+        with programs.order, programs.thread:
+            return original(self, inputs, parameters, (programs.attributes, *others))
+
+    return call_run_impl_with_hook
+
+
+def is_static(thing: Any) -> bool:
+    """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
+    return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
+        thing, PirTranslatedLayer
+    )
+
+
+def explain(thing: Any) -> Report:
+    """What becomes of the programs of a function or layer, in training or not, as it stands.
+
+    Raises:
+        NgraphError: It has none yet.
+    """
+    layer = _latest_layer(thing)
+    native, *_ = layer._prepare_attributes()
+    return _switch(layer, native).report()
+
+
+def _latest_layer(thing: Any) -> Any:
+    """The ``PartialProgramLayer`` of what was called last."""
+    if isinstance(thing, PirTranslatedLayer):
+        layers = list(thing._partial_program_layers.values())
+        is_training = thing.training
+    else:
+        function = getattr(thing, "forward", thing)
+        if not isinstance(function, ASTStaticFunction):
+            raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
+        is_training = function._is_train_mode()
+        programs = reversed(list(function.program_cache._caches.items()))
+        layers = [layer for key, (_, layer) in programs if layer.training == is_training]
+    if not layers:
+        raise NgraphError("there is no program for it yet: call it once")
+    layers[0].training = is_training
+    return layers[0]
+
+
+def _switch(layer: Any, native: Any) -> _Switch:
+    """The switch of a layer that stands beside these attributes of its own."""
+    switches: dict[int, _Switch] = layer.__dict__.setdefault(_SWITCHES, {})
+    found = switches.get(id(native))
+    if found is None or found.native is not native:
+        known = layer._prog_attrs_map_cache.items()
+        _, is_training, in_sot_mode = next(key for key, value in known if value is native)
+        made = _Switch(layer, native, is_training, in_sot_mode)
+        found = switches[id(native)] = made
+    return found
+
+
+class _Switch:
+    """Chooses the programs of a layer: Paddle's, in training or not, or rewritten ones.
+
+    Args:
+        layer: The ``PartialProgramLayer``.
+        native: The attributes that it runs with by itself; held here, so that they are no others.
+        is_training: Whether its programs are those with a gradient.
+        in_sot_mode: Whether SOT has made it.
+    """
+
+    def __init__(self, layer: Any, native: Any, is_training: bool, in_sot_mode: bool) -> None:
+        self.native = native
+        self._source = _Source(
+            layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
+        )
+        self._why_native = _why_native(layer)
+        self._open_axes = self._source.open_axes()
+        self._open_size = 0  # that the programs were made for; 0: for any
+        self._is_planned = self._why_native is not None
+        self._programs: _Programs | None = None
+        self._report: Report | None = None
+
+    def programs_for(self, inputs: Sequence[Any]) -> _Programs | None:
+        """The programs for a call on these tensors; ``None``: Paddle's."""
+        sizes = self._open_sizes(inputs)
+        if 0 in sizes:
+            return None  # Paddle's kernels have rules for what is empty
+        if self._needs_plan(sizes):
+            with _rewriting:
+                if self._needs_plan(sizes):
+                    self._plan_for(sizes)
+        return self._programs
+
+    def report(self) -> Report:
+        """What the pass makes of both programs."""
+        if not self._is_planned:
+            with _rewriting:
+                self._plan_for([])
+        if self._report is None:
+            raise NgraphError(f"the programs stay native: {self._why_native}")
+        return self._report
+
+    def _needs_plan(self, sizes: Sequence[int]) -> bool:
+        if not self._is_planned:
+            return True
+        if self._programs is not None and self._programs.refusals.has_refused():
+            return True
+        return self._open_size > 0 and _largest(sizes) >= cost.GROWTH * self._open_size
+
+    def _open_sizes(self, inputs: Sequence[Any]) -> list[int]:
+        """What is given for the dimensions that the program leaves open."""
+        axes = ((number, axis) for number, axis in self._open_axes if number < len(inputs))
+        given = ((inputs[number].shape, axis) for number, axis in axes)
+        return [shape[axis] for shape, axis in given if axis < len(shape)]
+
+    def _plan_for(self, sizes: Sequence[int]) -> None:
+        size = _largest(sizes)
+        try:
+            programs = self._source.rewritten(size)
+        except Exception as error:  # Paddle can run it, whatever a rewriter stumbles over
+            if flags.get("ngraph_strict"):
+                raise
+            self._why_native = f"{type(error).__name__}: {error}"
+            programs = None
+        self._report = None if programs is None else programs.report
+        self._programs = programs if self._report is not None and self._report.changes else None
+        is_small = self._report is not None and self._report.has_small_interval
+        self._open_size = size if is_small else 0
+        self._is_planned = True
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    return max(sizes, default=cost.TYPICAL_SIZE)
+
+
+def _why_native(layer: Any) -> str | None:
+    """Why a layer is left alone, or ``None``."""
+    if not framework._current_expected_place().is_cpu_place():
+        return "it does not run on a CPU"
+    if layer._backend.is_cinn() or layer._backend.is_pcc():
+        return "it is compiled by CINN"
+    return None
+
+
+@dataclass
+class _Programs:
+    """Rewritten programs.
+
+    Attributes:
+        attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
+        report: What the pass says of both.
+        order, thread: Held while the forward program runs.
+        engines: Those of their intervals, kept alive.
+        refusals: Tells when a run has left one of them to Paddle.
+    """
+
+    attributes: Any
+    report: Report
+    order: AbstractContextManager[Any]
+    thread: AbstractContextManager[Any]
+    engines: list[Any]
+    refusals: refusals.Watch
+
+
+@dataclass
+class _Source:
+    """The two programs of a layer, as Paddle has made them.
+
+    Attributes:
+        programs: Paddle's ``RunnableProgram``.
+        is_training, in_sot_mode: As Paddle tells ``run_program``.
+    """
+
+    programs: Any
+    is_training: bool
+    in_sot_mode: bool
+
+    def open_axes(self) -> list[tuple[int, int]]:
+        """(number of the input, axis) of every dimension that the program leaves open."""
+        names = self.programs.program_attr["fx_names"]
+        axes = cost.open_axes([self.programs.forward_program])
+        return [(names.index(name), axis) for name, axis in axes if name in names]
+
+    def rewritten(self, open_size: int) -> _Programs:
+        """Copies of both that run through nGraph, as far as they can."""
+        names = dict(self.programs.program_attr)
+        forward = _copy(self.programs.forward_program)
+        backward = _copy(self.programs.backward_program)
+        gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
+        across = _Crossing(forward, backward)
+        across.copy_constants()
+        shapes = across.shapes_instead(names["no_need_buffers_names"])
+        behind = program_pass.apply(backward, open_size=open_size)
+        across.give_back(shapes)
+        across.drop_unread(keep=set(names["fo_names"]))
+        keeps_weights = not self.is_training and not any(
+            node.may_overwrite_variables for node in nodes_of(forward)
+        )
+        ahead = program_pass.apply(forward, keeps_weights, open_size, gradients)
+        handed_on = set(backward.global_block().kwargs())
+        for each in ("fm_names", "bm_names"):
+            names[each] = [name for name in names[each] if name in handed_on]
+        names["no_need_buffers_names"] = [
+            name for name in names["no_need_buffers_names"] if across.is_native_only(name)
+        ]
+        attributes = {
+            **names,
+            "forward_program": forward,
+            "backward_program": backward,
+            "is_test": not self.is_training,
+            "program_id": next(_numbers),
+            "in_sot_mode": self.in_sot_mode,
+        }
+        nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
+        graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
+        drawing = sum(interval.draws for interval in ahead.intervals)
+        return _Programs(
+            attributes=core.construct_program_attribute_map(attributes),
+            report=Report(
+                [
+                    replace(block, program=name)
+                    for name, report in (("forward", ahead), ("backward", behind))
+                    for block in report.blocks
+                ],
+                ahead.packed + behind.packed,
+            ),
+            order=_ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext(),
+            thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
+            engines=[_core.NgraphEngine(graph) for graph in graphs],
+            refusals=refusals.Watch(graphs),
+        )
+
+
+class _Crossing:
+    """What a forward program hands to its backward program, by name.
+
+    The forward program names it by ``builtin.shadow_output``; to the backward program it is a
+    keyword argument of its block.
+    """
+
+    def __init__(self, forward: Any, backward: Any) -> None:
+        self._forward = forward.global_block()
+        self._backward = backward.global_block()
+
+    def copy_constants(self) -> None:
+        """Makes what is a constant of the forward program one of the backward program, too."""
+        arguments = self._backward.kwargs()
+        for op in self._outputs():
+            value = arguments.get(_name(op))
+            if value is None or value.use_empty():
+                continue
+            maker = _constant_behind(op.operand_source(0))
+            if maker is not None:
+                (type,) = _core.result_types(maker)
+                copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
+                value.replace_all_uses_with(copy)
+
+    def shapes_instead(self, names: Sequence[str]) -> dict[int, Any]:
+        """Gives the backward program constants for what it needs the shapes of, and nothing else.
+
+        The forward program then need not make it, or keep it. That takes shapes that are known.
+
+        Returns:
+            The arguments that were replaced, by the number of the operator that stands for each.
+        """
+        replaced = {}
+        arguments = self._backward.kwargs()
+        for name in names:
+            value = arguments.get(name)
+            if value is None or value.use_empty() or not value.is_dense_tensor_type():
+                continue
+            if any(size < 0 for size in value.shape) or not _is_unread(value):
+                continue
+            dtype, shape = dtype_name(value.dtype), list(value.shape)
+            filled = [
+                ("shape", "ints", shape),
+                ("dtype", "dtype", dtype),
+                ("value", "float64", 0.0),
+            ]
+            zeros = self._put_first("pd_op.full", (dtype, shape), filled)
+            value.replace_all_uses_with(zeros)
+            replaced[zeros.get_defining_op().id()] = value
+        return replaced
+
+    def give_back(self, replaced: dict[int, Any]) -> None:
+        """Undoes :meth:`shapes_instead` for operators that stay native: they read no contents."""
+        for op in list(self._backward.ops):
+            if op.name() in CONSTANTS and op.id() in replaced:
+                op.result(0).replace_all_uses_with(replaced[op.id()])
+                self._backward.remove_op(op)
+
+    def drop_unread(self, keep: set[str]) -> None:
+        """Hands on no more than what is read.
+
+        Args:
+            keep: What the forward program returns.
+        """
+        for name, value in self._backward.kwargs().items():
+            if value.use_empty():
+                self._backward.erase_kwarg(name)
+        read = keep | set(self._backward.kwargs())
+        for op in list(self._outputs()):
+            if _name(op) not in read:
+                self._forward.remove_op(op)
+
+    def is_native_only(self, name: str) -> bool:
+        """Whether no engine operator reads an argument of the backward program, if it is one."""
+        value = self._backward.kwargs().get(name)
+        return value is not None and not _is_read_by_engine(value)
+
+    def _outputs(self) -> Iterator[Any]:
+        return (op for op in self._forward.ops if op.name() == _SHADOW_OUTPUT)
+
+    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Any:
+        """A constant at the begin of the backward program."""
+        (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
+        self._backward.move_op(value.get_defining_op(), 0)
+        return value
+
+
+def _copy(program: Any) -> Any:
+    copied, _ = pir.clone_program(program)
+    return copied
+
+
+def _name(op: Any) -> str:
+    return str(op.attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]])
+
+
+def _is_gradient(op: Any) -> bool:
+    return op.name().rstrip("_").endswith("_grad")
+
+
+def _constant_behind(value: Any) -> Any:
+    """The operator that makes a constant which ``value`` is, or is a copy of."""
+    maker = value.get_defining_op()
+    if maker is None or _is_overwritten(value):
+        return None
+    if maker.name() == "pd_op.assign":
+        return _constant_behind(maker.operand_source(0))
+    return maker if maker.name() in CONSTANTS else None
+
+
+def _is_overwritten(value: Any) -> bool:
+    """Whether an operator writes over ``value``."""
+    targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
+    return any(operand.is_same(value) for operand in targets)
+
+
+def _is_unread(value: Any) -> bool:
+    """Whether all readers of ``value`` are operators whose converters do not look at it."""
+    for op in value.all_used_ops():
+        entry = find_converter(op.name())
+        if entry is None:
+            return False
+        inputs = zip(op.get_input_names(), op.operands_source())
+        if any(v.is_same(value) and name not in entry.unread for name, v in inputs):
+            return False
+    return True
+
+
+def _is_read_by_engine(value: Any) -> bool:
+    """Whether an engine operator reads a value, which it does in a list."""
+    lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
+    readers = (reader for op in lists for reader in op.result(0).all_used_ops())
+    return any(reader.name().startswith(ENGINE_PREFIX) for reader in readers)

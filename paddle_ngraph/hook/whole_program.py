@@ -1,0 +1,131 @@
+"""Programs of nothing but one engine operator run without Paddle's interpreter.
+
+To walk through half a dozen operators that compute nothing takes it longer than a small network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from paddle_ngraph import _core
+from paddle_ngraph.function.registry import KNOWN
+from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SCOPE_NAMES
+
+_FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
+_PARAMETER = "builtin.parameter"
+_FETCH = "pd_op.fetch"
+# The dtypes that NumPy has, too.
+_ARRAYS = KNOWN - {"bfloat16"}
+_AROUND = LISTS | _FEEDS | {_PARAMETER, _FETCH}
+
+
+class Fetched(list[Any]):
+    """What a run returns, in the place of Paddle's ``FetchList``."""
+
+    def _move_to_list(self) -> list[Any]:
+        return list(self)
+
+
+class WholeProgram:
+    """A program that one engine operator is all of. See :func:`find`."""
+
+    def __init__(self, engine: Any, feeds: list[Any], fetches: list[int], scope: Any) -> None:
+        sources = [value.get_defining_op() for value in _members(engine)]
+        names = [_name(op) for op in sources]
+        self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
+        fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
+        self._takes_arrays = fits and {_name(op) for op in feeds} == set(self._feed_names)
+        self._program = _core.WholeProgram(
+            engine.attrs()["graph"],
+            engine.attrs()["interval"],
+            [scope.find_var(name).get_tensor() for name in names],
+            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if _is_fed(op)],
+            fetches,
+        )
+
+    def run(self) -> Fetched:
+        """Runs it on what the scope holds, which uses up the feeds.
+
+        Raises:
+            What the engine operator raises.
+        """
+        return Fetched(self._program.run())
+
+    def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Runs it on arrays, read where they are.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+
+        Returns:
+            What is fetched. ``None``, and nothing was run, where the feed is not one array for each
+            variable, contiguous and of the declared dtype and shape.
+
+        Raises:
+            As :meth:`run`.
+        """
+        if not self._takes_arrays or len(feed) != len(self._feed_names):
+            return None
+        arrays = [feed.get(name) for name in self._feed_names]
+        return self._program.run_on(arrays)
+
+
+def find(program: Any, scope: Any) -> WholeProgram | None:
+    """The program as one engine operator.
+
+    Args:
+        program: A PIR program after the program pass.
+        scope: Its variables.
+
+    Returns:
+        ``None`` where it computes or names anything beside what the operator computes, or where a
+        variable is not there.
+    """
+    operators = program.global_block().ops
+    engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
+    others = [op for op in operators if not op.name().startswith(ENGINE_PREFIX)]
+    if len(engines) != 1 or any(op.name() not in _AROUND for op in others):
+        return None
+    (engine,) = engines
+    fetches = _fetches(others, engine)
+    sources = [value.get_defining_op() for value in _members(engine)]
+    if fetches is None or any(op.name() not in _FEEDS | {_PARAMETER} for op in sources):
+        return None
+    if any(scope.find_var(_name(op)) is None for op in sources):
+        return None
+    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
+
+
+def _members(engine: Any) -> Iterator[Any]:
+    """What the operator reads: the members of its lists."""
+    for operand in engine.operands_source():
+        if operand.initialized():
+            yield from operand.get_defining_op().operands_source()
+
+
+def _fetches(operators: list[Any], engine: Any) -> list[int] | None:
+    """The output of the operator for each column; ``None`` if something else is fetched."""
+    numbers = {value.id: number for number, value in enumerate(engine.results())}
+    columns = {
+        op.attrs()["col"]: numbers.get(op.operand_source(0).id)
+        for op in operators
+        if op.name() == _FETCH
+    }
+    fetches = [columns.get(column) for column in range(len(columns))]
+    return None if None in fetches else fetches  # type: ignore[return-value]
+
+
+def _name(op: Any) -> str:
+    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
+
+
+def _is_fed(op: Any) -> bool:
+    """Whether it names a variable that every run is given anew."""
+    return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
+
+
+def _declared(value: Any) -> tuple[str, list[int]]:
+    return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)

@@ -1,0 +1,1 @@
+"""Old-style programs (ProgramDesc) as PIR programs, where nothing gets lost."""

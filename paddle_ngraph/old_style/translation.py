@@ -1,0 +1,182 @@
+"""Old-style programs (ProgramDesc) as PIR programs, where the translation keeps the meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.base import core
+from paddle.base.libpaddle import pir
+
+from paddle_ngraph.old_style import old_operators, single_assignment
+from paddle_ngraph.old_style.single_assignment import NotTranslatable, blocks, operators
+from paddle_ngraph.program.report import BlockReport, NativeOp, Report
+from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, blocks_outside_in
+
+# Operators that Paddle translates, and whose kernels then refuse what they get.
+_CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
+
+# Operators that read or write a LoD.
+_LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
+_WITH_LOD = frozenset({core.VarDesc.VarType.DENSE_TENSOR})
+
+
+def to_pir(description: Any) -> Any:
+    """The PIR program of a ``core.ProgramDesc``; ``None`` where :func:`translate` raises."""
+    try:
+        return translate(description)
+    except NotTranslatable:
+        return None
+
+
+def translate(description: Any) -> Any:
+    """The PIR program of a ``core.ProgramDesc``.
+
+    The translation is Paddle's, of a copy in single-assignment form of which each operator was
+    found to keep its meaning.
+
+    Raises:
+        NotTranslatable: Paddle cannot translate the program, cannot run what it makes of it, or
+            would lose something on the way.
+    """
+    copy = core.ProgramDesc(description)
+    try:
+        _refuse_levels_of_detail(description)
+        old_operators.refuse_overlaps(description)
+        old_operators.cure(copy)
+        single_assignment.rename(copy)
+        old_operators.check(copy)
+        program, values = pir.translate_to_pir_with_param_map(copy)
+        _restore_shapes(copy, program, values)
+    except NotTranslatable:
+        raise
+    except Exception as error:  # Paddle's own errors have many types
+        raise NotTranslatable("Paddle cannot translate it") from error
+    if not _kept_by(description.block(0)) <= _named_by(program):  # PIR has no place for an XShape
+        raise NotTranslatable("the translation loses a variable that outlives a run")
+    if not _can_run(program):
+        raise NotTranslatable("Paddle cannot run what the translation makes of it")
+    _fetch_each_column_once(program.global_block())
+    return program
+
+
+def native_report(description: Any, reason: str) -> Report:
+    """What the program pass says of a program that cannot be translated."""
+    return Report(
+        [
+            BlockReport(
+                intervals=[],
+                native=[
+                    NativeOp(index, op.type(), reason)
+                    for index, op in enumerate(operators(block))
+                    if op.type() not in ("feed", "fetch")
+                ],
+            )
+            for block in blocks(description)
+        ]
+    )
+
+
+def calls_python(description: Any) -> bool:
+    """Whether an old-style program has an operator that calls a Python function."""
+    return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
+
+
+def _refuse_levels_of_detail(description: Any) -> None:
+    """PIR programs do not carry the LoD of tensors from operator to operator."""
+    for block in blocks(description):
+        for op in operators(block):
+            if op.type().startswith(_LOD_FAMILIES):
+                raise NotTranslatable(f"{op.type()} reads or writes a LoD")
+        for variable in block.all_vars():
+            if variable.type() in _WITH_LOD and variable.lod_level() > 0:
+                raise NotTranslatable(f"the variable '{variable.name()}' has a LoD")
+
+
+def _can_run(program: Any) -> bool:
+    """Whether Paddle can run a translated program."""
+    operators = (op for block in blocks_outside_in(program) for op in block.ops)
+    return not any(
+        op.name() in _CANNOT_RUN or _sums_arrays(op) or _keeps_a_list_member(op) for op in operators
+    )
+
+
+def _sums_arrays(op: Any) -> bool:
+    if op.name() != "pd_op.add_n":
+        return False
+    maker = op.operand_source(0).get_defining_op()
+    return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
+
+
+def _keeps_a_list_member(op: Any) -> bool:
+    """Whether it names a member of a list for the scope: Paddle does not write that variable."""
+    if op.name() != "builtin.set_parameter":
+        return False
+    return op.operand_source(0).get_defining_op().name() in LISTS
+
+
+def _restore_shapes(description: Any, program: Any, values: dict[str, list[Any]]) -> None:
+    """Gives gradients the tensors whose shapes they restore.
+
+    In an old-style program these shapes are in an XShape, which the forward operator writes. PIR
+    has none: Paddle's translation names variables there that nobody writes.
+    """
+    reshaped = {
+        name: op.input("X")[0]
+        for block in blocks(description)
+        for op in operators(block)
+        for name in (op.output("XShape") if "XShape" in op.output_names() else ())
+    }
+    written = {name for block in blocks(description) for name in _written_by(block)}
+    for block in blocks_outside_in(program):
+        unwritten = [op for op in block.ops if _names_one_of(written, op)]
+        for op in unwritten:
+            found = values.get(reshaped.get(op.attrs()["name"], ""))
+            if not found:
+                raise NotTranslatable("it would read what nobody writes")
+            op.result(0).replace_all_uses_with(found[0])
+            block.remove_op(op)
+
+
+def _names_one_of(names: set[str], op: Any) -> bool:
+    return op.name() == "pd_op.data" and op.attrs()["name"] in names
+
+
+def _written_by(block: Any) -> set[str]:
+    return {name for op in operators(block) for name in op.output_arg_names()}
+
+
+def _kept_by(block: Any) -> set[str]:
+    """The tensors that an old-style block writes and that outlive a run."""
+    variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
+    return {
+        name
+        for name, variable in variables
+        if variable is not None
+        and variable.persistable()
+        and variable.type() == core.VarDesc.VarType.DENSE_TENSOR
+    }
+
+
+def _named_by(program: Any) -> set[str]:
+    """The names of what a program takes from the scope and puts there."""
+    operators = program.global_block().ops
+    return {op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES}
+
+
+def _fetch_each_column_once(block: Any) -> None:
+    """Give old-style fetch operators what PIR expects: one for a column, no name twice.
+
+    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the
+    same columns; the last one writes last. One variable may be fetched into several columns.
+    """
+    fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
+    last = {op.attrs()["col"]: op for op in fetches}
+    for op in fetches:
+        if last[op.attrs()["col"]] is not op:
+            block.remove_op(op)
+    names: set[str] = set()
+    for column, op in last.items():
+        name = op.attrs()["name"]
+        if name in names:
+            op.set_str_attr("name", f"{name}_{column}")
+        names.add(op.attrs()["name"])

@@ -1,0 +1,32 @@
+"""What a loop starts from.
+
+Paddle's ``while`` moves its start values out of their variables: whoever reads one afterwards finds
+no memory. Natively that depends on which operator a thread comes to first, in intervals it would be
+certain. So a start value that is read elsewhere too, or that is a variable of the scope, is copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.program.view import SOURCES, blocks_outside_in
+
+_LOOP = "pd_op.while"
+
+
+def copy_start_values(program: Any) -> None:
+    """Gives each loop of a PIR program start values that nobody else reads."""
+    loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _LOOP]
+    for loop in loops:
+        for number in range(1, loop.num_operands()):  # the first is the condition
+            value = loop.operand_source(number)
+            if value.is_dense_tensor_type() and _is_of_others(value):
+                (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
+                loop.operand(number).set_source(copy)
+
+
+def _is_of_others(value: Any) -> bool:
+    maker = value.get_defining_op()
+    is_variable = maker is not None and maker.name() in SOURCES
+    return is_variable or len(value.all_used_ops()) > 1

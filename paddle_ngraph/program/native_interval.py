@@ -1,0 +1,339 @@
+"""An interval run by Paddle itself: the native twin of an engine operator.
+
+The graph string holds all that Paddle's operators have, so a program is made of it again, which
+reads and writes the memory that the engine operator was given. The engine publishes nothing before
+it has succeeded; so whatever fails there, the interval can still run here, for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from paddle.base import core
+from paddle.base.libpaddle import pir
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.program.view import CONSTANTS, dtype_name, pairs_in_place
+
+# Of so many graphs, programs wait for another run.
+_MOST_GRAPHS = 32
+
+# Executors take PIR programs, and stay in the thread that asks.
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+
+
+def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Called by the C++ engine: runs the interval with Paddle's kernels.
+
+    Args:
+        text: The graph string.
+        inputs: Tensors that are read, in the order of the graph.
+        states: Tensors that are read and written.
+        outputs: Tensors that receive the results.
+
+    Raises:
+        What Paddle's operators raise.
+    """
+    dtypes = tuple(map(_dtype, [*inputs, *states]))
+    program = _take(text, dtypes)
+    if program is None:
+        try:
+            graph = Graph.from_string(text)
+            if _name(text) not in _made:
+                program_of(graph, dtypes, as_declared=False)
+            program = NativeInterval(graph, dtypes)
+        except Exception as error:
+            raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
+    program.run(inputs, states, outputs)
+    _give(text, dtypes, program)
+
+
+# Graphs that the program pass has made in this process. Paddle's kernels rely on what Paddle checks
+# when it makes an operator; those of any other graph, one of a saved program, are made in that way
+# once. So are those of a graph that is forgotten.
+_made: Latest[str, bool] = Latest(4096)
+
+
+def made(text: str) -> None:
+    """Tells of a graph string that it was made of operators of a program."""
+    _made.put(_name(text), True)
+
+
+def _name(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+class NativeInterval:
+    """A graph as a program of Paddle's own operators, with a scope of its own. One run at a time.
+
+    Args:
+        graph: The interval.
+        dtypes: Those of its inputs and states, which may not be what the program declares; ``None``
+            for one without contents.
+
+    Raises:
+        NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
+            has no such operator.
+    """
+
+    def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
+        self._scope = core.Scope()
+        program = program_of(graph, dtypes)
+        sources = [*graph.inputs, *graph.states]
+        self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
+        with _PIR_IN_EXECUTOR:
+            plan = core.Plan([core.Job("default")], {"default": program})
+            self._executor = core.StandaloneExecutor(core.CPUPlace(), plan, self._scope)
+
+    def run(self, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """See :func:`run`."""
+        given = [*inputs, *states]
+        try:
+            for mine, theirs in zip(self._inputs, given):
+                _core.share_tensor(mine, theirs)
+            with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
+                fetched = self._executor.run([], False)._move_to_list()
+            for number in range(len(outputs)):
+                self._scope.find_var(f"output_{number}@fetch").get_tensor()._clear()
+            for mine, theirs in zip(fetched, outputs):
+                _core.share_tensor(theirs, mine)
+        finally:  # a kernel that fails may have written states before
+            for mine, theirs in zip(self._inputs[len(inputs) :], states):
+                _core.share_tensor(theirs, mine)
+            for mine in self._inputs:
+                mine._clear()
+
+
+# A list of axes among them may well be empty.
+_GIVEN = CONSTANTS | {"builtin.parameter"}
+# Added to sizes, it is more than any window.
+_MUCH = 1 << 12
+
+
+def makes_empty(text: str, given: Sequence[Any]) -> bool:
+    """Called by the C++ engine: whether Paddle makes an empty tensor in an interval.
+
+    Args:
+        text: The graph string.
+        given: Its inputs and states, whose shapes decide. Where contents decide, nothing is known.
+    """
+    try:
+        graph = Graph.from_string(text)
+        dtypes, shapes = list(map(_dtype, given)), [tuple(t.shape()) for t in given]
+        found = _inferred(graph, dtypes, shapes)
+        if any(0 in shape for shape in found):
+            return True
+        # For a window beyond its input Paddle infers less than nothing, as for what it cannot know.
+        if not any(size < 0 for shape in found for size in shape):
+            return False
+        larger = _inferred(
+            graph, dtypes, list(map(_larger, [*graph.inputs, *graph.states], shapes))
+        )
+    except Exception:  # whatever Paddle's shape inference says
+        return False
+    pairs = ((a, b) for one, other in zip(found, larger) for a, b in zip(one, other))
+    return any(size < 0 < grown for size, grown in pairs)
+
+
+def _inferred(
+    graph: Graph, dtypes: Sequence[str | None], shapes: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """The shapes of what is computed from inputs and states of these shapes."""
+    sources = [*graph.inputs, *graph.states]
+    specs = [replace(spec, shape=shape) for spec, shape in zip(sources, shapes)]
+    count = len(graph.inputs)
+    program = program_of(
+        replace(graph, inputs=specs[:count], states=specs[count:]), dtypes, as_declared=False
+    )
+    operators = [op for op in program.global_block().ops if op.name() not in _GIVEN]
+    values = [value for op in operators for value in op.results()]
+    return [tuple(value.shape) for value in values if value.is_dense_tensor_type()]
+
+
+def _larger(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape, had what the program leaves open been larger."""
+    return tuple(now + _MUCH * (size < 0) for size, now in zip(spec.shape, shape))
+
+
+def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Any:
+    """The graph as a PIR program: inputs and states are variables, outputs are fetched.
+
+    Args:
+        graph, dtypes: See :class:`NativeInterval`.
+        as_declared: Whether results have the types that the graph declares, or those that Paddle
+            infers.
+    """
+    program = pir.Program()
+    block = program.global_block()
+    values: dict[int, Any] = {}
+    sources = [*graph.inputs, *graph.states]
+    for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
+        if graph.adapts and dtype not in (None, spec.dtype):
+            as_declared, spec = False, replace(spec, dtype=dtype)
+        values[spec.id] = _core.append_variable(block, _input_name(number), _type(spec))
+    for op in graph.ops:
+        _append(block, op, values, as_declared)
+    for number, spec in enumerate(graph.outputs):
+        attributes = [("name", None, f"output_{number}"), ("col", None, number)]
+        _core.append_operator(block, "pd_op.fetch", [values[spec.id]], [_type(spec)], attributes)
+    return program
+
+
+# They need the shape of ``x``, which the interval may not know.
+_RESHAPING = frozenset(
+    {
+        "pd_op.squeeze_grad",
+        "pd_op.squeeze_grad_",
+        "pd_op.unsqueeze_grad",
+        "pd_op.unsqueeze_grad_",
+    }
+)
+
+
+def reason_against(graph: Graph) -> tuple[Op, str] | None:
+    """An operator that Paddle could not run in its interval, and why; mostly ``None``."""
+    for op in graph.ops:
+        entry = find_converter(op.type)
+        kept = op.form.ignored if op.form is not None else {}
+        if entry is not None and any(op.inputs.get(name) for name in entry.internal):
+            made = {spec.id for other in graph.ops for spec in other.output_specs()}
+            if any(spec.id not in made for name in entry.internal for spec in op.inputs[name]):
+                return op, "the operator that it is the gradient of is in another interval"
+        if op.type in _RESHAPING and "x" not in kept and _drops_open_ones(graph, op):
+            return op, "the shape that it restores is known in another interval"
+    return None
+
+
+def _drops_open_ones(graph: Graph, op: Op) -> bool:
+    """Whether only a run tells which dimensions a ``squeeze`` has dropped: whichever are 1."""
+    is_open = any(-1 in spec.shape for spec in op.output_specs())
+    axes = {spec.id for spec in op.inputs["axis"]}
+    lists = (o.attr("value") for o in graph.ops if axes & {s.id for s in o.output_specs()})
+    return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
+
+
+def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> None:
+    form = op.form
+    if form is None:
+        raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
+    input_lists, output_lists = form.lists
+    if op.type in _RESHAPING and "x" not in form.ignored:
+        target = op.output("x_grad")
+        gradient = op.input("out_grad")
+        values[target.id] = _reshaped(block, values[gradient.id], gradient, target)
+        return
+    inputs = {**op.inputs, **form.ignored}
+    if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
+        shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
+        full = [shape, dtype, ("value", "float64", 0.0)]
+        (blank,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
+        inputs["dropout_state_in"] = (TensorSpec(-1, "uint8", (1,)),)
+        values[-1] = blank
+    operands = [
+        _packed([values[spec.id] for spec in specs], name in input_lists)
+        for name, specs in inputs.items()
+    ]
+    types = None
+    if as_declared:
+        types = [
+            _packed([_type(spec) for spec in specs], name in output_lists)
+            for name, specs in form.results.items()
+        ]
+    attributes = [(name, form.kinds.get(name), value) for name, value in op.attrs.items()]
+    results = _core.append_operator(block, op.type, operands, types, attributes)
+    for (name, specs), made in zip(form.results.items(), results):
+        members = made if name in output_lists else [made]
+        if len(specs) != len(members) and (specs or name in output_lists):
+            raise NgraphError(f"{op.type} has {len(members)} results '{name}', not {len(specs)}")
+        values.update((spec.id, member) for spec, member in zip(specs, members))
+    if op.type.endswith("_"):
+        operation = next(made for made in reversed(block.ops) if made.name() == op.type)
+        _read_variables_themselves(op, form, pairs_in_place(operation), values)
+
+
+def _read_variables_themselves(
+    op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Any]
+) -> None:
+    """What an operator wrote over a variable is read from the variable, as by the user's program.
+
+    Paddle lets the last reader of a result write over it, and would not know that this is one of a
+    variable, which outlives the run.
+    """
+    for name_in, name_out in pairs:
+        for source, result in zip(op.inputs.get(name_in, ()), form.results.get(name_out, ())):
+            is_alike = (source.dtype, source.shape) == (result.dtype, result.shape)
+            if is_alike and values[source.id].get_defining_op().name() == "builtin.parameter":
+                values[result.id] = values[source.id]
+
+
+def _reshaped(block: Any, value: Any, source: TensorSpec, target: TensorSpec) -> Any:
+    """``value`` with the dimensions 1 of ``target`` in the place of those of ``source``."""
+    rest = [size for size in source.shape if size != 1]
+    for name, axes, shape in (
+        ("pd_op.squeeze", _ones(source), rest),
+        ("pd_op.unsqueeze", _ones(target), list(target.shape)),
+    ):
+        if axes:
+            given = [("value", "int64", axes), ("dtype", "dtype", "int64")]
+            type = "int64", [len(axes)]
+            (positions,) = _core.append_operator(block, "pd_op.full_int_array", [], [type], given)
+            types = [(source.dtype, shape)]
+            (value,) = _core.append_operator(block, name, [value, positions], types, [])
+    return value
+
+
+def _ones(spec: TensorSpec) -> list[int]:
+    return [axis for axis, size in enumerate(spec.shape) if size == 1]
+
+
+def _packed(items: list[Any], is_list: bool) -> Any:
+    """An operand or type as the core takes it; ``None`` where it is absent."""
+    if is_list:
+        return items
+    return items[0] if items else None
+
+
+def _dtype(tensor: Any) -> str | None:
+    return dtype_name(tensor._dtype()) if tensor._is_initialized() else None
+
+
+def _type(spec: TensorSpec) -> tuple[str, list[int]]:
+    return spec.dtype, list(spec.shape)
+
+
+def _input_name(number: int) -> str:
+    return f"input_{number}"
+
+
+# Programs that wait for a run, by graph and dtypes of inputs; each belongs to one run at a time.
+_waiting: Latest[tuple[str, tuple[str | None, ...]], list[NativeInterval]] = Latest(_MOST_GRAPHS)
+
+
+def _take(text: str, dtypes: tuple[str | None, ...]) -> NativeInterval | None:
+    """A program that waits, the caller's from here on."""
+    programs = _waiting.get((text, dtypes))
+    try:
+        return programs.pop() if programs else None
+    except IndexError:  # another thread took the last one
+        return None
+
+
+def _give(text: str, dtypes: tuple[str | None, ...], program: NativeInterval) -> None:
+    _waiting.get_or_make((text, dtypes), list).append(program)
+
+
+def count() -> int:
+    """Of how many graphs programs wait for another run."""
+    return len(_waiting)
+
+
+def clear() -> None:
+    """Drops every program that waits for another run."""
+    _waiting.clear()

@@ -1,0 +1,1 @@
+"""Saved models: what their files hold, and models saved with engine operators."""

@@ -1,0 +1,406 @@
+"""A saved model as Paddle Inference takes it: in both forms, from files and from buffers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property, wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.old_style import translation
+from paddle_ngraph.old_style.single_assignment import NotTranslatable
+from paddle_ngraph.saved_models import parameter_file, protobuf
+
+# The endings of the two forms: PIR, and ProgramDesc.
+ENDINGS = (".json", ".pdmodel")
+PARAMETERS = ".pdiparams"
+# Paddle 1 gave one name to every program, and one to every file of parameters.
+OLD_PROGRAM, OLD_PARAMETERS = "__model__", "__params__"
+# Compiled functions, in a folder beside the program.
+FUNCTIONS = "*.ngraph"
+
+# Paddle's framework.proto: the fields of a ProgramDesc, among which there must be blocks.
+_BLOCKS = 1
+_DESCRIPTION = frozenset({_BLOCKS, 2, 3, 4, 5})
+# What stands in a PIR program that holds an engine operator.
+_ENGINE = b".ngraph_engine_"
+# What stands at the begin of one that was saved without what predictors ask of parameters.
+_UNTRAINABLE = re.compile(rb'"trainable"\s*:\s*false')
+_HEADER_BYTES = 256
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """Where a predictor takes its program and its parameters from.
+
+    Attributes:
+        program, parameters: Their paths.
+        has_separate_parameters: Whether each parameter has a file of its own, beside the program.
+    """
+
+    program: str
+    parameters: str
+    has_separate_parameters: bool = False
+
+    @classmethod
+    def of(cls, config: Any) -> SavedModel:
+        """What a ``paddle.inference.Config`` names."""
+        folder = config.model_dir()
+        program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
+        separate = bool(folder) and not config.params_file()
+        return cls(program, config.params_file(), has_separate_parameters=separate)
+
+    @classmethod
+    def at(cls, program: Path) -> SavedModel:
+        """The model of a program, with the parameters that lie beside it."""
+        if program.name != OLD_PROGRAM:
+            return cls(str(program), str(program.with_suffix(PARAMETERS)))
+        parameters = program.with_name(OLD_PARAMETERS)
+        if parameters.is_file():
+            return cls(str(program), str(parameters))
+        return cls(str(program), "", has_separate_parameters=True)
+
+    def config(self) -> Any:
+        """A ``paddle.inference.Config`` that names it."""
+        if self.has_separate_parameters:
+            return core.AnalysisConfig(os.path.dirname(self.program) or ".")
+        return core.AnalysisConfig(self.program, self.parameters)
+
+    @property
+    def is_pir(self) -> bool:
+        """Whether the program is PIR; Paddle goes by the ending."""
+        return self.program.endswith(ENDINGS[0])
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether intervals of its program are engine operators already."""
+        return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
+
+    @cached_property
+    def description(self) -> Any:
+        """The ``core.ProgramDesc`` of a program of that form."""
+        return core.ProgramDesc(_read(self.program))
+
+    def as_pir(self) -> Any:
+        """The program as a PIR program.
+
+        Raises:
+            NgraphError: There is none: the file cannot be read, or not be translated.
+        """
+        try:
+            program = self._read() if self.is_pir else translation.translate(self.description)
+        except NotTranslatable as error:
+            raise NgraphError(f"{self.program} cannot run as PIR: {error}") from error
+        except Exception as error:  # whatever Paddle says of a damaged file
+            raise NgraphError(f"{self.program} cannot be read: {last_line(error)}") from error
+        if not self.is_pir and set(_parameters_of(program)) != _persistable_in(self.description):
+            raise NgraphError(f"the translation of {self.program} loses parameters")
+        return program
+
+    def _read(self) -> Any:
+        program = paddle.pir.Program()
+        core.deserialize_pir_program(self.program, program)
+        return program
+
+    def check(self) -> None:
+        """Refuses what Paddle does not survive, or takes without a word.
+
+        Raises:
+            NgraphError: An old-style program is none, or the file of the parameters is missing or
+                lacks its end.
+        """
+        if not os.path.isfile(self.program):
+            return  # Paddle says so
+        if not self.is_pir:
+            if not _is_description(_read(self.program)):
+                raise NgraphError(f"{self.program} is no program: it is damaged, or another file")
+            if self.has_separate_parameters:
+                _check_files(os.path.dirname(self.program), _persistable_in(self.description))
+            else:
+                _check_file(self.parameters)
+            return
+        if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
+            raise NgraphError(
+                f"{self.program} was saved with trainable=False: Paddle does not survive such "
+                "parameters in a predictor; save it without"
+            )
+        # Paddle leaves the parameters of a PIR program as they happen to be in memory.
+        if not os.path.isfile(self.parameters) and self._has_parameters:
+            raise NgraphError(
+                f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
+            )
+        _check_file(self.parameters)
+
+    @property
+    def _has_parameters(self) -> bool:
+        return bool(_parameters_of(self.as_pir()))
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Changes whenever the files do."""
+        files = [self.program, self.parameters]
+        if self.has_separate_parameters:
+            files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
+        stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
+        return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+    def give_to(self, config: Any) -> OwnFolder | None:
+        """Has ``config`` take the program as PIR, and its parameters out of one file.
+
+        An old-style program is translated here: Paddle's own translation loses more of it.
+
+        Returns:
+            What has to live as long as predictors of ``config`` are made or cloned.
+        """
+        if self.is_pir:
+            return None
+        folder = OwnFolder()
+        program = self.as_pir()
+        core.serialize_pir_program(program, folder / "model.json")
+        config.set_model(folder / "model.json", self._in_one_file(program, folder))
+        config.set_model("")  # the folder of an old model, which stays else
+        return folder
+
+    def _in_one_file(self, program: Any, folder: OwnFolder) -> str:
+        shapes = _parameters_of(program)
+        if not shapes:
+            return ""
+        if self.has_separate_parameters:
+            return folder.hold("model.pdiparams", self._joined(shapes))
+        if not os.path.isfile(self.parameters):
+            raise NgraphError(f"there is no {self.parameters!r}")
+        return self.parameters
+
+    def copy_parameters(self, path: str) -> None:
+        """Writes the parameters to one file; a model without any gets none."""
+        shapes = _parameters_of(self.as_pir())
+        if self.has_separate_parameters and shapes:
+            with open(path, "wb") as file:
+                file.writelines(self._joined(shapes))
+        elif shapes:
+            shutil.copyfile(self.parameters, path)
+
+    def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
+        """The files of the parameters, in the order that they have in one file.
+
+        Raises:
+            NgraphError: One is missing, damaged, or of another shape than the program says.
+        """
+        for name in sorted(shapes):
+            path = os.path.join(os.path.dirname(self.program), name)
+            if not os.path.isfile(path):
+                raise NgraphError(f"the parameter {name!r} is missing: there is no {path!r}")
+            found = list(parameter_file.tensors_in(path))
+            if found != [shapes[name]]:
+                raise NgraphError(f"{path} holds {found}, the program says {shapes[name]}")
+            yield _read(path)
+
+    def load_parameters(self, scope: Any) -> None:
+        """Puts the parameters of a PIR program into a scope."""
+        names = sorted(_parameters_of(self.as_pir()))
+        tensors = [scope.var(name).get_tensor() for name in names]
+        for tensor in tensors:  # Paddle asks each where it is, before it has read it
+            tensor.set(np.zeros(1, "float32"), core.CPUPlace())
+        if names:
+            core.load_combine_func(self.parameters, names, tensors, False, core.CPUPlace())
+
+
+class OwnFolder:
+    """A folder for what Paddle only reads by path; gone with the object."""
+
+    def __init__(self) -> None:
+        self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
+        self._opened: list[int] = []
+        weakref.finalize(self, _remove, self._path, self._opened, os.getpid())
+
+    def __truediv__(self, name: str) -> str:
+        return os.path.join(self._path, name)
+
+    def hold(self, name: str, contents: Iterable[bytes]) -> str:
+        """Makes a file that is in memory alone. Returns its path."""
+        self._opened.append(os.memfd_create(name))
+        with open(self._opened[-1], "wb", closefd=False) as file:
+            file.writelines(contents)
+        os.symlink(f"/proc/self/fd/{self._opened[-1]}", self / name)
+        return self / name
+
+
+def _remove(path: str, opened: list[int], process: int) -> None:
+    for number in opened:
+        os.close(number)
+    if os.getpid() == process:  # in a fork it is the parent's
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _is_description(contents: bytes) -> bool:
+    """Whether this may be a ProgramDesc."""
+    try:
+        found = {number for number, _, _ in protobuf.fields(contents)}
+    except ValueError:
+        return False
+    return _BLOCKS in found and found <= _DESCRIPTION
+
+
+# -- functions beside a model ---------------------------------------------------------------------
+
+
+def functions_beside(program: str) -> Path:
+    """The folder for the compiled functions of a saved program."""
+    return Path(program).absolute().with_suffix(".ngraph")
+
+
+def use_functions_beside(program: str) -> None:
+    """Has functions looked for beside a program that is opened.
+
+    Who could have written them could have written the program, and nobody else.
+    """
+    folder = functions_beside(program)
+    if folder.is_dir():
+        _core.read_functions_in(str(folder), os.stat(program).st_uid)
+
+
+@cache
+def install() -> None:
+    """Whoever opens a PIR program from now on finds the functions beside it.
+
+    Who opens an old-style one as PIR is told; Paddle says that some byte is no UTF-8.
+    """
+    original = core.deserialize_pir_program
+
+    @wraps(original)
+    def deserialize_pir_program(path: str, *args: Any) -> Any:
+        if os.path.isfile(path):
+            use_functions_beside(path)
+            if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
+                raise NgraphError(
+                    f"{path} is an old-style program: load and run it in the context "
+                    "paddle.pir_utils.OldIrGuard()"
+                )
+        return original(path, *args)
+
+    core.deserialize_pir_program = deserialize_pir_program  # type: ignore[assignment]
+    paddle.static.io.load_vars = _checking_files(paddle.static.io.load_vars)
+    core.load_combine_func = _checking_file(core.load_combine_func)
+
+
+def _checking_file(original: Any) -> Any:
+    @wraps(original)
+    def load_combine_func(path: str, *args: Any) -> Any:
+        _check_file(path)
+        return original(path, *args)
+
+    return load_combine_func
+
+
+def _checking_files(original: Any) -> Any:
+    @wraps(original)
+    def load_vars(
+        executor: Any,
+        dirname: Any = None,
+        main_program: Any = None,
+        vars: Any = None,
+        predicate: Any = None,
+        filename: Any = None,
+    ) -> Any:
+        if vars is not None and dirname is not None:  # it calls itself with these
+            vars = list(vars)
+            if filename:
+                _check_file(os.path.join(dirname, filename))
+            else:
+                _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
+        return original(executor, dirname, main_program, vars, predicate, filename)
+
+    return load_vars
+
+
+def _is_tensor(variable: Any) -> bool:
+    is_pir = isinstance(variable, paddle.pir.Value)
+    return is_pir or variable.type == core.VarDesc.VarType.DENSE_TENSOR
+
+
+def _check_file(path: str) -> None:
+    """Refuses a file of parameters that lacks its end: what Paddle reads then is anything.
+
+    Raises:
+        NgraphError: It does. Paddle tells of a file that is missing or no such file.
+    """
+    if os.path.isfile(path):
+        list(parameter_file.tensors_in(path))
+
+
+def _check_files(folder: str, names: Iterable[str]) -> None:
+    """The same of files of one parameter each; what stands behind it Paddle does not read."""
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            next(parameter_file.tensors_in(path), None)
+
+
+def find(path: str) -> list[Path]:
+    """The programs that ``path`` means: one file, one without its ending, or all in a folder.
+
+    Raises:
+        NgraphError: There is none.
+    """
+    given = Path(path)
+    if given.is_dir():
+        found = sorted(file for file in given.iterdir() if file.suffix in ENDINGS)
+        if (given / OLD_PROGRAM).is_file():
+            found.append(given / OLD_PROGRAM)
+        # A model that is there in both forms counts once, as PIR.
+        found = [f for f in found if f.suffix != ".pdmodel" or f.with_suffix(".json") not in found]
+        found = [file for file in found if file.suffix != ".json" or _holds_program(file)]
+    else:
+        names = [given, *(given.with_name(given.name + ending) for ending in ENDINGS)]
+        found = [file for file in names if file.is_file()][:1]
+    if not found:
+        raise NgraphError(f"there is no model {path}: give a .json or .pdmodel file, or its folder")
+    return found
+
+
+def _holds_program(file: Path) -> bool:
+    """Whether a .json file is a program, and not the settings beside one."""
+    with file.open("rb") as opened:
+        return b'"pir"' in opened.read(4096)
+
+
+def _parameters_of(program: Any) -> dict[str, parameter_file.Shape]:
+    """The shape of each parameter."""
+    operators = program.global_block().ops
+    return {
+        op.attrs()["parameter_name"]: tuple(op.result(0).shape)
+        for op in operators
+        if op.name() == "builtin.parameter"
+    }
+
+
+def _persistable_in(description: Any) -> set[str]:
+    kinds = core.VarDesc.VarType
+    variables = description.block(0).all_vars()
+    return {
+        variable.name()
+        for variable in variables
+        if variable.persistable()
+        and variable.type() not in (kinds.FEED_MINIBATCH, kinds.FETCH_LIST)
+    }
+
+
+def last_line(error: Exception) -> str:
+    """What an error of Paddle's comes down to, without the stack above it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

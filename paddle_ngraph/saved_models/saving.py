@@ -1,0 +1,224 @@
+"""Saved engine programs: ordinary Paddle models whose intervals are engine operators already.
+
+What opens one needs ``import paddle_ngraph`` and no switch. Functions that were compiled while the
+model was saved lie in a folder beside it, in the files of the disk cache (core/engine/disk_cache.h):
+what was built under other conditions is not found there, and is built anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Union
+
+import numpy as np
+import paddle
+from paddle.base import core
+from paddle.base.data_feeder import convert_dtype
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.report import Report
+from paddle_ngraph.program.view import may_write_variables, nodes_of
+from paddle_ngraph.saved_models import saved_model
+from paddle_ngraph.saved_models.saved_model import SavedModel
+
+# By the name of each input: its shape, or an array where a function depends on the contents too.
+Inputs = Mapping[str, Union[Sequence[int], np.ndarray]]
+
+
+def save_inference_model(
+    path_prefix: str,
+    feed_vars: Any,
+    fetch_vars: Any,
+    executor: Any,
+    *,
+    program: Any = None,
+    input_shapes: Inputs | Sequence[Inputs] | None = None,
+    **kwargs: Any,
+) -> Report:
+    """See :func:`paddle_ngraph.save_inference_model`."""
+    if kwargs.get("separate_parameters"):
+        raise NgraphError("separate_parameters=True: an engine program has one file for them")
+    paddle.static.save_inference_model(
+        path_prefix, feed_vars, fetch_vars, executor, program=program, **kwargs
+    )
+    prefix = os.path.abspath(path_prefix)
+    ending = ".json" if paddle.framework.in_pir_mode() else ".pdmodel"
+    model = SavedModel(prefix + ending, prefix + saved_model.PARAMETERS)
+    written = (bool(kwargs.get("readable", False)), bool(kwargs.get("trainable", True)))
+    report = convert(model, prefix, input_shapes, *written)
+    if not model.is_pir:
+        os.remove(model.program)
+    return report
+
+
+def convert(
+    model: SavedModel,
+    prefix: str,
+    input_shapes: Inputs | Sequence[Inputs] | None = None,
+    readable: bool = False,
+    trainable: bool = True,
+) -> Report:
+    """Saves an engine program of a saved model.
+
+    Args:
+        model: The model, which stays as it is unless it lies at ``prefix`` itself.
+        prefix: Path of the new one, without an ending.
+        input_shapes, readable, trainable: As :func:`save_inference_model`.
+
+    Returns:
+        What was converted.
+
+    Raises:
+        NgraphError: The model cannot be read, or not be run with such inputs. At ``prefix`` is what
+            was there before.
+    """
+    model.check()
+    program = model.as_pir()
+    _feed_as_pir_does(program)
+    report = program_pass.apply(program, keep_weights=not may_write_variables(program))
+    os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
+    is_there = model.parameters == prefix + saved_model.PARAMETERS
+    with _unfinished(prefix) as folder:
+        parameters = model.parameters if is_there else str(folder / "model.pdiparams")
+        new = SavedModel(str(folder / "model.json"), parameters)
+        core.serialize_pir_program(program, new.program, True, readable, trainable)
+        if not is_there:
+            model.copy_parameters(parameters)
+        compiled = folder / "functions"
+        compiled.mkdir(mode=0o755)
+        sets = [input_shapes] if isinstance(input_shapes, Mapping) else input_shapes
+        if sets:
+            _compile(new, compiled, sets)
+        _publish(new, compiled, prefix)
+    return report
+
+
+def _feed_as_pir_does(program: Any) -> None:
+    """Has a translated program name its inputs as others do: ``paddle.jit.load`` asks for that."""
+    block = program.global_block()
+    for op in [op for op in block.ops if op.name() == "pd_op.feed"]:
+        fed = op.result(0)
+        with paddle.pir_utils.IrGuard(), block:
+            data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
+        fed.replace_all_uses_with(data)
+        data.get_defining_op().move_before(op)
+        block.remove_op(op)
+
+
+@contextmanager
+def _unfinished(prefix: str) -> Iterator[Path]:
+    """A folder beside the model, from which files are moved to their places."""
+    folder = tempfile.mkdtemp(prefix=".", suffix=".unfinished", dir=os.path.dirname(prefix))
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
+    """Moves everything to its place, the program last; functions of an earlier model go."""
+    functions = saved_model.functions_beside(prefix + ".json")
+    for old in functions.glob(saved_model.FUNCTIONS):
+        old.unlink(missing_ok=True)
+    new = list(compiled.glob(saved_model.FUNCTIONS))
+    if new:
+        functions.mkdir(mode=0o755, exist_ok=True)
+    elif functions.is_dir() and not any(functions.iterdir()):
+        functions.rmdir()
+    for file in new:
+        os.replace(file, functions / file.name)
+    if os.path.isfile(model.parameters):  # in its place already, maybe
+        os.replace(model.parameters, prefix + saved_model.PARAMETERS)
+    os.replace(model.program, prefix + ".json")
+
+
+# -- functions that come with the model ----------------------------------------------------------
+
+
+def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
+    """Compiles what a model needs for such inputs, by running it on what was saved."""
+    program = model.as_pir()
+    sources = {op.attrs()["name"]: op.result(0) for op in _feeds_of(program)}
+    feeds = [_feed(sources, inputs) for inputs in sets]
+    scope = paddle.static.Scope()
+    model.load_parameters(scope)
+    fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    graphs = {node.graph for node in nodes_of(program) if node.is_engine}
+    with _collected(graphs, folder), paddle.pir_utils.IrGuard():
+        for inputs, feed in zip(sets, feeds):
+            try:
+                executor.run(program, feed=feed, fetch_list=fetches, scope=scope)
+            except Exception as error:  # Paddle's own errors have many types
+                reason = saved_model.last_line(error)
+                raise NgraphError(
+                    f"the model does not run with {_told(inputs)}: {reason}"
+                ) from error
+    count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS))
+    if count < len(graphs):
+        warnings.warn(
+            f"{len(graphs) - count} of {len(graphs)} intervals were not reached with zeros for "
+            "inputs: give arrays as input_shapes",
+            stacklevel=4,
+        )
+
+
+@contextmanager
+def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
+    """Has the functions of these graphs that are used inside stored in a folder."""
+    engines: list[Any] = []
+    failures: list[str] = []
+    try:
+        for graph in sorted(graphs):
+            engine = _core.NgraphEngine(graph)
+            engine.begin_collection(str(folder))
+            engines.append(engine)
+        yield
+    finally:
+        failures = [failure for engine in engines if (failure := engine.end_collection())]
+    if failures:
+        raise NgraphError(f"the functions cannot be stored: {failures[0]}")
+
+
+def _feeds_of(program: Any) -> Iterator[Any]:
+    return (op for op in program.global_block().ops if op.name() in ("pd_op.data", "pd_op.feed"))
+
+
+def _feed(sources: Mapping[str, Any], inputs: Inputs) -> dict[str, np.ndarray]:
+    """Arrays for a run of the program."""
+    if set(inputs) != set(sources):
+        raise NgraphError(
+            f"input_shapes names {', '.join(sorted(inputs)) or 'nothing'}, and the inputs of the "
+            f"model are {', '.join(sorted(sources))}"
+        )
+    return {name: _array(name, value, inputs[name]) for name, value in sources.items()}
+
+
+def _array(name: str, value: Any, wanted: Sequence[int] | np.ndarray) -> np.ndarray:
+    shape = list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
+    declared = list(value.shape)
+    is_shape = all(isinstance(size, (int, np.integer)) and size > 0 for size in shape)
+    fits = len(shape) == len(declared) and all(d in (-1, s) for d, s in zip(declared, shape))
+    if not (is_shape and fits):
+        raise NgraphError(
+            f"{name} has the shape {declared} in the model, which {shape} does not fit"
+        )
+    if isinstance(wanted, np.ndarray):
+        return wanted
+    return np.zeros(shape, convert_dtype(value.dtype))
+
+
+def _told(inputs: Inputs) -> str:
+    shapes = {
+        name: list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
+        for name, wanted in inputs.items()
+    }
+    return ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items())
