@@ -1,9 +1,14 @@
-"""What is pinned is pinned once: pyproject.toml and requirements/build.txt agree."""
+"""The package: what is pinned is pinned once, and what names a file or a module names one."""
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
+
+import paddle_ngraph
+from paddle_ngraph import _core
+from paddle_ngraph.function import disk_cache, registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,3 +40,27 @@ def test_every_converter_module_has_its_tests():
     shared = {"nodes", "spatial"}  # helpers of several families
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "ops").glob("test_*.py")}
     assert modules - shared == tests
+
+
+def test_what_the_core_calls_is_there():
+    assert _core.python_calls
+    for module, name in _core.python_calls:
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_converters_of_the_package_are_its_own():
+    """The disk cache is off for programs with others."""
+    registry.load_converters()
+    assert len(registry.all_converters()) > 500
+    assert not registry.foreign_types()
+
+
+def test_the_disk_cache_knows_the_whole_package(monkeypatch, tmp_path):
+    assert Path(paddle_ngraph.__file__).parent == disk_cache._PACKAGE
+    sources = disk_cache._sources()
+    monkeypatch.setattr(disk_cache, "_PACKAGE", tmp_path)
+    for name in ("flags.py", "hook/x.py", "_core.so"):
+        before = disk_cache._sources()
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+        assert disk_cache._sources() not in (before, sources)

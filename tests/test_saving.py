@@ -422,9 +422,9 @@ def test_the_package_may_be_installed_later(tmp_path, monkeypatch):
     for number, copy in enumerate(copies):
         copy.mkdir()
         for name in ("flags.py", "_core.so"):
-            shutil.copyfile(Path(disk_cache.__file__).with_name(name), copy / name)
+            shutil.copyfile(disk_cache._PACKAGE / name, copy / name)
             os.utime(copy / name, (number, number))
-        monkeypatch.setattr(disk_cache, "__file__", str(copy / "disk_cache.py"))
+        monkeypatch.setattr(disk_cache, "_PACKAGE", copy)
         digests.append(disk_cache._sources())
     assert digests[0] == digests[1]
     (copies[1] / "flags.py").write_bytes((copies[1] / "flags.py").read_bytes() + b"#")

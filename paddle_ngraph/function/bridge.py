@@ -63,7 +63,7 @@ def element_type(dtype: str) -> Type:
 
 
 class Draw(NamedTuple):
-    """Numbers of a random stream that a run takes: core/paddle/random.h says what the fields mean."""
+    """Numbers of a random stream that a run takes; core/paddle/random.h says what is what."""
 
     distribution: int
     a: float

@@ -16,6 +16,7 @@ from paddle_ngraph.graph import Graph
 from paddle_ngraph.installation import versions
 from paddle_ngraph.version import __version__
 
+_PACKAGE = Path(__file__).parents[1]
 # The flags that decide what is built.
 _BUILDING = ("ngraph_num_threads", "ngraph_precision")
 # What tells OpenVINO's kernels to use less than the processor has.
@@ -62,10 +63,10 @@ def _sources() -> str:
 
     Not their times: a function may come with a model to where the package was installed later.
     """
-    folder, digest = Path(__file__).parents[1], hashlib.sha256()
-    for path in sorted([*folder.rglob("*.py"), *folder.rglob("*.so")]):
+    digest = hashlib.sha256()
+    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]):
         contents = path.read_bytes()
-        digest.update(f"{path.relative_to(folder)} {len(contents)}\n".encode())
+        digest.update(f"{path.relative_to(_PACKAGE)} {len(contents)}\n".encode())
         digest.update(contents)
     return digest.hexdigest()
 

@@ -3,7 +3,8 @@
 At each run Paddle looks its executor up by a hash of the text of the whole program. To print one
 takes milliseconds for a network of a few hundred operators, longer than to run many. Here a program
 is printed once and then known by its fingerprint (core/paddle/program_fingerprint.h), as long as
-nobody changes it. The hash stays Paddle's: with the engine on, an Executor knows what it ran without.
+nobody changes it. The hash stays Paddle's: with the engine on, an Executor knows what it ran
+without.
 """
 
 from __future__ import annotations

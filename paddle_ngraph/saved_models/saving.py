@@ -1,8 +1,8 @@
 """Saved engine programs: ordinary Paddle models whose intervals are engine operators already.
 
 What opens one needs ``import paddle_ngraph`` and no switch. Functions that were compiled while the
-model was saved lie in a folder beside it, in the files of the disk cache (core/engine/disk_cache.h):
-what was built under other conditions is not found there, and is built anew.
+model was saved lie in a folder beside it, in the files of the disk cache: what was built under
+other conditions is not found there, and is built anew.
 """
 
 from __future__ import annotations
