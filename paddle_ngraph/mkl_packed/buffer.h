@@ -4,24 +4,19 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/common/memory_pool.h"
+
 namespace paddle_ngraph::mkl_packed {
 
-// `count` floats for std::free. Large ones lie in huge pages where the system has them: the first
-// write to each small page takes longer than the work on it.
-float* allocate_floats(int64_t count);
-
-// Memory for one call.
+// Floats of the pool: the first write to a page that is new takes longer than the work on it.
 class Buffer {
  public:
-  explicit Buffer(int64_t count) : memory_(allocate_floats(count)) {}
-  float* data() { return memory_.get(); }
+  explicit Buffer(int64_t count)
+      : memory_(MemoryPool::instance().allocate(static_cast<size_t>(count) * sizeof(float))) {}
+  float* data() { return static_cast<float*>(memory_->ptr()); }
 
  private:
-  struct Free {
-    void operator()(float* memory) const;
-  };
-
-  std::unique_ptr<float, Free> memory_;
+  std::shared_ptr<phi::Allocation> memory_;
 };
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -16,7 +16,6 @@
 #include "core/common/error.h"
 #include "core/paddle/random.h"
 #include "core/paddle/tensors.h"
-#include "mkl_packed/buffer.h"
 #include "mkl_packed/recurrent.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -184,12 +183,15 @@ void kernel(paddle::CustomOpKernelContext* context) {
   }
 }
 
-// -- forward
-// ---------------------------------------------------------------------------------------
+// -- forward --------------------------------------------------------------------------------------
+
+Tensor allocate(const Shape& shape, paddle::DataType dtype = paddle::DataType::FLOAT32) {
+  return Tensor(std::make_shared<phi::DenseTensor>(empty({dtype, phi::make_ddim(shape)})));
+}
 
 // One mask for all layers, with the numbers that Paddle's own operator takes of its stream.
 Tensor draw_mask(const Network& net, int seed) {
-  auto mask = paddle::empty({net.mask_size()}, paddle::DataType::UINT8, paddle::CPUPlace());
+  auto mask = allocate({net.mask_size()}, paddle::DataType::UINT8);
   if (net.mask_size() == 0) return mask;
   if (net.dropout == 1.0f) return paddle::zeros({net.mask_size()}, paddle::DataType::UINT8);
   const Draw wanted{
@@ -198,23 +200,12 @@ Tensor draw_mask(const Network& net, int seed) {
   return mask;
 }
 
-Tensor allocate(const Shape& shape) {
-  return paddle::empty(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
-}
-
-// What only the gradient reads.
-Tensor allocate_reserve(int64_t size) {
-  if (size == 0) return allocate({0});
-  return paddle::from_blob(allocate_floats(size), {size}, paddle::DataType::FLOAT32,
-                           paddle::DataLayout::NCHW, paddle::CPUPlace(), std::free);
-}
-
 Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
   const Operands operands(inputs.list(0), mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes);
   auto out = allocate({net.steps, net.batch, net.width()});
-  auto reserve = allocate_reserve(net.reserve_size());
+  auto reserve = allocate({net.reserve_size()});  // what only the gradient reads
   auto mask = draw_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
@@ -257,8 +248,7 @@ std::vector<paddle::DataType> infer_dtype(const std::vector<paddle::DataType>& /
   return types;
 }
 
-// -- backward
-// --------------------------------------------------------------------------------------
+// -- backward -------------------------------------------------------------------------------------
 
 // The gradient of an output; zeros, of the shape of `like`, where nobody used it.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
@@ -309,8 +299,7 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
   return grads;
 }
 
-// -- registration
-// ----------------------------------------------------------------------------------
+// -- registration ---------------------------------------------------------------------------------
 
 const std::vector<std::string> kInputs{paddle::Vec("Input"), paddle::Optional("SequenceLength")};
 const std::vector<std::string> kAttributes{

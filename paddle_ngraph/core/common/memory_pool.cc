@@ -5,19 +5,29 @@
 #include <new>
 #include <utility>
 
+#include <sys/mman.h>
+
 #include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
 
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 
 // Up to an eighth of a power of two: batches of almost one size share blocks.
 size_t rounded(size_t bytes) {
   size_t step = kAlignment;
   while (step * 8 < bytes) step *= 2;
-  return (bytes + step - 1) / step * step;
+  return std::max(kAlignment, (bytes + step - 1) / step * step);
+}
+
+// Large memory lies in huge pages where the system has them; nullptr where there is none left.
+void* of_system(size_t bytes) {
+  const bool is_large = bytes >= kHugePage;
+  void* data = std::aligned_alloc(is_large ? kHugePage : kAlignment, bytes);
+  if (is_large && data != nullptr) madvise(data, bytes, MADV_HUGEPAGE);  // a wish
+  return data;
 }
 
 }  // namespace
@@ -57,10 +67,10 @@ void* MemoryPool::take(size_t bytes) {
       return data;
     }
   }
-  void* data = std::aligned_alloc(kAlignment, bytes);
+  void* data = of_system(bytes);
   if (data == nullptr) {
     clear();
-    data = std::aligned_alloc(kAlignment, bytes);
+    data = of_system(bytes);
   }
   if (data == nullptr) throw std::bad_alloc();
   return data;

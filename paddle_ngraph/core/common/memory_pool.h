@@ -1,4 +1,4 @@
-// Memory of the tensors that the engine makes: outputs, states, random numbers.
+// Memory of what the engine and the packed layers make: outputs, states, random numbers, buffers.
 #pragma once
 
 #include <cstddef>

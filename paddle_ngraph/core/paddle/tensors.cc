@@ -54,10 +54,7 @@ std::vector<int64_t> dimensions(const ResultType& type) {
 
 phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
   may_fail(Step::kAllocate);
-  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
-  const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
-  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
-  return {MemoryPool::instance().allocate(bytes), std::move(meta)};
+  return empty(std::move(meta));
 }
 
 }  // namespace
@@ -88,6 +85,13 @@ phi::DenseTensor as_plain(const phi::DenseTensor& tensor) {
   phi::funcs::TransDataLayoutFromOneDNN(tensor.layout(), phi::DataLayout::NCHW, tensor, &plain,
                                         phi::CPUPlace(), /*always_copy=*/true);
   return plain;
+}
+
+phi::DenseTensor empty(phi::DenseTensorMeta meta) {
+  static phi::Allocator* const allocator = paddle::GetAllocator(phi::CPUPlace());
+  const size_t bytes = static_cast<size_t>(product(meta.dims)) * phi::SizeOf(meta.dtype);
+  if (bytes < MemoryPool::kLeastBytes) return {allocator, std::move(meta)};
+  return {MemoryPool::instance().allocate(bytes), std::move(meta)};
 }
 
 phi::DenseTensor allocate(const ResultType& type) {

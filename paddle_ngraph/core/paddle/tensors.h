@@ -29,7 +29,10 @@ bool is_plain(const phi::DenseTensor& tensor);
 // The same tensor with its elements in that order.
 phi::DenseTensor as_plain(const phi::DenseTensor& tensor);
 
-// A freshly allocated CPU tensor: of the pool, a small one of Paddle's own allocator.
+// A CPU tensor, not initialized: of the pool, a small one of Paddle's own allocator.
+phi::DenseTensor empty(phi::DenseTensorMeta meta);
+
+// The same for a result of the engine.
 phi::DenseTensor allocate(const ResultType& type);
 
 // The same contents in memory of its own.
