@@ -9,6 +9,7 @@ sanitize`); it then needs the sanitizer's library preloaded, and finds others wh
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -80,9 +81,12 @@ class BuildCore(build_ext):
         self.force = True  # what an earlier build left may be compiled against other releases
         onednn = _onednn_headers(Path(self.build_temp))
         compile_all = self.compiler.compile
+        commands: list[dict[str, Any]] = []
 
         def compile_one(source: str, options: dict[str, Any]) -> list[str]:
             flags = [*options.pop("extra_postargs"), *_flags_of(Path(source), onednn)]
+            command = [*self.compiler.compiler_so, *flags, "-c", source]
+            commands.append({"directory": str(ROOT), "file": source, "arguments": command})
             return compile_all([source], extra_postargs=flags, **options)
 
         def compile_side_by_side(sources: list[str], **options: Any) -> list[str]:
@@ -92,6 +96,9 @@ class BuildCore(build_ext):
 
         self.compiler.compile = compile_side_by_side
         super().build_extensions()
+        # For clang-tidy and editors.
+        (ROOT / "build").mkdir(exist_ok=True)
+        (ROOT / "build" / "compile_commands.json").write_text(json.dumps(commands, indent=0))
 
     def build_extension(self, ext: Extension) -> None:
         if self.inplace or self.editable_mode or SANITIZE:

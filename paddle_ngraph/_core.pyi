@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 max_outputs: int
+flags: list[tuple[str, bool | int | str, str]]
 python_calls: list[tuple[str, str]]
 
 def inplace_pairs(op: Any) -> list[tuple[str, str]]: ...

@@ -1,7 +1,8 @@
 """The one place for flags: names, defaults, meaning, environment variables.
 
-Each flag is exported by the C++ core, so ``paddle.set_flags`` and ``paddle.get_flags`` know it, and
-``FLAGS_<name>`` in the environment sets it when the package is imported.
+The table is the core's (core/paddle/flags.h), which exports each flag: ``paddle.set_flags`` and
+``paddle.get_flags`` know it, and ``FLAGS_<name>`` in the environment sets it when the package is
+imported.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Any
 import paddle
 from paddle.base import core
 
+from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+
+_PATHS = frozenset({"ngraph_cache_dir"})
 
 
 @dataclass(frozen=True)
@@ -40,52 +44,8 @@ def cache_directory() -> str:
 
 
 FLAGS = {
-    flag.name: flag
-    for flag in [
-        Flag("use_ngraph", False, "Run static programs on the CPU through nGraph."),
-        Flag("ngraph_cache_size", 256, "How many compiled functions are kept."),
-        Flag(
-            "ngraph_cache_mb",
-            1024,
-            "Megabytes of weights that the functions kept may hold as constants.",
-        ),
-        Flag(
-            "ngraph_memory_mb",
-            512,
-            "Megabytes of freed tensors that are kept for the next run.",
-        ),
-        Flag(
-            "ngraph_cache_dir",
-            cache_directory(),
-            "Where compiled functions are kept for the next process; empty: nowhere.",
-            is_path=True,
-        ),
-        Flag("ngraph_cache_disk_mb", 2048, "Megabytes that they may take on disk."),
-        Flag(
-            "ngraph_cache_min_ms",
-            100,
-            "What was built in fewer milliseconds is not worth a file.",
-        ),
-        Flag(
-            "ngraph_num_threads",
-            0,
-            "Threads of the engine; 0: every core the process may use.",
-        ),
-        Flag("ngraph_precision", "f32", "What inference computes in: f32 (exact), or bf16."),
-        Flag(
-            "ngraph_min_interval_us",
-            60,
-            "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole "
-            "program that runs often; 0: none does.",
-        ),
-        Flag(
-            "ngraph_strict",
-            False,
-            "Raise what the engine cannot run, instead of leaving it to Paddle.",
-        ),
-        Flag("use_mkl_packed", True, "Run the recurrent layers of a program with packed weights."),
-        Flag("mkl_packed_provider", "auto", "Who multiplies by packed weights: auto, mkl, onednn."),
-    ]
+    name: Flag(name, cache_directory() if name in _PATHS else default, meaning, name in _PATHS)
+    for name, default, meaning in _core.flags
 }
 
 _TRUE = frozenset({"1", "true", "yes", "on"})

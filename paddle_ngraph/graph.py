@@ -23,7 +23,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 3
+FORMAT = 4
 
 # Known whole numbers of at most this many elements are computed while a function is built, in 64
 # bits: shape arithmetic.
@@ -156,6 +156,12 @@ class Graph:
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
 
+    @property
+    def trains(self) -> bool:
+        """Whether it computes gradients, or another program computes those of its results."""
+        types = {*(op.type for op in self.ops), *self.gradients}
+        return any(type.rstrip("_").endswith("_grad") for type in types)
+
     def to_string(self) -> str:
         """The graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))
@@ -164,7 +170,7 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -216,7 +222,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 8 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 9 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"

@@ -30,6 +30,7 @@
 #include "core/engine/size_guards.h"
 #include "core/ov/own_operators.h"
 #include "core/paddle/exposure.h"
+#include "core/paddle/flags.h"
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/program_editor.h"
@@ -335,6 +336,11 @@ PYBIND11_MODULE(_core, module) {
   // meanwhile: two threads that are first would wait for each other.
   py::detail::npy_api::get();
 
+  py::list flags;
+  for (const auto& [name, value, meaning] : all_flags()) {
+    flags.append(py::make_tuple(name, value, meaning));
+  }
+  module.attr("flags") = flags;
   module.attr("python_calls") = std::vector(kPythonCalls.begin(), kPythonCalls.end());
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs", [](const pir::Operation& op) { return inplace_pairs(op); });

@@ -23,7 +23,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 3;
+constexpr size_t kFormat = 4;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
@@ -364,9 +364,10 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   num_outputs_ = header.number(kMaxOutputs);
   value_inputs_ = header.positions(num_inputs_);
   weights_.emplace(header.positions(num_inputs_ - num_states_));
+  const bool trains = header.number(1) == 1;
   header.end();
   // Weights are kept where no program of the run writes them.
-  infers_ = !weights_->inputs().empty() && graph_.find("_grad\"") == std::string::npos;
+  infers_ = !weights_->inputs().empty() && !trains;
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {

@@ -2,29 +2,10 @@
 
 namespace paddle_ngraph {
 
-std::shared_ptr<ov::Node> CheckRange::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  auto copy = std::make_shared<CheckRange>(inputs);
-  copy->low_ = low_;
-  copy->high_ = high_;
-  copy->has_ignored_ = has_ignored_;
-  copy->ignored_ = ignored_;
-  copy->message_ = message_;
-  copy->constructor_validate_and_infer_types();
-  return copy;
-}
-
-bool CheckRange::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("low", low_);
-  visitor.on_attribute("high", high_);
-  visitor.on_attribute("has_ignored", has_ignored_);
-  visitor.on_attribute("ignored", ignored_);
-  visitor.on_attribute("message", message_);
-  return true;
-}
-
 void CheckRange::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
-  require(low_.size() == high_.size() && !low_.empty(), "takes as many low as high bounds");
+  require(attributes().low.size() == attributes().high.size() && !attributes().low.empty(),
+          "takes as many low as high bounds");
   const auto& shape = get_input_partial_shape(0);
   require(shape.rank().is_static(), "input 0 has an open rank");
   require_positions(0, shape.size());
@@ -33,13 +14,15 @@ void CheckRange::infer() {
 
 template <typename Id>
 void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
-  const size_t bounds = low_.size();
+  const size_t bounds = attributes().low.size();
   for (size_t i = 0; i < count; ++i) {
     const auto id = static_cast<int64_t>(ids[i]);
     const size_t n = bounds == 1 ? 0 : i % bounds;
-    if ((id < low_[n] || id >= high_[n]) && !(has_ignored_ && id == ignored_)) {
-      throw InvalidInput(mark_invalid_input(concat(message_, " Expected ", low_[n], " <= value < ",
-                                                   high_[n], ", but got ", id, ".")));
+    if ((id < attributes().low[n] || id >= attributes().high[n]) &&
+        !(attributes().has_ignored && id == attributes().ignored)) {
+      throw InvalidInput(
+          mark_invalid_input(concat(attributes().message, " Expected ", attributes().low[n],
+                                    " <= value < ", attributes().high[n], ", but got ", id, ".")));
     }
     out[i] = static_cast<int32_t>(id);
   }

@@ -453,16 +453,6 @@ class ConvPlan {
   size_t scratch_ = 0;  // bytes of one task
 };
 
-bool ConvOp::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("strides", attributes_.strides);
-  visitor.on_attribute("pads_begin", attributes_.pads_begin);
-  visitor.on_attribute("pads_end", attributes_.pads_end);
-  visitor.on_attribute("dilations", attributes_.dilations);
-  visitor.on_attribute("groups", attributes_.groups);
-  visitor.on_attribute("sizes", sizes_);
-  return true;
-}
-
 namespace {
 
 int64_t block_of(const ov::Shape& shape) {
@@ -488,7 +478,7 @@ ov::Shape blocked(const ov::Shape& shape, int64_t block) {
 }  // namespace
 
 size_t ConvOp::out_size(const ConvProblem& p, size_t axis) const {
-  const auto& a = attributes_;
+  const auto& a = attributes();
   const int64_t extent = static_cast<int64_t>(p.filter[2 + axis] - 1) * a.dilations[axis] + 1;
   const int64_t room =
       static_cast<int64_t>(p.data[2 + axis]) + a.pads_begin[axis] + a.pads_end[axis] - extent;
@@ -499,17 +489,18 @@ size_t ConvOp::out_size(const ConvProblem& p, size_t axis) const {
 ConvProblem ConvOp::problem() const {
   ConvProblem p;
   p.kind = kind();
-  p.attributes = attributes_;
+  p.attributes = attributes();
   const bool forward = p.kind == ConvKind::forward, to_data = p.kind == ConvKind::data_gradient;
-  p.given = forward || to_data ? get_input_shape(1) : ov::Shape(sizes_.begin(), sizes_.end());
+  p.given = forward || to_data ? get_input_shape(1)
+                               : ov::Shape(attributes().sizes.begin(), attributes().sizes.end());
   require(p.given.size() == 4, "a filter of shape ", p.given);
   const auto& first = get_input_shape(0);
   p.data_block = block_of(first);
-  p.out_block = forward ? sizes_[0] : block_of(get_input_shape(to_data ? 0 : 1));
+  p.out_block = forward ? attributes().sizes[0] : block_of(get_input_shape(to_data ? 0 : 1));
   for (int64_t block : {p.data_block, p.out_block}) {
     require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
   }
-  auto groups = static_cast<size_t>(attributes_.groups);
+  auto groups = static_cast<size_t>(attributes().groups);
   const size_t channels = whole(p.given[1] * groups, p.data_block);
   const size_t features = whole(p.given[0], p.out_block);
   if (is_depthwise(p.given, groups)) groups = features;
@@ -518,7 +509,7 @@ ConvProblem ConvOp::problem() const {
   p.filter = {features, channels / groups, p.given[2], p.given[3]};
   p.data = {first[0], channels, first[2], first[3]};
   if (to_data) {
-    for (size_t i = 0; i < 2; ++i) p.data[2 + i] = static_cast<size_t>(sizes_[i]);
+    for (size_t i = 0; i < 2; ++i) p.data[2 + i] = static_cast<size_t>(attributes().sizes[i]);
   }
   p.out = get_input_shape(to_data ? 0 : 1);
   if (forward) p.out = {p.data[0], 0, out_size(p, 0), out_size(p, 1)};
@@ -534,18 +525,19 @@ void ConvOp::infer() {
     require_float(i, rank);
     require(rank == 4 || rank == 5, "input ", i, " has rank ", rank);
   }
-  const auto& a = attributes_;
+  const auto& a = attributes();
   for (const auto* pair : {&a.strides, &a.pads_begin, &a.pads_end, &a.dilations}) {
     require(pair->size() == 2, "an attribute holds ", pair->size(), " numbers, not 2");
   }
   static constexpr size_t kSizes[] = {1, 2, 4};  // by kind
-  require(sizes_.size() == kSizes[static_cast<int>(kind())], "attribute sizes holds ",
-          sizes_.size(), " numbers");
-  require(attributes_.groups > 0, "attribute groups is out of range");
+  require(attributes().sizes.size() == kSizes[static_cast<int>(kind())], "attribute sizes holds ",
+          attributes().sizes.size(), " numbers");
+  require(attributes().groups > 0, "attribute groups is out of range");
   for (size_t i = 0; i < 2; ++i) {
     require(a.strides[i] > 0 && a.dilations[i] > 0, "an attribute of axis ", i, " is out of range");
   }
-  require(std::all_of(sizes_.begin(), sizes_.end(), [](int64_t size) { return size >= 0; }),
+  require(std::all_of(attributes().sizes.begin(), attributes().sizes.end(),
+                      [](int64_t size) { return size >= 0; }),
           "attribute sizes is out of range");
   const auto p = problem();
   require(p.out_block > 1, "the result of a convolution is not in blocks");
@@ -577,20 +569,6 @@ void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
     plan = plan_;
   }
   plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(), result);
-}
-
-std::shared_ptr<ov::Node> Convolution::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Convolution>(inputs, attributes(), sizes());
-}
-
-std::shared_ptr<ov::Node> ConvolutionDataGrad::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-  return std::make_shared<ConvolutionDataGrad>(inputs, attributes(), sizes());
-}
-
-std::shared_ptr<ov::Node> ConvolutionFilterGrad::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-  return std::make_shared<ConvolutionFilterGrad>(inputs, attributes(), sizes());
 }
 
 }  // namespace paddle_ngraph

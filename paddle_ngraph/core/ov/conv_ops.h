@@ -21,6 +21,20 @@ struct ConvAttributes {
   int64_t groups = 1;
 };
 
+struct ConvOpAttributes : ConvAttributes {
+  std::vector<int64_t> sizes{0};  // what the operator says of them
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("strides", strides);
+    visit("pads_begin", pads_begin);
+    visit("pads_end", pads_end);
+    visit("dilations", dilations);
+    visit("groups", groups);
+    visit("sizes", sizes);
+  }
+};
+
 enum class ConvKind { forward, data_gradient, filter_gradient };
 
 // One of the three computations with all its sizes; padding counts as channels.
@@ -38,81 +52,48 @@ struct ConvProblem {
 
 class ConvPlan;
 
-class ConvOp : public ExtensionOp {
+class ConvOp : public OperatorWith<ConvOpAttributes> {
  public:
   OPENVINO_OP("ConvOp", "paddle_ngraph", ExtensionOp);
 
-  ConvOp() = default;
-  ConvOp(const ov::OutputVector& inputs, ConvAttributes attributes, std::vector<int64_t> sizes)
-      : ExtensionOp(inputs), attributes_(std::move(attributes)), sizes_(std::move(sizes)) {}
-
-  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+  using OperatorWith<ConvOpAttributes>::OperatorWith;
 
  protected:
   virtual ConvKind kind() const = 0;
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
-  const ConvAttributes& attributes() const { return attributes_; }
-  const std::vector<int64_t>& sizes() const { return sizes_; }
-
  private:
   ConvProblem problem() const;
   size_t out_size(const ConvProblem& p, size_t axis) const;  // of the forward convolution
 
-  ConvAttributes attributes_;
-  std::vector<int64_t> sizes_{0};
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const ConvPlan> plan_;
 };
 
 // (data, filter) -> out [N, ceil(O / block), OH, OW, block]; attribute `sizes` is [block]. Data is
 // blocked, or plain [N, C, H, W] where it has few channels.
-class Convolution : public ConvOp {
+class Convolution : public OperatorIn<Convolution, ConvOp> {
  public:
   OPENVINO_OP("Convolution", "paddle_ngraph", ConvOp);
-
-  Convolution() = default;
-  Convolution(const ov::OutputVector& inputs, const ConvAttributes& attributes,
-              const std::vector<int64_t>& sizes)
-      : ConvOp(inputs, attributes, sizes) {
-    constructor_validate_and_infer_types();
-  }
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   ConvKind kind() const override { return ConvKind::forward; }
 };
 
 // (out_grad, filter) -> the data's gradient, blocked as out_grad is; `sizes` is [H, W].
-class ConvolutionDataGrad : public ConvOp {
+class ConvolutionDataGrad : public OperatorIn<ConvolutionDataGrad, ConvOp> {
  public:
   OPENVINO_OP("ConvolutionDataGrad", "paddle_ngraph", ConvOp);
-
-  ConvolutionDataGrad() = default;
-  ConvolutionDataGrad(const ov::OutputVector& inputs, const ConvAttributes& attributes,
-                      const std::vector<int64_t>& sizes)
-      : ConvOp(inputs, attributes, sizes) {
-    constructor_validate_and_infer_types();
-  }
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   ConvKind kind() const override { return ConvKind::data_gradient; }
 };
 
 // (data, out_grad) -> the filter's gradient; `sizes` is its shape, [O, C / groups, KH, KW].
-class ConvolutionFilterGrad : public ConvOp {
+class ConvolutionFilterGrad : public OperatorIn<ConvolutionFilterGrad, ConvOp> {
  public:
   OPENVINO_OP("ConvolutionFilterGrad", "paddle_ngraph", ConvOp);
-
-  ConvolutionFilterGrad() = default;
-  ConvolutionFilterGrad(const ov::OutputVector& inputs, const ConvAttributes& attributes,
-                        const std::vector<int64_t>& sizes)
-      : ConvOp(inputs, attributes, sizes) {
-    constructor_validate_and_infer_types();
-  }
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   ConvKind kind() const override { return ConvKind::filter_gradient; }

@@ -51,8 +51,6 @@ void for_each(const ov::TensorVector& inputs, ov::TensorVector* outputs, const F
 
 }  // namespace
 
-bool FlooredDivision::visit_attributes(ov::AttributeVisitor&) { return true; }
-
 void FlooredDivision::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
   const auto type = get_input_element_type(0);
@@ -77,22 +75,10 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   for_each<int32_t>(inputs, outputs, of_integers);
 }
 
-std::shared_ptr<ov::Node> FloorDivide::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  auto copy = std::make_shared<FloorDivide>(inputs);
-  copy->constructor_validate_and_infer_types();
-  return copy;
-}
-
 void FloorDivide::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   compute_each(
       inputs, outputs, [](float x, float y) { return quotient_of(x, y); },
       [](int32_t x, int32_t y) { return quotient_of(x, y); });
-}
-
-std::shared_ptr<ov::Node> Remainder::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  auto copy = std::make_shared<Remainder>(inputs);
-  copy->constructor_validate_and_infer_types();
-  return copy;
 }
 
 void Remainder::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

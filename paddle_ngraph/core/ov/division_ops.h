@@ -7,13 +7,11 @@ namespace paddle_ngraph {
 
 // What both have in common: x, y -> out, of one shape and one type, float32 or int32. Throws
 // InvalidInput where a whole number is divided by 0.
-class FlooredDivision : public ExtensionOp {
+class FlooredDivision : public OperatorWith<NoAttributes> {
  public:
   OPENVINO_OP("FlooredDivision", "paddle_ngraph", ExtensionOp);
 
-  using ExtensionOp::ExtensionOp;
-
-  bool visit_attributes(ov::AttributeVisitor& visitor) override;
+  using OperatorWith<NoAttributes>::OperatorWith;
 
  protected:
   void infer() override;
@@ -24,28 +22,18 @@ class FlooredDivision : public ExtensionOp {
 };
 
 // floor(x / y), as Paddle's `floor_divide` and Python's `//` compute it.
-class FloorDivide : public FlooredDivision {
+class FloorDivide : public OperatorIn<FloorDivide, FlooredDivision> {
  public:
   OPENVINO_OP("FloorDivide", "paddle_ngraph", FlooredDivision);
-
-  FloorDivide() = default;
-  explicit FloorDivide(const ov::OutputVector& inputs) : FlooredDivision(inputs) {}
-
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
 // What floor(x / y) leaves of x, with the sign of y: Paddle's `remainder`, Python's `%`.
-class Remainder : public FlooredDivision {
+class Remainder : public OperatorIn<Remainder, FlooredDivision> {
  public:
   OPENVINO_OP("Remainder", "paddle_ngraph", FlooredDivision);
-
-  Remainder() = default;
-  explicit Remainder(const ov::OutputVector& inputs) : FlooredDivision(inputs) {}
-
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;

@@ -6,30 +6,14 @@
 
 namespace paddle_ngraph {
 
-EmbeddingGrad::EmbeddingGrad(const ov::OutputVector& inputs, int64_t rows, int64_t padding_idx)
-    : ExtensionOp(inputs), rows_(rows), padding_idx_(padding_idx) {
-  constructor_validate_and_infer_types();
-}
-
-std::shared_ptr<ov::Node> EmbeddingGrad::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-  return std::make_shared<EmbeddingGrad>(inputs, rows_, padding_idx_);
-}
-
-bool EmbeddingGrad::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("rows", rows_);
-  visitor.on_attribute("padding_idx", padding_idx_);
-  return true;
-}
-
 void EmbeddingGrad::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
   require_positions(0, 1);
   require_float(1, 2);
   const auto& grad = get_input_shape(1);
   require(get_input_shape(0)[0] == grad[0], "ids and grad differ in length");
-  require(rows_ >= 0, "attribute rows is ", rows_);
-  set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(rows_), grad[1]});
+  require(attributes().rows >= 0, "attribute rows is ", attributes().rows);
+  set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(attributes().rows), grad[1]});
 }
 
 // Each thread owns a range of rows of the result and looks through all ids: the order of summation
@@ -39,18 +23,21 @@ void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) 
   const auto count = static_cast<int64_t>(grad.get_shape()[0]);
   const auto width = static_cast<int64_t>(grad.get_shape()[1]);
   for (int64_t i = 0; i < count; ++i) {
-    require(ids[i] >= 0 && ids[i] < rows_, "id ", ids[i], " is not in [0, ", rows_, ")");
+    require(ids[i] >= 0 && ids[i] < attributes().rows, "id ", ids[i], " is not in [0, ",
+            attributes().rows, ")");
   }
   const float* source = grad.data<const float>();
-  parallel_shares(rows_, (rows_ + count) * width, [&](int64_t low, int64_t high) {
-    std::fill(out + low * width, out + high * width, 0.0F);
-    for (int64_t i = 0; i < count; ++i) {
-      if (ids[i] < low || ids[i] >= high || ids[i] == padding_idx_) continue;
-      float* row = out + ids[i] * width;
-      const float* addend = source + i * width;
-      for (int64_t j = 0; j < width; ++j) row[j] += addend[j];
-    }
-  });
+  parallel_shares(attributes().rows, (attributes().rows + count) * width,
+                  [&](int64_t low, int64_t high) {
+                    std::fill(out + low * width, out + high * width, 0.0F);
+                    for (int64_t i = 0; i < count; ++i) {
+                      if (ids[i] < low || ids[i] >= high || ids[i] == attributes().padding_idx)
+                        continue;
+                      float* row = out + ids[i] * width;
+                      const float* addend = source + i * width;
+                      for (int64_t j = 0; j < width; ++j) row[j] += addend[j];
+                    }
+                  });
 }
 
 void EmbeddingGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

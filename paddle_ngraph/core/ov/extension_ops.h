@@ -1,8 +1,10 @@
-// What our own nGraph operators share, and how to add one: derive from ExtensionOp, implement
-// `infer` and `compute`, and list the class in extension_ops.cc. bridge.extension() makes a node of
-// it; the CPU plugin, which has no kernel for it, calls `evaluate`.
+// What our own nGraph operators share, and how to add one: derive from OperatorOf<the class itself,
+// its attributes>, implement `infer` and `compute`, and list the class in extension_ops.cc.
+// bridge.extension() makes a node of it; the CPU plugin, which has no kernel for it, calls
+// `evaluate`.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,50 @@ class ExtensionOp : public ov::op::Op {
  private:
   void require_rank(size_t index, size_t rank) const;
 };
+
+// An operator with attributes: a struct whose `visit` calls its argument with the name and the
+// value of each.
+template <typename Attributes, typename Base = ExtensionOp>
+class OperatorWith : public Base {
+ public:
+  using Base::Base;
+
+  bool visit_attributes(ov::AttributeVisitor& visitor) override {
+    attributes_.visit([&](const char* name, auto& value) { visitor.on_attribute(name, value); });
+    return true;
+  }
+
+ protected:
+  const Attributes& attributes() const { return attributes_; }
+  void take_attributes(const OperatorWith& other) { attributes_ = other.attributes_; }
+
+ private:
+  Attributes attributes_;
+};
+
+// An operator of a family that shares `Base`, an OperatorWith or derived from one.
+template <typename Operator, typename Base>
+class OperatorIn : public Base {
+ public:
+  using Base::Base;
+
+  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override {
+    auto copy = std::make_shared<Operator>();
+    static_cast<OperatorIn&>(*copy).take_attributes(*this);
+    copy->set_arguments(inputs);
+    copy->constructor_validate_and_infer_types();
+    return copy;
+  }
+};
+
+struct NoAttributes {
+  template <typename Visit>
+  void visit(const Visit&) {}
+};
+
+// An operator that stands alone.
+template <typename Operator, typename Attributes = NoAttributes>
+using OperatorOf = OperatorIn<Operator, OperatorWith<Attributes>>;
 
 // All of them, for who has to read a function that holds one.
 std::vector<ov::Extension::Ptr> extension_ops();

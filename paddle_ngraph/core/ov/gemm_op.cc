@@ -71,30 +71,17 @@ struct Grid {
 
 }  // namespace
 
-Gemm::Gemm(const ov::OutputVector& inputs, bool transpose_a, bool transpose_b)
-    : ExtensionOp(inputs), transpose_a_(transpose_a), transpose_b_(transpose_b) {
-  constructor_validate_and_infer_types();
-}
-
-std::shared_ptr<ov::Node> Gemm::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Gemm>(inputs, transpose_a_, transpose_b_);
-}
-
-bool Gemm::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("transpose_a", transpose_a_);
-  visitor.on_attribute("transpose_b", transpose_b_);
-  return true;
-}
-
 void Gemm::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
   require_float(0, 2);
   require_float(1, 2);
   const auto& a = get_input_shape(0);
   const auto& b = get_input_shape(1);
-  const size_t k = a[transpose_a_ ? 0 : 1];
-  require(k == b[transpose_b_ ? 1 : 0], "matrices ", a, " and ", b, " do not fit");
-  set_output_type(0, ov::element::f32, ov::Shape{a[transpose_a_ ? 1 : 0], b[transpose_b_ ? 0 : 1]});
+  const size_t k = a[attributes().transpose_a ? 0 : 1];
+  require(k == b[attributes().transpose_b ? 1 : 0], "matrices ", a, " and ", b, " do not fit");
+  set_output_type(
+      0, ov::element::f32,
+      ov::Shape{a[attributes().transpose_a ? 1 : 0], b[attributes().transpose_b ? 0 : 1]});
 }
 
 void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
@@ -103,7 +90,8 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
     return Stored{tensor.data<const float>(), static_cast<int64_t>(shape[0]),
                   static_cast<int64_t>(shape[1]), transposed};
   };
-  Stored a = stored(inputs[0], transpose_a_), b = stored(inputs[1], transpose_b_);
+  Stored a = stored(inputs[0], attributes().transpose_a),
+         b = stored(inputs[1], attributes().transpose_b);
   const auto m = static_cast<int64_t>(outputs->front().get_shape()[0]);
   const auto n = static_cast<int64_t>(outputs->front().get_shape()[1]);
   const int64_t k = a.transposed ? a.rows : a.columns;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/common/vectorized.h"
+#include "core/ov/kernels/row_sums.h"
 #include "core/ov/parallel.h"
-#include "core/ov/row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -61,15 +61,6 @@ void flush(std::vector<float>* terms, std::vector<double>* sums) {
 // ---------------------------------------------------------------------------------------------
 // LayerNorm
 
-std::shared_ptr<ov::Node> LayerNorm::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<LayerNorm>(inputs, epsilon_);
-}
-
-bool LayerNorm::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("epsilon", epsilon_);
-  return true;
-}
-
 void LayerNorm::infer() {
   require(get_input_size() == 3, "takes 3 inputs, got ", get_input_size());
   require_float(0, 2);
@@ -93,7 +84,7 @@ void LayerNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   float* variance = (*outputs)[2].data<float>();
   parallel_ranges(rows, length, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      normalize_row(x + row * length, length, scale, bias, static_cast<float>(epsilon_),
+      normalize_row(x + row * length, length, scale, bias, static_cast<float>(attributes().epsilon),
                     y + row * length, mean + row, variance + row);
     }
   });
@@ -101,16 +92,6 @@ void LayerNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
 
 // ---------------------------------------------------------------------------------------------
 // LayerNormGrad
-
-std::shared_ptr<ov::Node> LayerNormGrad::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-  return std::make_shared<LayerNormGrad>(inputs, epsilon_);
-}
-
-bool LayerNormGrad::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("epsilon", epsilon_);
-  return true;
-}
 
 void LayerNormGrad::infer() {
   require(get_input_size() == 5, "takes 5 inputs, got ", get_input_size());
@@ -141,7 +122,8 @@ void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
     std::vector<float> scale_part(length), bias_part(length);
     std::vector<double> scale_total(length), bias_total(length);
     for (int64_t row = begin; row < end; ++row) {
-      const float inverse = 1.0F / std::sqrt(variance[row] + static_cast<float>(epsilon_));
+      const float inverse =
+          1.0F / std::sqrt(variance[row] + static_cast<float>(attributes().epsilon));
       gradient_row(x + row * length, grad + row * length, length, scale, mean[row], inverse,
                    x_grad + row * length, scale_part.data(), bias_part.data());
       if ((row - begin) % kRows != kRows - 1 && row != end - 1) continue;

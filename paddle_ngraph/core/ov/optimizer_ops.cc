@@ -124,23 +124,6 @@ void OptimizerOp::set_outputs(size_t count) {
 // ---------------------------------------------------------------------------------------------
 // Momentum
 
-Momentum::Momentum(const ov::OutputVector& inputs, const Attributes& attributes)
-    : OptimizerOp(inputs), attributes_(attributes) {
-  constructor_validate_and_infer_types();
-}
-
-std::shared_ptr<ov::Node> Momentum::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Momentum>(inputs, attributes_);
-}
-
-bool Momentum::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("mu", attributes_.mu);
-  visitor.on_attribute("nesterov", attributes_.nesterov);
-  visitor.on_attribute("decays", attributes_.decays);
-  visitor.on_attribute("decay", attributes_.decay);
-  return true;
-}
-
 void Momentum::infer() {
   require(get_input_size() == 4, "takes 4 inputs, got ", get_input_size());
   require_tensors(0, 3);
@@ -150,9 +133,9 @@ void Momentum::infer() {
 
 void Momentum::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto size = static_cast<int64_t>(inputs[0].get_size());
-  const MomentumStep step{static_cast<float>(attributes_.mu), number(inputs[3]),
-                          static_cast<float>(attributes_.decay), attributes_.nesterov,
-                          attributes_.decays};
+  const MomentumStep step{static_cast<float>(attributes().mu), number(inputs[3]),
+                          static_cast<float>(attributes().decay), attributes().nesterov,
+                          attributes().decays};
   each_chunk(size, [&](int64_t first, int64_t count) {
     momentum_chunk(step, count, numbers(inputs[0]) + first, numbers(inputs[1]) + first,
                    numbers(inputs[2]) + first, numbers((*outputs)[0]) + first,
@@ -162,25 +145,6 @@ void Momentum::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs
 
 // ---------------------------------------------------------------------------------------------
 // Adam
-
-Adam::Adam(const ov::OutputVector& inputs, const Attributes& attributes)
-    : OptimizerOp(inputs), attributes_(attributes) {
-  constructor_validate_and_infer_types();
-}
-
-std::shared_ptr<ov::Node> Adam::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Adam>(inputs, attributes_);
-}
-
-bool Adam::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("beta1", attributes_.beta1);
-  visitor.on_attribute("beta2", attributes_.beta2);
-  visitor.on_attribute("epsilon", attributes_.epsilon);
-  visitor.on_attribute("decays", attributes_.decays);
-  visitor.on_attribute("ratio", attributes_.ratio);
-  visitor.on_attribute("decay", attributes_.decay);
-  return true;
-}
 
 void Adam::infer() {
   const size_t count = get_input_size();
@@ -196,12 +160,12 @@ void Adam::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const auto as_float = [](double value) { return static_cast<float>(value); };
   const float rate = number(inputs[4]);
   const float root = std::sqrt(1.0F - number(inputs[6]));
-  const AdamStep step{as_float(attributes_.beta1),
-                      as_float(attributes_.beta2),
+  const AdamStep step{as_float(attributes().beta1),
+                      as_float(attributes().beta2),
                       rate * (root / (1.0F - number(inputs[5]))),
-                      as_float(attributes_.epsilon) * root,
-                      rate * as_float(attributes_.ratio) * as_float(attributes_.decay),
-                      attributes_.decays,
+                      as_float(attributes().epsilon) * root,
+                      rate * as_float(attributes().ratio) * as_float(attributes().decay),
+                      attributes().decays,
                       __builtin_cpu_supports("avx512f") != 0};
   const bool has_largest = inputs.size() == 8;
   each_chunk(size, [&](int64_t first, int64_t count) {

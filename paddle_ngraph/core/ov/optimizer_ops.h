@@ -23,33 +23,51 @@ class OptimizerOp : public ExtensionOp {
   void set_outputs(size_t count);
 };
 
+struct MomentumAttributes {
+  double mu = 0;
+  bool nesterov = false;
+  bool decays = false;
+  double decay = 0;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("mu", mu);
+    visit("nesterov", nesterov);
+    visit("decays", decays);
+    visit("decay", decay);
+  }
+};
+
 // (param, grad, velocity [...], rate [1]) -> (param_out, velocity_out [...]), with
 //   g = grad, or decay * param + grad if it decays,
 //   velocity_out = mu * velocity + g,
 //   param_out = param - rate * velocity_out, with Nesterov param - (g + mu * velocity_out) * rate.
-class Momentum : public OptimizerOp {
+class Momentum : public OperatorIn<Momentum, OperatorWith<MomentumAttributes, OptimizerOp>> {
  public:
   OPENVINO_OP("Momentum", "paddle_ngraph", OptimizerOp);
-
-  struct Attributes {
-    double mu = 0;
-    bool nesterov = false;
-    bool decays = false;
-    double decay = 0;
-  };
-
-  Momentum() = default;
-  Momentum(const ov::OutputVector& inputs, const Attributes& attributes);
-
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
-  bool visit_attributes(ov::AttributeVisitor& visitor) override;
 
  protected:
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
 
- private:
-  Attributes attributes_;
+struct AdamAttributes {
+  double beta1 = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  bool decays = false;
+  double ratio = 1;
+  double decay = 0;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("beta1", beta1);
+    visit("beta2", beta2);
+    visit("epsilon", epsilon);
+    visit("decays", decays);
+    visit("ratio", ratio);
+    visit("decay", decay);
+  }
 };
 
 // (param, grad, moment1, moment2 [...], rate, beta1_pow, beta2_pow [1]) -> (param_out, moment1_out,
@@ -60,31 +78,13 @@ class Momentum : public OptimizerOp {
 //   param_out = p - rate * (s / (1 - beta1_pow)) * (moment1_out / (sqrt(moment2_out) + epsilon *
 //   s)), p = param, or param - rate * ratio * decay * param if it decays.
 // With an input and an output more, AMSGrad: max(moment2_max, moment2_out), also below the root.
-class Adam : public OptimizerOp {
+class Adam : public OperatorIn<Adam, OperatorWith<AdamAttributes, OptimizerOp>> {
  public:
   OPENVINO_OP("Adam", "paddle_ngraph", OptimizerOp);
-
-  struct Attributes {
-    double beta1 = 0;
-    double beta2 = 0;
-    double epsilon = 0;
-    bool decays = false;
-    double ratio = 1;
-    double decay = 0;
-  };
-
-  Adam() = default;
-  Adam(const ov::OutputVector& inputs, const Attributes& attributes);
-
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
-  bool visit_attributes(ov::AttributeVisitor& visitor) override;
 
  protected:
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
-
- private:
-  Attributes attributes_;
 };
 
 }  // namespace paddle_ngraph

@@ -49,18 +49,8 @@ void regroup(const float* from, int64_t places, int64_t count, int64_t from_bloc
 
 }  // namespace
 
-std::shared_ptr<ov::Node> Reblock::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Reblock>(inputs, block_, channels_);
-}
-
-bool Reblock::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("block", block_);
-  visitor.on_attribute("channels", channels_);
-  return true;
-}
-
 int64_t Reblock::channels_of(const ov::Shape& shape) const {
-  if (channels_ > 0) return channels_;
+  if (attributes().channels > 0) return attributes().channels;
   return static_cast<int64_t>(shape[1] * (shape.size() == 5 ? shape[4] : 1));
 }
 
@@ -69,7 +59,7 @@ void Reblock::infer() {
   const auto& shape = get_input_shape(0);
   require_float(0, shape.size());
   require(shape.size() == 4 || shape.size() == 5, "input 0 has rank ", shape.size());
-  require(block_ > 0, "blocks of ", block_, " channels");
+  require(attributes().block > 0, "blocks of ", attributes().block, " channels");
   const int64_t channels = channels_of(shape);
   const auto from_block = static_cast<int64_t>(shape.size() == 5 ? shape[4] : 1);
   require(from_block > 0, "input 0 has blocks of no channels");
@@ -77,8 +67,8 @@ void Reblock::infer() {
           " does not hold ", channels, " channels");
   ov::Shape result = shape;
   result.resize(4);
-  result[1] = static_cast<size_t>(blocks_of(channels, block_));
-  if (block_ > 1) result.push_back(static_cast<size_t>(block_));
+  result[1] = static_cast<size_t>(blocks_of(channels, attributes().block));
+  if (attributes().block > 1) result.push_back(static_cast<size_t>(attributes().block));
   set_output_type(0, ov::element::f32, result);
 }
 
@@ -86,26 +76,27 @@ void Reblock::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs)
   const auto& shape = inputs[0].get_shape();
   const int64_t from_block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
   const int64_t channels = channels_of(shape);
-  const int64_t wide = std::max(from_block, block_);
+  const int64_t wide = std::max(from_block, attributes().block);
   const auto places = static_cast<int64_t>(shape[2] * shape[3]);
   // Channels in steps of the wider block, which begin a block on both sides.
   const int64_t steps = blocks_of(channels, wide);
   const int64_t from_sample = blocks_of(channels, from_block) * from_block * places;
-  const int64_t to_sample = blocks_of(channels, block_) * block_ * places;
+  const int64_t to_sample = blocks_of(channels, attributes().block) * attributes().block * places;
   const auto turn = [&](int64_t at) {
     const int64_t sample = at / steps, first = at % steps * wide;
     const int64_t count = std::min(wide, channels - first);
     const float* from = inputs[0].data<const float>() + sample * from_sample + first * places;
     float* to = outputs->front().data<float>() + sample * to_sample + first * places;
     if (from_block == 1) {
-      gather_channels(from, places, count, block_, to);
-    } else if (block_ == 1) {
+      gather_channels(from, places, count, attributes().block, to);
+    } else if (attributes().block == 1) {
       scatter_channels(from, places, count, from_block, to);
     } else {
-      regroup(from, places, count, from_block, block_, to);
+      regroup(from, places, count, from_block, attributes().block, to);
     }
-    if (count % block_ != 0) {
-      clear_lanes(to + count / block_ * block_ * places, places, block_, count % block_);
+    if (count % attributes().block != 0) {
+      clear_lanes(to + count / attributes().block * attributes().block * places, places,
+                  attributes().block, count % attributes().block);
     }
   };
   const auto count = static_cast<int64_t>(shape[0]) * steps;

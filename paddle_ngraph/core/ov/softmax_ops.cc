@@ -4,8 +4,8 @@
 
 #include "core/common/exponential.h"
 #include "core/common/vectorized.h"
+#include "core/ov/kernels/row_sums.h"
 #include "core/ov/parallel.h"
-#include "core/ov/row_sums.h"
 
 namespace paddle_ngraph {
 
@@ -59,10 +59,6 @@ void each_row(const ov::Shape& shape, const Body& body) {
 
 }  // namespace
 
-std::shared_ptr<ov::Node> Softmax::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<Softmax>(inputs);
-}
-
 void Softmax::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_float(0, 2);
@@ -75,10 +71,6 @@ void Softmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs)
   float* y = outputs->front().data<float>();
   const auto length = static_cast<int64_t>(shape[1]);
   each_row(shape, [&](int64_t at) { softmax_row(x + at, length, y + at); });
-}
-
-std::shared_ptr<ov::Node> SoftmaxGrad::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  return std::make_shared<SoftmaxGrad>(inputs);
 }
 
 void SoftmaxGrad::infer() {

@@ -7,15 +7,9 @@ namespace paddle_ngraph {
 
 // x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a
 // NaN or +inf, or of nothing but -inf, becomes NaN.
-class Softmax : public ExtensionOp {
+class Softmax : public OperatorOf<Softmax> {
  public:
   OPENVINO_OP("Softmax", "paddle_ngraph", ExtensionOp);
-
-  Softmax() = default;
-  explicit Softmax(const ov::OutputVector& inputs) : ExtensionOp(inputs) {
-    constructor_validate_and_infer_types();
-  }
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   void infer() override;
@@ -23,15 +17,9 @@ class Softmax : public ExtensionOp {
 };
 
 // (y, y_grad [R, L]) -> (y_grad - sum(y * y_grad)) * y.
-class SoftmaxGrad : public ExtensionOp {
+class SoftmaxGrad : public OperatorOf<SoftmaxGrad> {
  public:
   OPENVINO_OP("SoftmaxGrad", "paddle_ngraph", ExtensionOp);
-
-  SoftmaxGrad() = default;
-  explicit SoftmaxGrad(const ov::OutputVector& inputs) : ExtensionOp(inputs) {
-    constructor_validate_and_infer_types();
-  }
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
 
  protected:
   void infer() override;

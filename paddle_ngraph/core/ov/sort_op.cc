@@ -32,35 +32,17 @@ constexpr int64_t kStepsPerElement = 8;
 
 }  // namespace
 
-std::shared_ptr<ov::Node> Sort::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-  auto copy = std::make_shared<Sort>(inputs);
-  copy->k_ = k_;
-  copy->descending_ = descending_;
-  copy->stable_ = stable_;
-  copy->search_ = search_;
-  copy->sorted_ = sorted_;
-  copy->constructor_validate_and_infer_types();
-  return copy;
-}
-
-bool Sort::visit_attributes(ov::AttributeVisitor& visitor) {
-  visitor.on_attribute("k", k_);
-  visitor.on_attribute("descending", descending_);
-  visitor.on_attribute("stable", stable_);
-  visitor.on_attribute("search", search_);
-  visitor.on_attribute("sorted", sorted_);
-  return true;
-}
-
 void Sort::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   auto shape = get_input_shape(0);
   require(!shape.empty(), "a scalar has no axis to sort");
   require_float(0, shape.size());
   const auto length = static_cast<int64_t>(shape.back());
-  require(k_ >= 0 && k_ <= length, "k is ", k_, ", the axis has ", length, " elements");
-  require(search_ || k_ == length, "only a search finds fewer elements than there are");
-  shape.back() = static_cast<size_t>(k_);
+  require(attributes().k >= 0 && attributes().k <= length, "k is ", attributes().k,
+          ", the axis has ", length, " elements");
+  require(attributes().search || attributes().k == length,
+          "only a search finds fewer elements than there are");
+  shape.back() = static_cast<size_t>(attributes().k);
   set_output_type(0, ov::element::f32, shape);
   set_output_type(1, ov::element::i32, shape);
 }
@@ -68,13 +50,13 @@ void Sort::infer() {
 template <typename Elements, typename Before>
 void Sort::sort(Elements* elements, const Before& before) const {
   const auto begin = elements->begin(), end = elements->end();
-  if (!search_) {
-    stable_ ? std::stable_sort(begin, end, before) : std::sort(begin, end, before);
-  } else if (k_ * kPartialSortRatio < static_cast<int64_t>(elements->size())) {
-    std::partial_sort(begin, begin + k_, end, before);
+  if (!attributes().search) {
+    attributes().stable ? std::stable_sort(begin, end, before) : std::sort(begin, end, before);
+  } else if (attributes().k * kPartialSortRatio < static_cast<int64_t>(elements->size())) {
+    std::partial_sort(begin, begin + attributes().k, end, before);
   } else {
-    std::nth_element(begin, begin + k_ - 1, end, before);
-    if (sorted_) std::sort(begin, begin + k_ - 1, before);
+    std::nth_element(begin, begin + attributes().k - 1, end, before);
+    if (attributes().sorted) std::sort(begin, begin + attributes().k - 1, before);
   }
 }
 
@@ -91,10 +73,10 @@ void Sort::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
       for (int64_t i = 0; i < length; ++i) {
         elements[i] = {x[row * length + i], static_cast<int32_t>(i)};
       }
-      descending_ ? sort(&elements, is_greater) : sort(&elements, is_less);
-      for (int64_t i = 0; i < k_; ++i) {
-        values[row * k_ + i] = elements[i].value;
-        positions[row * k_ + i] = elements[i].position;
+      attributes().descending ? sort(&elements, is_greater) : sort(&elements, is_less);
+      for (int64_t i = 0; i < attributes().k; ++i) {
+        values[row * attributes().k + i] = elements[i].value;
+        positions[row * attributes().k + i] = elements[i].position;
       }
     }
   });

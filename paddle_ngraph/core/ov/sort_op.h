@@ -5,19 +5,30 @@
 
 namespace paddle_ngraph {
 
+struct SortAttributes {
+  int64_t k = 1;
+  bool descending = false;
+  bool stable = false;
+  bool search = false;
+  bool sorted = true;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("k", k);
+    visit("descending", descending);
+    visit("stable", stable);
+    visit("search", search);
+    visit("sorted", sorted);
+  }
+};
+
 // x [..., N] float32 -> values [..., k] float32, positions [..., k] int32, along the last axis.
 // A NaN is greater than infinity. The order of equal elements is the one that Paddle's CPU kernels
 // get from the C++ library: those of `argsort` (stable_sort or sort), and with `search` of `topk`
 // (partial_sort, or nth_element and, where `sorted`, sort).
-class Sort : public ExtensionOp {
+class Sort : public OperatorOf<Sort, SortAttributes> {
  public:
   OPENVINO_OP("Sort", "paddle_ngraph", ExtensionOp);
-
-  Sort() = default;
-  explicit Sort(const ov::OutputVector& inputs) : ExtensionOp(inputs) {}
-
-  std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
-  bool visit_attributes(ov::AttributeVisitor& visitor) override;
 
  protected:
   void infer() override;
@@ -26,12 +37,6 @@ class Sort : public ExtensionOp {
  private:
   template <typename Elements, typename Before>
   void sort(Elements* elements, const Before& before) const;
-
-  int64_t k_ = 1;
-  bool descending_ = false;
-  bool stable_ = false;
-  bool search_ = false;
-  bool sorted_ = true;
 };
 
 }  // namespace paddle_ngraph

@@ -1,0 +1,216 @@
+#include "core/ov/kernels/batch_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "core/common/vectorized.h"
+#include "core/ov/kernels/row_sums.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// Calls body(term index modulo lanes, position) for `places` rows of kBlock floats.
+template <int64_t kBlock, typename Body>
+NGRAPH_INLINE inline void each_row(int64_t places, int64_t block, const Body& body) {
+  const int64_t width = kBlock > 0 ? kBlock : block;
+  for (int64_t place = 0; place < places; ++place) {
+    for (int64_t lane = 0; lane < width; ++lane) body(lane, place * width + lane);
+  }
+}
+
+// A number for each channel of a block; copied, so that no loop could write to it.
+template <int64_t kBlock>
+class PerLane {
+ public:
+  explicit PerLane(const float* values) { std::copy_n(values, kBlock, values_); }
+  float operator[](int64_t lane) const { return values_[lane]; }
+
+ private:
+  float values_[kBlock];
+};
+
+template <>
+class PerLane<0> {
+ public:
+  explicit PerLane(const float* values) : values_(values) {}
+  float operator[](int64_t lane) const { return values_[lane]; }
+
+ private:
+  const float* values_;
+};
+
+// Calls function(size of a block) with the usual sizes as constants; 0: any other.
+template <typename Function>
+NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
+  if (block == 1) {
+    function(std::integral_constant<int64_t, 1>{});
+  } else if (block == 8) {
+    function(std::integral_constant<int64_t, 8>{});
+  } else if (block == 16) {
+    function(std::integral_constant<int64_t, 16>{});
+  } else {
+    function(std::integral_constant<int64_t, 0>{});
+  }
+}
+
+// sum[lane] of x - shift[lane], and of its square if asked for.
+template <int64_t kBlock>
+NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block, float* mean,
+                                     float* square) {
+  constexpr int64_t kWidth = kBlock > 0 ? kBlock : 1;
+  if constexpr (kBlock > 0) {
+    float sum[kWidth] = {}, total[kWidth] = {};
+    each_row<kBlock>(places, block,
+                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sum[lane] += x[i]; });
+    for (int64_t lane = 0; lane < kWidth; ++lane) sum[lane] /= static_cast<float>(places);
+    each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      const float distance = x[i] - sum[lane];
+      total[lane] += distance * distance;
+    });
+    for (int64_t lane = 0; lane < kWidth; ++lane) {
+      mean[lane] = sum[lane];
+      square[lane] = total[lane];
+    }
+  } else {
+    for (int64_t lane = 0; lane < block; ++lane) mean[lane] = square[lane] = 0.0F;
+    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE { mean[lane] += x[i]; });
+    for (int64_t lane = 0; lane < block; ++lane) mean[lane] /= static_cast<float>(places);
+    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      const float distance = x[i] - mean[lane];
+      square[lane] += distance * distance;
+    });
+  }
+}
+
+// Calls function(rectify). As in native Paddle, a NaN becomes 0 without a ceiling, and stays with
+// one.
+template <typename Function>
+NGRAPH_INLINE inline void with_rectifier(const Bounds& bounds, const Function& function) {
+  const float low = bounds.low, high = bounds.high;
+  if (std::isnan(low)) {
+    function([](float value) NGRAPH_INLINE { return value; });
+  } else if (std::isnan(high)) {
+    function([=](float value) NGRAPH_INLINE { return value > low ? value : low; });
+  } else {
+    function([=](float value) NGRAPH_INLINE {
+      value = value < low ? low : value;
+      return value > high ? high : value;
+    });
+  }
+}
+
+// Calls function(value), where value(i) is element i of the gradient.
+template <typename Function>
+NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& function) {
+  const float* grad = g.grad;
+  const float* y = g.y;
+  const float low = g.bounds.low, high = g.bounds.high;
+  if (y == nullptr) {
+    function([=](int64_t i) NGRAPH_INLINE { return grad[i]; });
+  } else {
+    function([=](int64_t i) NGRAPH_INLINE {
+      return grad[i] * ((y[i] > low) & !(y[i] >= high) ? 1.0F : 0.0F);
+    });
+  }
+}
+
+template <int64_t kBlock, typename Value>
+NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t places,
+                                      int64_t block, const float* mean, float* sum,
+                                      float* product) {
+  if constexpr (kBlock > 0) {
+    float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
+    for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
+    // Two passes over what lies in the cache: sums of both in one are not vectorized.
+    each_row<kBlock>(places, block,
+                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
+    each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      products[lane] += grad(i) * (x[i] - middle[lane]);
+    });
+    for (int64_t lane = 0; lane < kBlock; ++lane) {
+      sum[lane] = sums[lane];
+      product[lane] = products[lane];
+    }
+  } else {
+    for (int64_t lane = 0; lane < block; ++lane) sum[lane] = product[lane] = 0.0F;
+    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      const float value = grad(i);
+      sum[lane] += value;
+      product[lane] += value * (x[i] - mean[lane]);
+    });
+  }
+}
+
+}  // namespace
+
+NGRAPH_VECTORIZED void chunk_moments(const float* x, int64_t places, int64_t block, float* mean,
+                                     float* square) {
+  with_block(block,
+             [&](auto size) NGRAPH_INLINE { moments_of<size>(x, places, block, mean, square); });
+}
+
+NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
+  const float sum = sum_of(places, [=](int64_t i) NGRAPH_INLINE { return x[i]; });
+  const float middle = sum / static_cast<float>(places);
+  *square =
+      sum_of(places, [=](int64_t i) NGRAPH_INLINE { return (x[i] - middle) * (x[i] - middle); });
+  *mean = middle;
+}
+
+NGRAPH_VECTORIZED void scale_rows(const float* x, int64_t places, int64_t block,
+                                  const float* factor, const float* offset, const Bounds& bounds,
+                                  float* y) {
+  with_rectifier(bounds, [&](const auto& rectify) NGRAPH_INLINE {
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      const PerLane<size> factors(factor), offsets(offset);
+      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+        y[i] = rectify(x[i] * factors[lane] + offsets[lane]);
+      });
+    });
+  });
+}
+
+NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, int64_t places,
+                                      int64_t block, const float* mean, float* sum,
+                                      float* product) {
+  with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      products_of<size>(x, grad, places, block, mean, sum, product);
+    });
+  });
+}
+
+NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t places, float mean,
+                                    float* sum, float* product) {
+  const int64_t even = places / kLanes * kLanes;
+  float means[kLanes], sums[kLanes], products[kLanes];
+  for (float& lane : means) lane = mean;
+  *sum = *product = 0.0F;
+  with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
+    products_of<kLanes>(x, grad, even / kLanes, kLanes, means, sums, products);
+    for (int64_t i = even; i < places; ++i) {
+      *sum += grad(i);
+      *product += grad(i) * (x[i] - mean);
+    }
+  });
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    *sum += sums[lane];
+    *product += products[lane];
+  }
+}
+
+NGRAPH_VECTORIZED void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
+                                 const GradFactors& f, float* x_grad) {
+  with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
+    with_block(block, [&](auto size) NGRAPH_INLINE {
+      const PerLane<size> shift(f.shift), factor(f.factor), mean(f.mean), slope(f.slope);
+      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+        x_grad[i] = (grad(i) - shift[lane] - (x[i] - mean[lane]) * slope[lane]) * factor[lane];
+      });
+    });
+  });
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,53 @@
+// Loops of batch normalization over the rows of a block of channels.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace paddle_ngraph {
+
+// The bounds of a rectifier. NaN: none, as no comparison with it holds.
+struct Bounds {
+  float low = std::numeric_limits<float>::quiet_NaN();
+  float high = std::numeric_limits<float>::quiet_NaN();
+};
+
+// The gradient behind the rectifier: that of y, times one or zero.
+struct Gradient {
+  const float* grad;
+  const float* y;  // nullptr: not rectified
+  Bounds bounds;
+
+  Gradient at(int64_t offset) const { return {grad + offset, y ? y + offset : nullptr, bounds}; }
+};
+
+// Mean and sum of squared distances from it, of each channel of a chunk: `places` rows of `block`
+// floats.
+void chunk_moments(const float* x, int64_t places, int64_t block, float* mean, float* square);
+// The same of a single channel.
+void row_moments(const float* x, int64_t places, float* mean, float* square);
+
+// y = x * factor + offset, rectified.
+void scale_rows(const float* x, int64_t places, int64_t block, const float* factor,
+                const float* offset, const Bounds& bounds, float* y);
+
+// The sums of grad and of grad * (x - mean), of each channel of a chunk.
+void chunk_products(const float* x, const Gradient& g, int64_t places, int64_t block,
+                    const float* mean, float* sum, float* product);
+// The same of a single channel.
+void row_products(const float* x, const Gradient& g, int64_t places, float mean, float* sum,
+                  float* product);
+
+// x_grad = ((grad - shift) - (x - mean) * slope) * factor: an infinite scale times a finite number,
+// as in native Paddle, and no difference of infinities.
+struct GradFactors {
+  const float* shift;
+  const float* factor;
+  const float* mean;
+  const float* slope;
+};
+
+void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
+               const GradFactors& factors, float* x_grad);
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,60 @@
+// Loops over the planes of a pooling; a plane is one channel of one sample, or one block of
+// channels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace paddle_ngraph {
+
+// The window of one output position along one axis, cut at the border of the input.
+struct PoolWindow {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t divisor = 0;  // what an average divides by
+};
+
+// Sizes of one plane.
+struct Plane {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t out_height = 0;
+  int64_t out_width = 0;
+  int64_t block = 1;  // channels side by side
+
+  int64_t size() const { return height * width * block; }
+  int64_t out_size() const { return out_height * out_width * block; }
+};
+
+// The columns of one row that lie under one offset of the windows: output j reads x[first + j *
+// stride].
+struct Stripe {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first = 0;
+};
+
+// How the planes of one tensor are pooled.
+struct Pooling {
+  // With `along_rows` no window is adaptive, and `first` is where the first one begins in a row,
+  // `kernel` how wide all of them are.
+  Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<PoolWindow> columns,
+          bool adaptive, int64_t kernel, int64_t stride, int64_t first);
+
+  Plane plane;
+  std::vector<PoolWindow> rows, columns;
+  bool along_rows;  // whether a row of outputs is computed one offset of the window at a time
+  int64_t stride;   // along a row
+  std::vector<Stripe> stripes;
+};
+
+// All work on one plane, whose gradient they fill.
+void max_pool(const Pooling& pooling, const float* x, float* out);
+// `match`: memory for as many numbers as an output row has.
+void max_pool_grad(const Pooling& pooling, const float* x, const float* out, const float* grad,
+                   std::vector<int32_t>* match, float* x_grad);
+void max_pool_with_index(const Pooling& pooling, const float* x, float* out, int32_t* mask);
+void average_pool(const Pooling& pooling, const float* x, float* out);
+void average_pool_grad(const Pooling& pooling, const float* grad, float* x_grad);
+
+}  // namespace paddle_ngraph
