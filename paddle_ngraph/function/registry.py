@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -195,7 +196,19 @@ def converter(
 
 def unregister(type: str) -> None:
     """Forgets the converter of ``type``; the operator stays native from the next pass on."""
+    load_converters()
     _converters.pop(type, None)
+
+
+@contextmanager
+def without(types: Iterable[str]) -> Iterator[None]:
+    """Leaves operators native that are planned inside: these types have no converter there."""
+    load_converters()
+    hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
+    try:
+        yield
+    finally:
+        _converters.update(hidden)
 
 
 def find_converter(type: str) -> Converter | None:
