@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.partition import Interval
@@ -101,14 +102,14 @@ class _GraphBuilder:
 
     def _add(self, node: OpNode) -> None:
         op = self._capable.ops[node]
-        ignored = self._capable.converters[node].ignored
+        unused = self._capable.converters[node].named(Role.UNUSED)
         inputs = {
-            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in ignored)
+            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in unused)
             for name, specs in op.inputs.items()
         }
         assert op.form is not None
-        kept = {name: self._known_here(op.inputs.get(name, ())) for name in ignored}
-        form = replace(op.form, ignored={name: specs for name, specs in kept.items() if specs})
+        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
+        form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
         self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
         self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
         for spec in op.output_specs():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from paddle_ngraph.function.registry import Converter
+from paddle_ngraph.function.registry import Converter, Role
 from paddle_ngraph.graph import Op
 from paddle_ngraph.program.view import LISTS, BlockView, OpNode
 
@@ -22,8 +22,8 @@ class Candidates:
         reasons: Why each other compute operator stays native.
         numbers: The number of each variable in graphs.
         constants: Operators that make a constant, copied into every interval that reads it.
-        ignored_by: Readers of outputs that their operator does not make: they must be converted,
-            for they ignore what a native operator would read.
+        unused_by: Readers of outputs that their operator does not make: they must be converted, for
+            they have no use for what a native operator would read.
         cut_off: Operators and variables they read that only another interval knows at its build.
     """
 
@@ -34,12 +34,17 @@ class Candidates:
     reasons: Mapping[OpNode, str]
     numbers: Mapping[str, int]
     constants: frozenset[OpNode]
-    ignored_by: Mapping[OpNode, Sequence[OpNode]]
+    unused_by: Mapping[OpNode, Sequence[OpNode]]
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` becomes part of an interval."""
         return node in self.ops
+
+    def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
+        """The variables that a convertible ``node`` reads in one of these roles."""
+        entry = self.converters[node]
+        return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
     def makers(self, vid: str) -> Iterator[OpNode]:
         """The operators that compute a variable, through lists; sources and constants do not."""
@@ -62,7 +67,7 @@ class Candidates:
             reasons={**self.reasons, **refused},
             numbers=self.numbers,
             constants=self.constants,
-            ignored_by=self.ignored_by,
+            unused_by=self.unused_by,
             cut_off=self.cut_off,
         )
 
@@ -85,12 +90,8 @@ class Capability(Candidates):
         """Variables whose contents shape the function and are known only when it runs."""
         if not self.can_convert(node):
             return set()
-        entry = self.converters[node]
-        return {
-            vid
-            for name, vid in self.slots[node]
-            if name in entry.constant and (vid not in self.static or (node, vid) in self.cut_off)
-        }
+        constants = self.inputs_of(node, Role.CONSTANT)
+        return {v for v in constants if v not in self.static or (node, v) in self.cut_off}
 
     def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
         """Those of some convertible operators that take random numbers."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paddle_ngraph.function import refusals
-from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, find_converter
+from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.program.capability import Candidates, Capability
 from paddle_ngraph.program.integers import Integers
@@ -45,7 +45,7 @@ def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an output that a native one reads, though they do not make it."""
     return {
         node: "a native operator uses an output that the engine does not make"
-        for node, readers in candidates.ignored_by.items()
+        for node, readers in candidates.unused_by.items()
         if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
     }
 
@@ -54,9 +54,9 @@ def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an input that is only right where a converted operator made it."""
     return {
         node: "the operator that it is the gradient of stays native"
-        for node, entry in candidates.converters.items()
-        for name, vid in (candidates.slots[node] if entry.internal else ())
-        if name in entry.internal and not any(map(candidates.can_convert, candidates.makers(vid)))
+        for node in candidates.ops
+        for vid in candidates.inputs_of(node, Role.SAVED)
+        if not any(map(candidates.can_convert, candidates.makers(vid)))
     }
 
 
@@ -67,7 +67,7 @@ class _Classifier:
         self._view = view
         self._slots = {node: _slots(view, node) for node in view.nodes}
         self._numbers: dict[str, int] = {}
-        self._ignored_by: dict[OpNode, list[OpNode]] = {}
+        self._unused_by: dict[OpNode, list[OpNode]] = {}
 
     def candidates(self) -> Candidates:
         """All that can be converted, as far as each operator tells by itself."""
@@ -100,7 +100,7 @@ class _Classifier:
             reasons=reasons,
             numbers=self._numbers,
             constants=frozenset(constants),
-            ignored_by=self._ignored_by,
+            unused_by=self._unused_by,
         )
 
     def _is_constant(self, node: OpNode) -> bool:
@@ -110,15 +110,16 @@ class _Classifier:
         """The operator as converters see it, or why it stays native."""
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
-        op = describe(self._view, node, self._numbers, entry.unwritten)
+        op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
         if self._reads_what_nothing_writes(node, entry):
             return "an input has a shape, but no contents"
-        self._leave_out_what_is_ignored(node, op, entry)
-        # What nobody reads is dropped, whatever it is.
-        if op.outputs_used() and (reason := entry.reason_against(op)) is not None:
-            return reason
+        self._leave_out_what_is_unused(node, op, entry)
+        if op.outputs_used():  # what nobody reads is dropped, whatever it is
+            reason = entry.reason_against_roles(op) or entry.reason_against(op)
+            if reason is not None:
+                return reason
         if (reason := refusals.reason_against(op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
@@ -143,19 +144,23 @@ class _Classifier:
         """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old programs."""
         producer = self._view.producer
         inputs = zip(node.op.get_input_names(), node.op.operands_source())
-        read = {value_id(v) for name, v in inputs if v.initialized() and name not in entry.ignored}
+        read = {
+            value_id(value)
+            for name, value in inputs
+            if value.initialized() and entry.role(name) is not Role.UNUSED
+        }
         unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
         return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
 
-    def _leave_out_what_is_ignored(self, node: OpNode, op: Op, entry: Converter) -> None:
+    def _leave_out_what_is_unused(self, node: OpNode, op: Op, entry: Converter) -> None:
         for name, value in zip(node.op.get_output_names(), node.op.results()):
-            if name not in entry.unwritten:
+            if entry.output_role(name) is not Role.OMITTED:
                 continue
             members = [vid for vid in self._view.result_members(value) or () if vid is not None]
             reads = [read for vid in members for read in self._reads_through_lists(vid)]
-            if reads and all(self._ignores(reader, vid) for reader, vid in reads):
+            if reads and all(self._has_no_use(reader, vid) for reader, vid in reads):
                 op.outputs[name] = (None,) * len(op.outputs[name])
-                self._ignored_by.setdefault(node, []).extend(reader for reader, _ in reads)
+                self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
 
     def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
         """Who reads a variable, by itself or as a member of a list."""
@@ -166,12 +171,12 @@ class _Classifier:
             for joined in reader.writes:
                 yield from ((last, vid) for last in self._view.readers.get(joined, ()))
 
-    def _ignores(self, reader: OpNode, vid: str) -> bool:
+    def _has_no_use(self, reader: OpNode, vid: str) -> bool:
         entry = find_converter(reader.type)
         if entry is None:  # what hands a variable on has no names for its inputs either
             return False
-        names = {name for name, v in self._slots[reader] if v == vid}
-        return bool(names) and names <= entry.ignored
+        roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
+        return roles == {Role.UNUSED}
 
 
 def _slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from paddle_ngraph.function.registry import (
     Converter,
     Range,
     RangeRule,
+    Role,
     find_converter,
     range_of,
 )
@@ -18,6 +19,8 @@ from paddle_ngraph.program.capability import Candidates
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
 _INT32 = RANGES["int32"]
+# What a converter computes with: no positions, no shapes, nothing that only a build reads.
+_COMPUTED_WITH = (Role.DATA, Role.SAVED)
 
 
 class Integers:
@@ -102,8 +105,9 @@ class Integers:
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
         """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
-        read = [(name, v) for name, v in self._candidates.slots[node] if name not in entry.unread]
-        computed = any(name not in entry.constant for name, _ in read)
+        read = [(entry.role(name), v) for name, v in self._candidates.slots[node]]
+        read = [(role, v) for role, v in read if role.has_contents_read]
+        computed = any(role is not Role.CONSTANT for role, _ in read)
         if computed and any(not _can_be_folded(spec) for spec in self._outputs(node)):
             return False
         return all(self.is_known_to(node, v) for _, v in read)
@@ -119,19 +123,14 @@ class Integers:
         entry = self._converter(node)
         if entry is None:
             return set()
-        passive = entry.constant | entry.unread
-        return {
-            vid
-            for name, vid in self._candidates.slots[node]
-            if name in entry.index or (entry.moves and goes_on and name not in passive)
-        }
+        roles = (Role.INDEX, *_COMPUTED_WITH) if entry.moves and goes_on else (Role.INDEX,)
+        return set(self._candidates.inputs_of(node, *roles))
 
     def _read_by_value(self) -> set[str]:
         return {
             vid
-            for node, entry in self._candidates.converters.items()
-            for name, vid in self._candidates.slots[node]
-            if name in entry.constant
+            for node in self._candidates.ops
+            for vid in self._candidates.inputs_of(node, Role.CONSTANT)
         }
 
     def is_small(self, vid: str) -> bool:
@@ -200,8 +199,8 @@ class Integers:
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
         """What the converter computes with: no positions, no shapes."""
-        passive = entry.index | entry.constant | entry.unread
-        return ((name, vid) for name, vid in self._candidates.slots[node] if name not in passive)
+        slots = self._candidates.slots[node]
+        return ((name, vid) for name, vid in slots if entry.role(name) in _COMPUTED_WITH)
 
     def is_position(self, vid: str) -> bool:
         """Whether the variable is only ever used as positions, inside the engine."""
@@ -219,10 +218,14 @@ class Integers:
         entry = self._converter(reader)
         if entry is None:
             return False
-        names = {name for name, v in self._candidates.slots[reader] if v == vid}
-        if names and names <= entry.index | entry.unread:
+        roles = self._roles(reader, entry, vid)
+        if roles and roles <= {Role.INDEX, Role.SHAPE_ONLY, Role.UNUSED}:
             return True
         return entry.moves and self._outputs_are_positions(reader)
+
+    def _roles(self, reader: OpNode, entry: Converter, vid: str) -> set[Role]:
+        """Those in which an operator reads a variable."""
+        return {entry.role(name) for name, v in self._candidates.slots[reader] if v == vid}
 
     def _outputs_are_positions(self, node: OpNode) -> bool:
         return all(self.is_position(v) for v in node.writes)
@@ -240,8 +243,7 @@ class Integers:
         entry = self._converter(reader)
         if entry is None:
             return False
-        passive = entry.constant | entry.unread | entry.index
-        if all(name in passive for name, v in self._candidates.slots[reader] if v == vid):
+        if self._roles(reader, entry, vid).isdisjoint(_COMPUTED_WITH):
             return True
         if all(self.is_static(v) for v in reader.writes):
             return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from paddle_ngraph import _core
 from paddle_ngraph.function import disk_cache, refusals
 from paddle_ngraph.function.bridge import try_conversion
+from paddle_ngraph.function.registry import Role
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability
@@ -46,8 +47,8 @@ def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
         yield from drawing
     inside = set(border.interval.nodes)
     for node in drawing:
-        constant = capable.converters[node].constant
-        computes = any(name not in constant for name, _ in capable.slots[node])
+        entry = capable.converters[node]
+        computes = any(entry.role(name) is not Role.CONSTANT for name, _ in capable.slots[node])
         readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
         if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
             yield node
@@ -57,9 +58,10 @@ def cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[Op
     """Operators that read what another interval knows while it is built, and which variable."""
     level = {node: interval.level for interval in intervals for node in interval.nodes}
     for node in level:
+        entry = capable.converters[node]
         for name, vid in capable.slots[node]:
             producer = capable.view.producer.get(vid)
             if producer not in level or level[producer] == level[node]:
                 continue
-            if name not in capable.converters[node].unread and vid in capable.static:
+            if entry.role(name).has_contents_read and vid in capable.static:
                 yield node, vid
