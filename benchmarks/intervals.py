@@ -108,14 +108,6 @@ class Chain:
         return value + bias
 
 
-def _leave_native(kind: str) -> None:
-    """Has operators of a type stay native."""
-    from paddle_ngraph.program import program_pass
-
-    find = program_pass.find_converter
-    setattr(program_pass, "find_converter", lambda name: None if name == kind else find(name))  # noqa: B010
-
-
 class Runner:
     """Runs a network in a process of its own."""
 
@@ -130,8 +122,9 @@ class Runner:
         config.disable_onednn() if engine else config.enable_onednn()
         if engine:
             import paddle_ngraph
+            from paddle_ngraph.function.registry import unregister
 
-            _leave_native(f"pd_op.{chain.between}")
+            unregister(f"pd_op.{chain.between}")
             # Each piece is an interval, however short: what that costs is measured.
             paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
             paddle_ngraph.enable()

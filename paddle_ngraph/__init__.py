@@ -28,7 +28,7 @@ from paddle_ngraph.api import (
     use_ngraph,
 )
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.version import __version__
 
@@ -38,6 +38,7 @@ __all__ = [
     "NgraphEngine",
     "NgraphError",
     "Op",
+    "Role",
     "__version__",
     "cache_info",
     "clear_cache",

@@ -53,13 +53,13 @@ class NativeForm:
         kinds: Paddle's types of attributes where their values do not tell, by name:
             ``attributes_of`` of the core says which there are.
         lists: Inputs and outputs that hold a list of tensors, of any length.
-        ignored: Inputs that the converter needs nothing of, made by the same graph.
+        unused: Inputs that the converter does not look at, made by the same graph.
         results: The tensors of every output, also those that are ``None`` to converters.
     """
 
     kinds: dict[str, str] = field(default_factory=dict)
     lists: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-    ignored: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
+    unused: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
     results: dict[str, tuple[TensorSpec, ...]] = field(default_factory=dict)
 
 
@@ -277,22 +277,22 @@ def _op_to_json(op: Op) -> dict[str, Any]:
 
 def _form_to_json(op: Op, form: NativeForm) -> list[Any]:
     differing = {n: specs for n, specs in form.results.items() if specs != op.outputs.get(n, ())}
-    ignored, results = (
+    unused, results = (
         {name: [spec.id for spec in specs] for name, specs in side.items()}
-        for side in (form.ignored, differing)
+        for side in (form.unused, differing)
     )
-    return [form.kinds, *map(sorted, form.lists), ignored, results]
+    return [form.kinds, *map(sorted, form.lists), unused, results]
 
 
 def _form_from_json(
     item: list[Any], outputs: Mapping[str, tuple[Any, ...]], tensors: dict[int, TensorSpec]
 ) -> NativeForm:
-    kinds, input_lists, output_lists, ignored, differing = item
+    kinds, input_lists, output_lists, unused, differing = item
     results = {name: tuple(tensors[i] for i in ids) for name, ids in differing.items()}
     return NativeForm(
         kinds=kinds,
         lists=(frozenset(input_lists), frozenset(output_lists)),
-        ignored={name: tuple(tensors[i] for i in ids) for name, ids in ignored.items()},
+        unused={name: tuple(tensors[i] for i in ids) for name, ids in unused.items()},
         results={name: results.get(name, specs) for name, specs in outputs.items()},
     )
 

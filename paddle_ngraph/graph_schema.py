@@ -129,7 +129,7 @@ def _row(*checks: Check) -> Check:
 
 
 # What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of
-# attributes, inputs and outputs that are lists, ignored inputs, results that differ from the
+# attributes, inputs and outputs that are lists, unused inputs, results that differ from the
 # outputs.
 _FORM = _row(
     _by_name(_name),
@@ -216,9 +216,9 @@ def _check_form(
     op: dict[str, Any], outputs: dict[str, list[int]], known: set[int], there: set[int]
 ) -> None:
     """What Paddle's own operator reads is there; its results are the outputs, and more."""
-    *_, ignored, differing = op.get("form", [{}, {}])
-    for name, ids in ignored.items():
-        _require(ids, there, f"ignored input '{name}' of {op['type']}")
+    *_, unused, differing = op.get("form", [{}, {}])
+    for name, ids in unused.items():
+        _require(ids, there, f"unused input '{name}' of {op['type']}")
     if not differing.keys() <= outputs.keys():
         raise Malformed(f"{op['type']} has results that are no outputs")
     for name, made in outputs.items():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import paddle
 import pytest
 
 import paddle_ngraph
 from benchmarks import report
+from paddle_ngraph.function import registry
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -32,3 +34,10 @@ def native_in_order() -> Iterator[None]:
     paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
     yield
     paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+
+
+@pytest.fixture
+def leave_native() -> Iterator[Callable[..., None]]:
+    """Takes types of operators: until the test ends, those stay native."""
+    with ExitStack() as stack:
+        yield lambda *types: stack.enter_context(registry.without(types))

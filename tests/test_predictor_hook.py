@@ -20,7 +20,6 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.hook import predictor_hook
-from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.programs import floats
 
@@ -658,10 +657,8 @@ def test_what_onednn_has_no_kernel_for_keeps_nothing_from_the_engine(tmp_path, p
 
 @pytest.mark.parametrize("kind", ["pd_op.sigmoid", "pd_op.add"])
 @pytest.mark.parametrize(("depth", "pays"), [(7, False), (40, True)])
-def test_what_onednn_has_a_kernel_for_counts(tmp_path, monkeypatch, kind, depth, pays):
-    find = program_pass.find_converter
-    without = lambda name: None if name == kind else find(name)  # noqa: E731
-    monkeypatch.setattr(program_pass, "find_converter", without)
+def test_what_onednn_has_a_kernel_for_counts(tmp_path, leave_native, kind, depth, pays):
+    leave_native(kind)
 
     def build():
         x = paddle.static.data("x", [-1, 6], "float32")
@@ -750,11 +747,9 @@ def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_blocked_tensors_are_reordered(tmp_path, batch, monkeypatch):
+def test_blocked_tensors_are_reordered(tmp_path, batch, leave_native):
     """Native convolutions of oneDNN between intervals, in a configuration of the user's own."""
-    find = program_pass.find_converter
-    without = lambda kind: None if kind == "pd_op.conv2d" else find(kind)  # noqa: E731
-    monkeypatch.setattr(program_pass, "find_converter", without)
+    leave_native("pd_op.conv2d")
 
     def build():
         x = paddle.static.data("x", [-1, 3, SIZE, SIZE], "float32")

@@ -8,6 +8,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import flags
+from paddle_ngraph.function import registry
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -483,6 +484,19 @@ def test_the_report_says_why_there_is_no_converter():
     (op,) = paddle_ngraph.explain(Program(build).main).native
     assert op.type == "pd_op.merged_momentum_"
     assert op.reason.startswith("Paddle's optimizers put an operator for each parameter")
+
+
+def test_the_report_says_that_a_converter_names_what_there_is_not(leave_native):
+    leave_native("pd_op.exp")
+    registry.converter("pd_op.exp", inputs={"axes": registry.Role.CONSTANT})(
+        lambda bridge, op: None
+    )
+    try:
+        (op,) = paddle_ngraph.explain(Program(chain).main).native
+    finally:
+        registry.unregister("pd_op.exp")
+    assert op.type == "pd_op.exp"
+    assert op.reason == "its converter gives a role to input 'axes', which it does not have"
 
 
 def test_explain_refuses_what_is_no_program():

@@ -9,11 +9,14 @@ import pytest
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import (
+    KNOWN,
     Limit,
+    Role,
     all_converters,
     converter,
     find_converter,
     unregister,
+    without,
 )
 from paddle_ngraph.graph import Op, TensorSpec
 
@@ -24,7 +27,7 @@ NAME = "custom_op.only_in_this_test"
 def registered():
     limit = Limit("alpha must be positive", lambda op: op.attr("alpha") > 0)
 
-    @converter(NAME, index=("ids",), unwritten=("mask",), limits=[limit])
+    @converter(NAME, inputs={"ids": Role.INDEX}, outputs={"mask": Role.OMITTED}, limits=[limit])
     def convert(bridge, op):
         raise AssertionError("never built")
 
@@ -60,6 +63,76 @@ def test_a_dtype_out_of_the_limits_is_named(registered):
 def test_a_used_output_that_is_not_made_is_named(registered):
     outputs = {"mask": (TensorSpec(3, "float32", (2,)),)}
     assert registered.reason_against(op(outputs=outputs)) == "output 'mask' is used"
+
+
+@pytest.mark.parametrize(
+    ("role", "dtypes"),
+    [
+        (Role.DATA, {"float32"}),
+        (Role.SAVED, {"float32"}),
+        (Role.INDEX, {"float32", "int32", "int64"}),
+        (Role.CONSTANT, KNOWN),
+        (Role.SHAPE_ONLY, KNOWN),
+        (Role.UNUSED, KNOWN),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_role_of_an_input_says_which_dtypes_it_may_have(role, dtypes):
+    converter(NAME, inputs={"x": role})(lambda bridge, op: None)
+    try:
+        entry = find_converter(NAME)
+        for dtype in KNOWN:
+            reason = entry.reason_against(op(inputs={"x": (TensorSpec(0, dtype, (2,)),)}))
+            assert (reason is None) == (dtype in dtypes), (dtype, reason)
+    finally:
+        unregister(NAME)
+
+
+@pytest.mark.parametrize("role", [r for r in Role if not r.is_of_inputs], ids=lambda r: r.name)
+def test_the_role_of_an_output_says_whether_it_may_be_used(role):
+    converter(NAME, outputs={"mask": role})(lambda bridge, op: None)
+    try:
+        used = {"mask": (TensorSpec(3, "uint8", (2,)),)}
+        reason = find_converter(NAME).reason_against(op(inputs={}, outputs=used))
+        assert (reason is None) == (role is Role.WORKSPACE)
+        assert reason is None or ("is used" in reason) == (role is Role.OMITTED)
+    finally:
+        unregister(NAME)
+
+
+@pytest.mark.parametrize(
+    ("side", "role"),
+    [
+        *(("inputs", role) for role in Role if not role.is_of_inputs),
+        *(("outputs", role) for role in Role if role.is_of_inputs),
+        ("inputs", "constant"),
+        ("outputs", None),
+    ],
+)
+def test_what_is_no_role_of_its_side_is_refused(side, role):
+    with pytest.raises(NgraphError, match=f"{side}: the role of 'x' is {role!s}, not Role"):
+        converter(NAME, **{side: {"x": role}})
+    assert find_converter(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("side", "role"), [("inputs", Role.UNUSED), ("outputs", Role.OMITTED)], ids=["input", "output"]
+)
+def test_a_role_for_what_the_operator_does_not_have_is_named(side, role):
+    converter(NAME, **{side: {"missing": role}})(lambda bridge, op: None)
+    try:
+        reason = find_converter(NAME).reason_against_roles(op())
+        assert (
+            reason == f"its converter gives a role to {side[:-1]} 'missing', which it does not have"
+        )
+    finally:
+        unregister(NAME)
+
+
+def test_types_have_no_converter_for_a_while(registered):
+    with without([NAME, "pd_op.exp", "custom_op.that_has_none"]):
+        assert find_converter(NAME) is find_converter("pd_op.exp") is None
+    assert find_converter(NAME) is registered and find_converter("pd_op.exp") is not None
 
 
 def test_two_converters_for_one_operator_are_refused(registered):

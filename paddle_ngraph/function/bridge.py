@@ -34,7 +34,7 @@ from paddle_ngraph.function import (
 )
 from paddle_ngraph.function.dynamic_shapes import Opening
 from paddle_ngraph.function.fusion import fuse_rectifiers
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
@@ -371,7 +371,9 @@ class NgraphBridge:
             entry.function(self, op)
         except Exception as error:
             raise ConversionError(op, str(error) or type(error).__name__) from error
-        for spec in (spec for name in entry.blank for spec in op.outputs.get(name, ())):
+        for spec in (
+            spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
+        ):
             if spec is not None:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():

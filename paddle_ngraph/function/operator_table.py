@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from paddle_ngraph.function.registry import ABSENT, Converter, all_converters
+from paddle_ngraph.function.registry import ABSENT, Converter, Role, all_converters
 
 _HEADER = """\
 # Operators
@@ -66,10 +66,10 @@ def _stem(type: str) -> str:
 
 def _columns(entry: Converter) -> str:
     dtypes = [", ".join(sorted(entry.dtypes))]
-    for title, names in (("positions", entry.index), ("known", entry.constant)):
-        if names:
+    for title, role in (("positions", Role.INDEX), ("known", Role.CONSTANT)):
+        if names := entry.named(role):
             dtypes.append(f"{title}: {', '.join(sorted(names))}")
     limits = [limit.text for limit in entry.limits]
-    if entry.unwritten:
-        limits.append(f"output {' or '.join(sorted(entry.unwritten))} is used")
+    if omitted := entry.named(Role.OMITTED):
+        limits.append(f"output {' or '.join(sorted(omitted))} is used")
     return f"{'; '.join(dtypes)} | {'; '.join(limits).replace('|', chr(92) + '|')}"

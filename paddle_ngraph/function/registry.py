@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from paddle_ngraph.errors import NgraphError
@@ -74,6 +77,32 @@ class Limit:
     holds: Callable[[Op], bool]
 
 
+class Role(Enum):
+    """What an operand is to its converter; docs/adding_an_operator.md tells more of each."""
+
+    # Of inputs.
+    DATA = "computed with: of one of the converter's dtypes"
+    INDEX = "positions or class labels: int32 or int64, beside the converter's dtypes"
+    CONSTANT = "its contents shape the function: known when that is built, of any dtype"
+    SHAPE_ONLY = "looked at for its shape and dtype at most"
+    UNUSED = "not looked at at all: the engine does not get it"
+    SAVED = "what the forward converter saved for this one, in a form of its own"
+    # Of outputs.
+    RESULT = "made by the converter"
+    OMITTED = "not made: where the program uses it, the operator stays native"
+    WORKSPACE = "without contents, of any dtype: the bridge makes it"
+
+    @property
+    def is_of_inputs(self) -> bool:
+        """Whether inputs have it, and not outputs."""
+        return self not in (Role.RESULT, Role.OMITTED, Role.WORKSPACE)
+
+    @property
+    def has_contents_read(self) -> bool:
+        """Whether the contents of an input matter, when the function is built or when it runs."""
+        return self not in (Role.SHAPE_ONLY, Role.UNUSED)
+
+
 @dataclass(frozen=True)
 class Converter:
     """How one Paddle operator becomes nGraph nodes. See :func:`converter` for the fields."""
@@ -81,39 +110,60 @@ class Converter:
     type: str
     function: ConverterFunction
     dtypes: frozenset[str]
-    index: frozenset[str]
-    constant: frozenset[str]
-    unread: frozenset[str]
-    unwritten: frozenset[str]
-    blank: frozenset[str]
-    ignored: frozenset[str]
-    internal: frozenset[str]
+    inputs: Mapping[str, Role]
+    outputs: Mapping[str, Role]
     limits: tuple[Limit, ...]
     draws: Callable[[Op], bool]
     moves: bool
     small_integers: bool
     integers: RangeRule | None
 
+    def role(self, input: str) -> Role:
+        """The role of an input."""
+        return self.inputs.get(input, Role.DATA)
+
+    def output_role(self, output: str) -> Role:
+        """The role of an output."""
+        return self.outputs.get(output, Role.RESULT)
+
+    def named(self, role: Role) -> list[str]:
+        """The inputs or outputs of a role other than the usual one."""
+        side = self.inputs if role.is_of_inputs else self.outputs
+        return [name for name, found in side.items() if found is role]
+
+    def reason_against_roles(self, op: Op) -> str | None:
+        """What is wrong with the roles, as far as ``op`` tells; ``None`` if nothing."""
+        sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
+        for side, roles, operands in sides:
+            for name in sorted(roles.keys() - operands.keys()):
+                return f"its converter gives a role to {side} '{name}', which it does not have"
+        return None
+
     def reason_against(self, op: Op) -> str | None:
         """Why ``op`` must stay native, or ``None`` when it can be converted."""
         for name, specs in op.inputs.items():
-            allowed = self.dtypes | INTEGER if name in self.index else self.dtypes
-            if name in self.unread or name in self.constant:
-                allowed = KNOWN
+            allowed = self._dtypes_of(self.role(name))
             for spec in specs:
                 if spec.dtype not in allowed:
                     return f"input '{name}' is {spec.dtype}, not {_either(allowed)}"
         for name, outputs in op.outputs.items():
+            role = self.output_role(name)
             used = [spec for spec in outputs if spec is not None]
-            if used and name in self.unwritten:
+            if used and role is Role.OMITTED:
                 return f"output '{name}' is used"
             for spec in used:
-                if spec.dtype not in ANY | self.dtypes and name not in self.blank:
+                if spec.dtype not in ANY | self.dtypes and role is not Role.WORKSPACE:
                     return f"output '{name}' is {spec.dtype}, not {_either(ANY | self.dtypes)}"
         for limit in self.limits:
             if not limit.holds(op):
                 return limit.text
         return None
+
+    def _dtypes_of(self, role: Role) -> frozenset[str]:
+        """Those that an input of this role may have."""
+        if role is Role.CONSTANT or not role.has_contents_read:
+            return KNOWN
+        return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
 
 
 _converters: dict[str, Converter] = {}
@@ -122,13 +172,8 @@ _converters: dict[str, Converter] = {}
 def converter(
     *types: str,
     dtypes: Iterable[str] = FLOAT,
-    index: Iterable[str] = (),
-    constant: Iterable[str] = (),
-    unread: Iterable[str] = (),
-    unwritten: Iterable[str] = (),
-    blank: Iterable[str] = (),
-    ignored: Iterable[str] = (),
-    internal: Iterable[str] = (),
+    inputs: Mapping[str, Role] = MappingProxyType({}),
+    outputs: Mapping[str, Role] = MappingProxyType({}),
     limits: Iterable[Limit] = (),
     draws: Callable[[Op], bool] = lambda op: False,
     moves: bool = False,
@@ -140,18 +185,8 @@ def converter(
     Args:
         types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest holds for each.
         dtypes: The dtypes its inputs may have; its outputs may have them too.
-        index: Inputs that hold positions or class labels: int32 or int64, beside ``dtypes``.
-        constant: Inputs whose contents shape the result (axes, shapes, pads). They are known when a
-            function is built; :meth:`NgraphBridge.constant` reads them.
-        unread: Inputs that the converter does not look at (a gradient that needs only a shape).
-        unwritten: Outputs that the converter does not make; an operator whose program uses one
-            stays native.
-        blank: Outputs without contents, of any dtype, workspace that only GPUs fill: the bridge
-            makes them.
-        ignored: Inputs that the converter needs nothing of, not even a shape. The engine does not
-            get them; an ``unwritten`` output that is only read so is not used.
-        internal: Inputs that the forward operator kept for this one, in a form of the converters'
-            own; where that one stays native, so does this one.
+        inputs: The :class:`Role` of each input that is more than ``Role.DATA``.
+        outputs: The role of each output that is not simply a ``Role.RESULT``.
         limits: Further conditions.
         draws: Whether an operator takes numbers of the random stream, by
             :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
@@ -162,21 +197,18 @@ def converter(
             that hold whole numbers; asked where all of these are known.
 
     Raises:
-        NgraphError: There is a converter for one of them already.
+        NgraphError: There is a converter for one of them already, or a role is none.
     """
+    _check_roles("inputs", inputs)
+    _check_roles("outputs", outputs)
 
     def register(function: F) -> F:
         entry = Converter(
             type=types[0],
             function=function,
             dtypes=frozenset(dtypes),
-            index=frozenset(index),
-            constant=frozenset(constant),
-            unread=frozenset(unread) | frozenset(ignored),
-            unwritten=frozenset(unwritten),
-            blank=frozenset(blank),
-            ignored=frozenset(ignored),
-            internal=frozenset(internal),
+            inputs=MappingProxyType(dict(inputs)),
+            outputs=MappingProxyType(dict(outputs)),
             limits=tuple(limits),
             draws=draws,
             moves=moves,
@@ -193,9 +225,30 @@ def converter(
     return register
 
 
+def _check_roles(side: str, roles: Mapping[str, Role]) -> None:
+    allowed = [role for role in Role if role.is_of_inputs == (side == "inputs")]
+    for name, role in roles.items():
+        if role not in allowed:
+            raise NgraphError(
+                f"{side}: the role of '{name}' is {role!s}, not {_either(map(str, allowed))}"
+            )
+
+
 def unregister(type: str) -> None:
     """Forgets the converter of ``type``; the operator stays native from the next pass on."""
+    load_converters()
     _converters.pop(type, None)
+
+
+@contextmanager
+def without(types: Iterable[str]) -> Iterator[None]:
+    """Leaves operators native that are planned inside: these types have no converter there."""
+    load_converters()
+    hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
+    try:
+        yield
+    finally:
+        _converters.update(hidden)
 
 
 def find_converter(type: str) -> Converter | None:

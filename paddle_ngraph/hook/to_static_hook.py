@@ -419,7 +419,7 @@ def _is_unread(value: Any) -> bool:
         if entry is None:
             return False
         inputs = zip(op.get_input_names(), op.operands_source())
-        if any(v.is_same(value) and name not in entry.unread for name, v in inputs):
+        if any(v.is_same(value) and entry.role(name).has_contents_read for name, v in inputs):
             return False
     return True
 

@@ -17,7 +17,7 @@ from openvino import Node, Output, opset15
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.blocked import Blocked, block_of, padded_block_of
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import get_data, padding, set_data
@@ -480,8 +480,10 @@ def _transposed_geometry(bridge: NgraphBridge, op: Op, x: Output, filter_: Outpu
 
 
 @converter("pd_op.conv3d_transpose", limits=_LIMITS)
-@converter("pd_op.conv2d_transpose", constant=("output_size",), limits=_LIMITS)
-@converter("pd_op.depthwise_conv2d_transpose", constant=("output_size",), limits=_LIMITS)
+@converter("pd_op.conv2d_transpose", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS)
+@converter(
+    "pd_op.depthwise_conv2d_transpose", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS
+)
 def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
     """Spreads ``x`` over the kernel [C, O / groups, KH, KW] (Paddle ``conv2d_transpose``)."""
     x = get_data(bridge, op, "x")
@@ -491,8 +493,10 @@ def conv2d_transpose(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter("pd_op.conv3d_transpose_grad", limits=_LIMITS)
-@converter("pd_op.conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
-@converter("pd_op.depthwise_conv2d_transpose_grad", constant=("output_size",), limits=_LIMITS)
+@converter("pd_op.conv2d_transpose_grad", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS)
+@converter(
+    "pd_op.depthwise_conv2d_transpose_grad", inputs={"output_size": Role.CONSTANT}, limits=_LIMITS
+)
 def conv2d_transpose_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of x and filter (Paddle ``conv2d_transpose_grad``): a convolution's, exchanged."""
     x = get_data(bridge, op, "x")

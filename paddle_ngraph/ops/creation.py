@@ -9,7 +9,7 @@ from openvino import Node, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, converter, range_of
+from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
 from paddle_ngraph.function.sizes import Size, is_open
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
@@ -51,7 +51,7 @@ def full_int_array(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.constant(values, kind))
 
 
-@converter("pd_op.full_", dtypes=ANY, unread=("output",))
+@converter("pd_op.full_", dtypes=ANY, inputs={"output": Role.SHAPE_ONLY})
 def full_(bridge: NgraphBridge, op: Op) -> None:
     """``output[...] = value``, of attribute ``shape`` (Paddle ``full_``)."""
     full(bridge, op)
@@ -62,7 +62,11 @@ def _value_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 
 
 @converter(
-    "pd_op.full_like", dtypes=ANY, unread=("x",), limits=[_NARROW_VALUE], integers=_value_range
+    "pd_op.full_like",
+    dtypes=ANY,
+    inputs={"x": Role.SHAPE_ONLY},
+    limits=[_NARROW_VALUE],
+    integers=_value_range,
 )
 def full_like(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape of ``x`` (Paddle ``full_like``)."""
@@ -70,13 +74,13 @@ def full_like(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _filled(bridge, op, shape))
 
 
-@converter("pd_op.full_with_tensor", dtypes=ANY, constant=("shape",))
+@converter("pd_op.full_with_tensor", dtypes=ANY, inputs={"shape": Role.CONSTANT})
 def full_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape in input ``shape`` (Paddle ``full_with_tensor``)."""
     bridge.set_output_node(op, "out", _filled(bridge, op, known_ints(bridge, op, "shape")))
 
 
-@converter("pd_op.full_batch_size_like", dtypes=ANY, unread=("input",))
+@converter("pd_op.full_batch_size_like", dtypes=ANY, inputs={"input": Role.SHAPE_ONLY})
 def full_batch_size_like(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``; one dimension is taken from ``input`` (``full_batch_size_like``)."""
     shape = list(op.attr("shape"))
@@ -93,7 +97,11 @@ def _filled(bridge: NgraphBridge, op: Op, shape: list[int]) -> Node:
 
 @converter("pd_op.assign_value", dtypes=ANY, limits=[_SMALL], small_integers=True)
 @converter(
-    "pd_op.assign_value_", dtypes=ANY, unread=("output",), limits=[_SMALL], small_integers=True
+    "pd_op.assign_value_",
+    dtypes=ANY,
+    inputs={"output": Role.SHAPE_ONLY},
+    limits=[_SMALL],
+    small_integers=True,
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``values`` in the shape of attribute ``shape`` (Paddle ``assign_value``)."""
@@ -105,7 +113,7 @@ def assign_value(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.arange",
     dtypes=ANY,
-    constant=("start", "end", "step"),
+    inputs={"start": Role.CONSTANT, "end": Role.CONSTANT, "step": Role.CONSTANT},
     limits=[_NEAR],
     small_integers=True,
 )
@@ -126,21 +134,21 @@ def arange(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.assign", dtypes=ANY, moves=True)
 @converter("pd_op.assign_", dtypes=ANY, moves=True)
-@converter("pd_op.assign_out_", dtypes=ANY, moves=True, unread=("output",))
+@converter("pd_op.assign_out_", dtypes=ANY, moves=True, inputs={"output": Role.SHAPE_ONLY})
 def assign(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` (Paddle ``assign``)."""
     bridge.set_output_node(op, "out", bridge.get_input_node(op, "x"))
 
 
-@converter("pd_op.fill", dtypes=ANY, unread=("x",))
-@converter("pd_op.fill_", dtypes=ANY, unread=("x",))
+@converter("pd_op.fill", dtypes=ANY, inputs={"x": Role.SHAPE_ONLY})
+@converter("pd_op.fill_", dtypes=ANY, inputs={"x": Role.SHAPE_ONLY})
 def fill(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape of ``x`` (Paddle ``fill``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     bridge.set_output_node(op, "out", _filled(bridge, op, shape))
 
 
-@converter("pd_op.fill_grad", unread=("out_grad", "value"))
+@converter("pd_op.fill_grad", inputs={"out_grad": Role.SHAPE_ONLY, "value": Role.SHAPE_ONLY})
 def fill_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = 0`` (Paddle ``fill_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
@@ -149,7 +157,7 @@ def fill_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter(
     "pd_op.linspace",
-    constant=("start", "stop", "number"),
+    inputs={"start": Role.CONSTANT, "stop": Role.CONSTANT, "number": Role.CONSTANT},
     limits=[
         Limit("start and stop must be float32", lambda op: op.input("start").dtype == "float32")
     ],
@@ -170,8 +178,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.sequence_mask",
     dtypes=INTEGER,
-    constant=("max_len",),
-    index=("x",),
+    inputs={"max_len": Role.CONSTANT, "x": Role.INDEX},
     small_integers=True,
     limits=[
         Limit(

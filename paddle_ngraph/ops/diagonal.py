@@ -13,7 +13,7 @@ import numpy as np
 from openvino import Node, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number, is_open
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, reshaped, transposed
@@ -21,7 +21,9 @@ from paddle_ngraph.ops.nodes import axis_of, broadcast_to, counting, known_int, 
 _MOVED = FLOAT | INT32 | BOOL
 
 
-@converter("pd_op.eye", dtypes=ANY, constant=("num_rows", "num_columns"))
+@converter(
+    "pd_op.eye", dtypes=ANY, inputs={"num_rows": Role.CONSTANT, "num_columns": Role.CONSTANT}
+)
 def eye(bridge: NgraphBridge, op: Op) -> None:
     """1 on the main diagonal of a matrix, 0 elsewhere (Paddle ``eye``)."""
     rows, columns = (known_int(bridge, op, name) for name in ("num_rows", "num_columns"))
@@ -68,7 +70,7 @@ def diag(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-@converter("pd_op.diag_grad", unread=("x",))
+@converter("pd_op.diag_grad", inputs={"x": Role.SHAPE_ONLY})
 def diag_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` on the diagonal that ``x`` is or has, 0 elsewhere (Paddle ``diag_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -112,7 +114,7 @@ def diagonal(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _taken(bridge, x, *_axes(bridge, op, x)))
 
 
-@converter("pd_op.diagonal_grad", unread=("x",))
+@converter("pd_op.diagonal_grad", inputs={"x": Role.SHAPE_ONLY})
 def diagonal_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` on the diagonal, 0 elsewhere (Paddle ``diagonal_grad``)."""
     x = bridge.get_input_node(op, "x")
@@ -130,7 +132,7 @@ def trace(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.reduce_sum(taken, bridge.ints([-1]), False))
 
 
-@converter("pd_op.trace_grad", unread=("x",))
+@converter("pd_op.trace_grad", inputs={"x": Role.SHAPE_ONLY})
 def trace_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` everywhere on the diagonal, 0 elsewhere (Paddle ``trace_grad``)."""
     x = bridge.get_input_node(op, "x")

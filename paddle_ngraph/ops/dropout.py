@@ -8,7 +8,7 @@ import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, Limit, converter
+from paddle_ngraph.function.registry import FLOAT, Limit, Role, converter
 from paddle_ngraph.graph import Op
 
 _MASK = frozenset({"uint8"})
@@ -26,7 +26,7 @@ def _draws(op: Op) -> bool:
     "pd_op.dropout",
     "pd_op.dropout_",
     dtypes=FLOAT | _MASK,
-    constant=("p", "seed_tensor"),
+    inputs={"p": Role.CONSTANT, "seed_tensor": Role.CONSTANT},
     limits=[_LITERAL],
     draws=_draws,
 )
@@ -47,7 +47,9 @@ def dropout(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.dropout_grad", dtypes=FLOAT | _MASK, constant=("p",), limits=[_LITERAL])
+@converter(
+    "pd_op.dropout_grad", dtypes=FLOAT | _MASK, inputs={"p": Role.CONSTANT}, limits=[_LITERAL]
+)
 def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad mask / (1 - p)``, of the same mask (Paddle ``dropout_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")

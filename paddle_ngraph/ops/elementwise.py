@@ -17,6 +17,7 @@ from paddle_ngraph.function.registry import (
     Limit,
     Range,
     RangeRule,
+    Role,
     converter,
     range_of,
 )
@@ -131,7 +132,9 @@ def remainder_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- gradients of add, subtract, multiply, divide ------------------------------------------------
 
 
-@converter("pd_op.add_grad", unread=("x", "y"), limits=[_TRAILING])
+@converter(
+    "pd_op.add_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+)
 def add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad`` likewise (Paddle ``add_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
@@ -139,7 +142,9 @@ def add_grad(bridge: NgraphBridge, op: Op) -> None:
     set_reduced(bridge, op, "y", lambda: grad)
 
 
-@converter("pd_op.subtract_grad", unread=("x", "y"), limits=[_TRAILING])
+@converter(
+    "pd_op.subtract_grad", inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}, limits=[_TRAILING]
+)
 def subtract_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, out_grad)``, ``y_grad = -sum_to(y, out_grad)``."""
     grad = bridge.get_input_node(op, "out_grad")
@@ -159,7 +164,7 @@ def multiply_grad(bridge: NgraphBridge, op: Op) -> None:
     set_reduced(bridge, op, "y", lambda: opset15.multiply(grad, x))
 
 
-@converter("pd_op.divide_grad", unread=("x",), limits=[_TRAILING])
+@converter("pd_op.divide_grad", inputs={"x": Role.SHAPE_ONLY}, limits=[_TRAILING])
 def divide_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = sum_to(x, g)``, ``y_grad = sum_to(y, -out * g)`` with ``g = out_grad / y``."""
     y, out = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "out")

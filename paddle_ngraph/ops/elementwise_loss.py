@@ -9,7 +9,7 @@ import numpy as np
 from openvino import Node, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
+from paddle_ngraph.function.registry import Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reshaped
 
@@ -152,7 +152,7 @@ def kldiv_loss(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", loss)
 
 
-@converter("pd_op.kldiv_loss_grad", unread=("x",))
+@converter("pd_op.kldiv_loss_grad", inputs={"x": Role.SHAPE_ONLY})
 def kldiv_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """``-label * out_grad``, 0 where ``label <= 0``, or ``-exp(label) * out_grad``.
 

@@ -9,7 +9,7 @@ from openvino import opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import reshaped
@@ -66,7 +66,7 @@ def fc(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, out, sizes))
 
 
-@converter("pd_op.fusion_repeated_fc_relu", unwritten=("relu_out",))
+@converter("pd_op.fusion_repeated_fc_relu", outputs={"relu_out": Role.OMITTED})
 def fusion_repeated_fc_relu(bridge: NgraphBridge, op: Op) -> None:
     """``x = relu(x w + bias)`` for every w and bias (Paddle ``fusion_repeated_fc_relu``)."""
     x = bridge.get_input_node(op, "x")
@@ -110,7 +110,7 @@ _BIAS_OF_RESIDUAL = Limit(
 # Without a residual Paddle leaves "residual_out" empty; nobody can read it then.
 @converter(
     "pd_op.fused_bias_residual_layernorm",
-    unwritten=("mean", "variance"),
+    outputs={"mean": Role.OMITTED, "variance": Role.OMITTED},
     limits=[_NOT_QUANTIZED, _BIAS_OF_RESIDUAL],
 )
 def fused_bias_residual_layernorm(bridge: NgraphBridge, op: Op) -> None:
@@ -127,7 +127,7 @@ def fused_bias_residual_layernorm(bridge: NgraphBridge, op: Op) -> None:
 
 @converter(
     "pd_op.fused_rms_norm_quant",
-    unwritten=("inv_var",),
+    outputs={"inv_var": Role.OMITTED},
     limits=[_NOT_QUANTIZED, _BIAS_OF_RESIDUAL],
 )
 def fused_rms_norm_quant(bridge: NgraphBridge, op: Op) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, INTEGER, Limit, converter
+from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
@@ -31,7 +31,7 @@ _COMPARABLE = Limit(
 )
 
 
-@converter("pd_op.embedding", index=("x",), limits=[_COMPARABLE])
+@converter("pd_op.embedding", inputs={"x": Role.INDEX}, limits=[_COMPARABLE])
 def embedding(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = weight[x[...]]``, 0 where ``x`` is ``padding_idx`` (Paddle ``embedding``)."""
     weight = bridge.get_input_node(op, "weight")
@@ -48,7 +48,7 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.embedding_grad", index=("x",), unread=("weight",))
+@converter("pd_op.embedding_grad", inputs={"x": Role.INDEX, "weight": Role.SHAPE_ONLY})
 def embedding_grad(bridge: NgraphBridge, op: Op) -> None:
     """``weight_grad[x[...]] += out_grad[...]``; row ``padding_idx`` is 0 (``embedding_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "weight"))
@@ -70,13 +70,15 @@ def _padding(op: Op) -> int | None:
 # -- slices along an axis --------------------------------------------------------------------------
 
 
-@converter("pd_op.gather", dtypes=ANY, index=("index",), constant=("axis",), moves=True)
+@converter(
+    "pd_op.gather", dtypes=ANY, inputs={"index": Role.INDEX, "axis": Role.CONSTANT}, moves=True
+)
 def gather(bridge: NgraphBridge, op: Op) -> None:
     """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``gather``)."""
     _take(bridge, op, known_int(bridge, op, "axis"))
 
 
-@converter("pd_op.index_select", dtypes=ANY, index=("index",), moves=True)
+@converter("pd_op.index_select", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def index_select(bridge: NgraphBridge, op: Op) -> None:
     """The slices of ``x`` at the positions ``index`` along ``axis`` (Paddle ``index_select``)."""
     _take(bridge, op, op.attr("axis"))
@@ -96,13 +98,17 @@ _LINE = Limit(
 )
 
 
-@converter("pd_op.gather_grad", index=("index",), constant=("axis",), unread=("x",), limits=[_LINE])
+@converter(
+    "pd_op.gather_grad",
+    inputs={"index": Role.INDEX, "axis": Role.CONSTANT, "x": Role.SHAPE_ONLY},
+    limits=[_LINE],
+)
 def gather_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (Paddle ``gather_grad``)."""
     _put(bridge, op, known_int(bridge, op, "axis"))
 
 
-@converter("pd_op.index_select_grad", index=("index",), unread=("x",))
+@converter("pd_op.index_select_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY})
 def index_select_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of the slices taken there (``index_select_grad``)."""
     _put(bridge, op, op.attr("axis"))
@@ -143,7 +149,9 @@ _POSITIONS = Limit(
 )
 
 
-@converter("pd_op.gather_nd", dtypes=ANY, index=("index",), limits=[_POSITIONS], moves=True)
+@converter(
+    "pd_op.gather_nd", dtypes=ANY, inputs={"index": Role.INDEX}, limits=[_POSITIONS], moves=True
+)
 def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = x[index[..., 0], index[..., 1], ...]`` (Paddle ``gather_nd``)."""
     x = bridge.get_input_node(op, "x")
@@ -151,7 +159,9 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.gather_nd(x, index))
 
 
-@converter("pd_op.gather_nd_grad", index=("index",), unread=("x",), limits=[_POSITIONS])
+@converter(
+    "pd_op.gather_nd_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY}, limits=[_POSITIONS]
+)
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` at ``index`` is the sum of what was taken there (Paddle ``gather_nd_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -169,7 +179,7 @@ def nd_positions(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Output:
     return bridge.get_input_node(op, "index")
 
 
-@converter("pd_op.take_along_axis", dtypes=ANY, index=("indices",), moves=True)
+@converter("pd_op.take_along_axis", dtypes=ANY, inputs={"indices": Role.INDEX}, moves=True)
 def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, j] = arr[i, indices[i, j]]`` for axis 1, and so on (``take_along_axis``)."""
     arr = bridge.get_input_node(op, "arr")
@@ -180,7 +190,7 @@ def take_along_axis(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _elements(bridge, arr, index, axis))
 
 
-@converter("pd_op.take_along_axis_grad", index=("indices",), unread=("arr",))
+@converter("pd_op.take_along_axis_grad", inputs={"indices": Role.INDEX, "arr": Role.SHAPE_ONLY})
 def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """``arr_grad`` is the sum of what was taken from each place (``take_along_axis_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "arr"))
@@ -191,7 +201,7 @@ def take_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "arr_grad", _added_elements(bridge, shape, index, out_grad, axis))
 
 
-@converter("pd_op.index_sample", dtypes=ANY, index=("index",), moves=True)
+@converter("pd_op.index_sample", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def index_sample(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, j] = x[i, index[i, j]]`` (Paddle ``index_sample``)."""
     x = bridge.get_input_node(op, "x")
@@ -200,7 +210,7 @@ def index_sample(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.gather_elements(x, index, 1))
 
 
-@converter("pd_op.index_sample_grad", index=("index",), unread=("x",))
+@converter("pd_op.index_sample_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY})
 def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i, index[i, j]] += out_grad[i, j]`` (Paddle ``index_sample_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -230,7 +240,7 @@ def _added_elements(
     )
 
 
-@converter("pd_op.multiplex", dtypes=ANY, index=("index",), moves=True)
+@converter("pd_op.multiplex", dtypes=ANY, inputs={"index": Role.INDEX}, moves=True)
 def multiplex(bridge: NgraphBridge, op: Op) -> None:
     """Row ``i`` is row ``i`` of tensor number ``index[i]`` (Paddle ``multiplex``)."""
     nodes = bridge.get_input_nodes(op, "inputs")
@@ -243,7 +253,7 @@ def multiplex(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.gather_nd(opset15.concat(tables, 0), places))
 
 
-@converter("pd_op.multiplex_grad", index=("index",), unread=("inputs",))
+@converter("pd_op.multiplex_grad", inputs={"index": Role.INDEX, "inputs": Role.SHAPE_ONLY})
 def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each tensor gets the rows of ``out_grad`` that were taken from it (``multiplex_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -262,7 +272,7 @@ def multiplex_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- classes ---------------------------------------------------------------------------------------
 
 
-@converter("pd_op.one_hot", dtypes=INTEGER, index=("x",), constant=("num_classes",))
+@converter("pd_op.one_hot", dtypes=INTEGER, inputs={"x": Role.INDEX, "num_classes": Role.CONSTANT})
 def one_hot(bridge: NgraphBridge, op: Op) -> None:
     """1 at position ``x[...]`` of a new last axis, 0 elsewhere (Paddle ``one_hot``)."""
     classes = known_int(bridge, op, "num_classes")

@@ -13,7 +13,7 @@ import numpy as np
 from openvino import Node, opset11
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
+from paddle_ngraph.function.registry import Role, converter
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import Number, is_open
 from paddle_ngraph.graph import Op
@@ -180,8 +180,10 @@ def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", node)
 
 
-_SIZES = ("out_size", "size_tensor", "scale_tensor")
+_SIZES = dict.fromkeys(("out_size", "size_tensor", "scale_tensor"), Role.CONSTANT)
 
 for _kind in _KINDS:
-    converter(f"pd_op.{_kind}_interp", constant=_SIZES)(interpolate)
-    converter(f"pd_op.{_kind}_interp_grad", constant=_SIZES, unread=("x",))(interpolate_grad)
+    converter(f"pd_op.{_kind}_interp", inputs=_SIZES)(interpolate)
+    converter(f"pd_op.{_kind}_interp_grad", inputs={**_SIZES, "x": Role.SHAPE_ONLY})(
+        interpolate_grad
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
@@ -225,7 +225,7 @@ def _result(op: Op) -> str:
     return str(op.attr("equation")).partition("->")[2]
 
 
-@converter("pd_op.einsum", unwritten=("inner_cache",), limits=[_SIMPLE])
+@converter("pd_op.einsum", outputs={"inner_cache": Role.OMITTED}, limits=[_SIMPLE])
 def einsum(bridge: NgraphBridge, op: Op) -> None:
     """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``).
 
@@ -251,8 +251,7 @@ def _operands(op: Op) -> list[str]:
 
 @converter(
     "pd_op.einsum_grad",
-    ignored=("inner_cache",),
-    internal=("x_shape",),
+    inputs={"inner_cache": Role.UNUSED, "x_shape": Role.SAVED},
     limits=[_SIMPLE, _DISTINCT, _NAMED],
 )
 def einsum_grad(bridge: NgraphBridge, op: Op) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from openvino import Node, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, converter
+from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, select, set_reduced
 
@@ -111,7 +111,7 @@ _DOUBLE = Limit("a tolerance is not one float64", _tolerances_are(frozenset({"fl
 _REAL = Limit("a tolerance is not one float", _tolerances_are(FLOAT | {"float64"}))
 
 
-@converter("pd_op.isclose", constant=("rtol", "atol"), limits=[_DOUBLE])
+@converter("pd_op.isclose", inputs={"rtol": Role.CONSTANT, "atol": Role.CONSTANT}, limits=[_DOUBLE])
 def isclose(bridge: NgraphBridge, op: Op) -> None:
     """``abs(x - y) <= atol + rtol * abs(y)`` (Paddle ``isclose``).
 
@@ -120,7 +120,7 @@ def isclose(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _is_close(bridge, op))
 
 
-@converter("pd_op.allclose", constant=("rtol", "atol"), limits=[_REAL])
+@converter("pd_op.allclose", inputs={"rtol": Role.CONSTANT, "atol": Role.CONSTANT}, limits=[_REAL])
 def allclose(bridge: NgraphBridge, op: Op) -> None:
     """Whether all elements are close as in :func:`isclose` (Paddle ``allclose``)."""
     bridge.set_output_node(op, "out", _whether_all(bridge, _is_close(bridge, op)))
@@ -207,7 +207,9 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", select(condition, x, y))
 
 
-@converter("pd_op.where_grad", dtypes=FLOAT | BOOL, unread=("x", "y"))
+@converter(
+    "pd_op.where_grad", dtypes=FLOAT | BOOL, inputs={"x": Role.SHAPE_ONLY, "y": Role.SHAPE_ONLY}
+)
 def where_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` goes to the input that was taken, 0 to the other (Paddle ``where_grad``)."""
     condition = bridge.get_input_node(op, "condition")
@@ -225,7 +227,11 @@ def masked_fill(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", select(mask, value, x))
 
 
-@converter("pd_op.masked_fill_grad", dtypes=FLOAT | BOOL, unread=("x", "value"))
+@converter(
+    "pd_op.masked_fill_grad",
+    dtypes=FLOAT | BOOL,
+    inputs={"x": Role.SHAPE_ONLY, "value": Role.SHAPE_ONLY},
+)
 def masked_fill_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` goes to ``value`` where ``mask`` holds, else to ``x``."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")

@@ -9,7 +9,7 @@ import numpy as np
 from openvino import Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import INTEGER, Limit, converter
+from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 
@@ -136,7 +136,7 @@ _SOFT_OR_HARD = Limit(
 @converter(
     "pd_op.cross_entropy_with_softmax",
     "pd_op.cross_entropy_with_softmax_",
-    index=("label",),
+    inputs={"label": Role.INDEX},
     limits=[_SOFT_OR_HARD],
 )
 def cross_entropy_with_softmax(bridge: NgraphBridge, op: Op) -> None:
@@ -172,7 +172,7 @@ def _hard_loss(bridge: NgraphBridge, op: Op, probabilities: Any, axis: int) -> A
 @converter(
     "pd_op.cross_entropy_with_softmax_grad",
     "pd_op.cross_entropy_with_softmax_grad_",
-    index=("label",),
+    inputs={"label": Role.INDEX},
     limits=[_SOFT_OR_HARD],
 )
 def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -251,7 +251,7 @@ def _tolerable_log(x: Any) -> Any:
     return logarithm
 
 
-@converter("pd_op.nll_loss", index=("label",))
+@converter("pd_op.nll_loss", inputs={"label": Role.INDEX})
 def nll_loss(bridge: NgraphBridge, op: Op) -> None:
     """``out = -input[label] * weight[label]`` along axis 1, 0 where the label is ``ignore_index``.
 
@@ -288,7 +288,7 @@ def _label_weight(bridge: NgraphBridge, op: Op, shape: list[int]) -> Any:
     return opset15.gather(weight, opset15.minimum(label, last), bridge.full(0, "int64"))
 
 
-@converter("pd_op.nll_loss_grad", index=("label",))
+@converter("pd_op.nll_loss_grad", inputs={"label": Role.INDEX})
 def nll_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     """``-out_grad * weight`` at the labels, / ``total_weight`` for the mean.
 

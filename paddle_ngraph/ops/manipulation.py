@@ -14,7 +14,7 @@ import numpy as np
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, KNOWN, Limit, converter
+from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, transposed
@@ -22,7 +22,9 @@ from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, tr
 # -- the same elements in another shape ------------------------------------------------------------
 
 
-@converter("pd_op.reshape", "pd_op.reshape_", dtypes=ANY, constant=("shape",), moves=True)
+@converter(
+    "pd_op.reshape", "pd_op.reshape_", dtypes=ANY, inputs={"shape": Role.CONSTANT}, moves=True
+)
 def reshape(bridge: NgraphBridge, op: Op) -> None:
     """``x`` in ``shape``; 0 keeps a dimension, -1 is what remains (Paddle ``reshape``)."""
     x = bridge.get_input_node(op, "x")
@@ -48,7 +50,9 @@ def flatten(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-@converter("pd_op.squeeze", "pd_op.squeeze_", dtypes=ANY, constant=("axis",), moves=True)
+@converter(
+    "pd_op.squeeze", "pd_op.squeeze_", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True
+)
 def squeeze(bridge: NgraphBridge, op: Op) -> None:
     """Without those dimensions of ``axis`` that are 1, or without any that is 1 (``squeeze``)."""
     x = bridge.get_input_node(op, "x")
@@ -59,7 +63,9 @@ def squeeze(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, x, kept))
 
 
-@converter("pd_op.unsqueeze", "pd_op.unsqueeze_", dtypes=ANY, constant=("axis",), moves=True)
+@converter(
+    "pd_op.unsqueeze", "pd_op.unsqueeze_", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True
+)
 def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     """With a dimension 1 put in at every ``axis``, one after the other (Paddle ``unsqueeze``)."""
     x = bridge.get_input_node(op, "x")
@@ -69,8 +75,13 @@ def unsqueeze(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, x, dims))
 
 
-@converter("pd_op.reshape_grad", "pd_op.reshape_grad_", unread=("x", "axis"))
-@converter("pd_op.flatten_grad", "pd_op.flatten_grad_", unread=("x", "axis"))
+@converter(
+    "pd_op.reshape_grad",
+    "pd_op.reshape_grad_",
+    "pd_op.flatten_grad",
+    "pd_op.flatten_grad_",
+    inputs={"x": Role.SHAPE_ONLY},
+)
 def reshape_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` in the shape of ``x`` (Paddle ``reshape_grad``, ``flatten_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -96,8 +107,7 @@ _CLOSED = Limit("a dimension that it adds or removes is open", _without_open_one
     "pd_op.squeeze_grad_",
     "pd_op.unsqueeze_grad",
     "pd_op.unsqueeze_grad_",
-    ignored=("x",),
-    unread=("axis",),
+    inputs={"x": Role.UNUSED, "axis": Role.SHAPE_ONLY},
     limits=[_CLOSED],
 )
 def squeeze_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -132,7 +142,7 @@ def _order(op: Op) -> list[int]:
 # -- many tensors and one --------------------------------------------------------------------------
 
 
-@converter("pd_op.concat", dtypes=ANY, constant=("axis",), moves=True)
+@converter("pd_op.concat", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True)
 def concat(bridge: NgraphBridge, op: Op) -> None:
     """The tensors of ``x`` one after the other along ``axis`` (Paddle ``concat``)."""
     nodes = bridge.get_input_nodes(op, "x")
@@ -140,7 +150,7 @@ def concat(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.concat(nodes, axis))
 
 
-@converter("pd_op.concat_grad", constant=("axis",), unread=("x",))
+@converter("pd_op.concat_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def concat_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient is the part of ``out_grad`` that its tensor became (``concat_grad``)."""
     shapes = [bridge.shape(node) for node in bridge.get_input_nodes(op, "x")]
@@ -170,7 +180,7 @@ def _stack(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     bridge.set_output_node(op, name_out, opset15.concat(rows, axis))
 
 
-@converter("pd_op.stack_grad", unread=("x",))
+@converter("pd_op.stack_grad", inputs={"x": Role.SHAPE_ONLY})
 def stack_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient is one slice of ``out_grad`` along ``axis`` (Paddle ``stack_grad``)."""
     _unbind(bridge, op, "out_grad", "x_grad")
@@ -196,7 +206,9 @@ def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     _set_parts(bridge, op, name_out, x, axis, [1] * dims[axis], shape)
 
 
-@converter("pd_op.split", dtypes=ANY, constant=("sections", "axis"), moves=True)
+@converter(
+    "pd_op.split", dtypes=ANY, inputs={"sections": Role.CONSTANT, "axis": Role.CONSTANT}, moves=True
+)
 def split(bridge: NgraphBridge, op: Op) -> None:
     """Parts of the lengths ``sections`` along ``axis``; -1 is what remains (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
@@ -209,7 +221,7 @@ def split(bridge: NgraphBridge, op: Op) -> None:
     _set_parts(bridge, op, "out", x, axis, lengths)
 
 
-@converter("pd_op.split_with_num", dtypes=ANY, constant=("axis",), moves=True)
+@converter("pd_op.split_with_num", dtypes=ANY, inputs={"axis": Role.CONSTANT}, moves=True)
 def split_with_num(bridge: NgraphBridge, op: Op) -> None:
     """``num`` equal parts along ``axis`` (Paddle ``split_with_num``)."""
     x = bridge.get_input_node(op, "x")
@@ -242,7 +254,11 @@ _HAS_AXES = Limit("the shape of a 0-D tensor is empty", lambda op: bool(op.input
 
 
 @converter(
-    "pd_op.shape", "pd_op.shape64", unread=("input",), limits=[_HAS_AXES], small_integers=True
+    "pd_op.shape",
+    "pd_op.shape64",
+    inputs={"input": Role.SHAPE_ONLY},
+    limits=[_HAS_AXES],
+    small_integers=True,
 )
 def shape(bridge: NgraphBridge, op: Op) -> None:
     """The dimensions of ``input``, 1-D (Paddle ``shape``, ``shape64``)."""
@@ -255,14 +271,14 @@ def _whole(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
     return node if kind == Type.i64 else opset15.convert(node, kind)
 
 
-@converter("pd_op.is_empty", dtypes=KNOWN, unread=("x",))
+@converter("pd_op.is_empty", dtypes=KNOWN, inputs={"x": Role.SHAPE_ONLY})
 def is_empty(bridge: NgraphBridge, op: Op) -> None:
     """Whether ``x`` has no elements (Paddle ``is_empty``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     bridge.set_output_node(op, "out", opset15.constant(np.array(0 in dims)))
 
 
-@converter("pd_op.numel", unread=("x",), small_integers=True)
+@converter("pd_op.numel", inputs={"x": Role.SHAPE_ONLY}, small_integers=True)
 def numel(bridge: NgraphBridge, op: Op) -> None:
     """How many elements ``x`` has (Paddle ``numel``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))

@@ -8,7 +8,7 @@ from typing import Any
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, set_reduced
@@ -190,7 +190,7 @@ def trunc(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.select(below, opset15.ceiling(x), opset15.floor(x)))
 
 
-@converter("pd_op.trunc_grad", unread=("out_grad",))
+@converter("pd_op.trunc_grad", inputs={"out_grad": Role.SHAPE_ONLY})
 def trunc_grad(bridge: NgraphBridge, op: Op) -> None:
     """Zeros (Paddle ``trunc_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "out_grad"))
@@ -215,7 +215,7 @@ def lerp(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.add(x, step))
 
 
-@converter("pd_op.lerp_grad", unread=("out",))
+@converter("pd_op.lerp_grad", inputs={"out": Role.SHAPE_ONLY})
 def lerp_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad * (1 - weight)``, ``y_grad = out_grad * weight``."""
     weight, grad = bridge.get_input_node(op, "weight"), bridge.get_input_node(op, "out_grad")
@@ -232,7 +232,7 @@ def heaviside(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.select(opset15.equal(x, constant(0.0)), y, step))
 
 
-@converter("pd_op.heaviside_grad", unread=("y",))
+@converter("pd_op.heaviside_grad", inputs={"y": Role.SHAPE_ONLY})
 def heaviside_grad(bridge: NgraphBridge, op: Op) -> None:
     """``y_grad = out_grad`` where ``x`` is 0, else 0; ``x_grad = 0``."""
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")

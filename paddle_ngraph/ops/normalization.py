@@ -12,7 +12,7 @@ from openvino import opset15
 
 from paddle_ngraph.function.blocked import Blocked
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
 
@@ -107,8 +107,8 @@ def _uses_running_statistics(op: Op) -> bool:
     return bool(is_test or op.attr("use_global_stats"))
 
 
-@converter("pd_op.batch_norm", blank=("reserve_space",))
-@converter("pd_op.batch_norm_", blank=("reserve_space",))
+@converter("pd_op.batch_norm", outputs={"reserve_space": Role.WORKSPACE})
+@converter("pd_op.batch_norm_", outputs={"reserve_space": Role.WORKSPACE})
 def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = x * a + (bias - m * a)`` per channel, ``a = scale / sqrt(v + epsilon)``.
 
@@ -188,7 +188,7 @@ _SCALE_AND_BIAS = Limit(
 )
 
 
-@converter("pd_op.batch_norm_grad", ignored=("reserve_space",), limits=[_SCALE_AND_BIAS])
+@converter("pd_op.batch_norm_grad", inputs={"reserve_space": Role.UNUSED}, limits=[_SCALE_AND_BIAS])
 def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`batch_norm` (Paddle ``batch_norm_grad``).
 
@@ -346,7 +346,7 @@ def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, out, shape))
 
 
-@converter("pd_op.layer_norm_grad", unread=("bias",))
+@converter("pd_op.layer_norm_grad", inputs={"bias": Role.SHAPE_ONLY})
 def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`layer_norm` (Paddle ``layer_norm_grad``).
 
@@ -407,7 +407,11 @@ def group_norm(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "variance", reshaped(bridge, variance, groups.flat))
 
 
-@converter("pd_op.group_norm_grad", "pd_op.group_norm_grad_", unread=("x", "mean"))
+@converter(
+    "pd_op.group_norm_grad",
+    "pd_op.group_norm_grad_",
+    inputs={"x": Role.SHAPE_ONLY, "mean": Role.SHAPE_ONLY},
+)
 def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`group_norm`, as :func:`layer_norm_grad` (Paddle ``group_norm_grad``).
 
@@ -460,7 +464,7 @@ def instance_norm(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "saved_variance", reshaped(bridge, inverse, [-1]))
 
 
-@converter("pd_op.instance_norm_grad", unread=("bias",))
+@converter("pd_op.instance_norm_grad", inputs={"bias": Role.SHAPE_ONLY})
 def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`instance_norm`, as :func:`layer_norm_grad` (``instance_norm_grad``)."""
     source = bridge.get_input_node(op, "x")

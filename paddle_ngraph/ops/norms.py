@@ -8,7 +8,7 @@ import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -163,7 +163,7 @@ def squared_l2_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", opset15.multiply(x, double))
 
 
-@converter("pd_op.frobenius_norm", constant=("axis",))
+@converter("pd_op.frobenius_norm", inputs={"axis": Role.CONSTANT})
 def frobenius_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = sqrt(sum(x * x))`` over axes (Paddle ``frobenius_norm``)."""
     x = bridge.get_input_node(op, "x")
@@ -172,7 +172,7 @@ def frobenius_norm(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.sqrt(total))
 
 
-@converter("pd_op.frobenius_norm_grad", constant=("axis",))
+@converter("pd_op.frobenius_norm_grad", inputs={"axis": Role.CONSTANT})
 def frobenius_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = x / (out + 1e-12) * out_grad`` (Paddle ``frobenius_norm_grad``)."""
     norm = opset15.add(spread(bridge, op, "out"), constant(1e-12))

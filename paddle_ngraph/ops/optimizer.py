@@ -12,7 +12,7 @@ import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant
 
@@ -76,7 +76,11 @@ def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
 _ADAM_LIMITS = [_SINGLE_PRECISION, _ALWAYS_UPDATES, _OWN_BETA_POWERS]
 
 
-@converter("pd_op.adam_", constant=("beta1", "beta2", "epsilon"), limits=_ADAM_LIMITS)
+@converter(
+    "pd_op.adam_",
+    inputs={"beta1": Role.CONSTANT, "beta2": Role.CONSTANT, "epsilon": Role.CONSTANT},
+    limits=_ADAM_LIMITS,
+)
 def adam(bridge: NgraphBridge, op: Op) -> None:
     """One step of Adam (Paddle ``adam``).
 
@@ -87,7 +91,11 @@ def adam(bridge: NgraphBridge, op: Op) -> None:
     _adam(bridge, op)
 
 
-@converter("pd_op.adamw_", constant=("beta1", "beta2", "epsilon"), limits=_ADAM_LIMITS)
+@converter(
+    "pd_op.adamw_",
+    inputs={"beta1": Role.CONSTANT, "beta2": Role.CONSTANT, "epsilon": Role.CONSTANT},
+    limits=_ADAM_LIMITS,
+)
 def adamw(bridge: NgraphBridge, op: Op) -> None:
     """:func:`adam` on ``param - lr * lr_ratio * coeff * param`` (Paddle ``adamw``)."""
     _adam(

@@ -16,7 +16,7 @@ from openvino import Output, opset15
 
 from paddle_ngraph.function.blocked import Blocked
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, select, transposed
 from paddle_ngraph.ops.spatial import AxisMap, get_data, padding, set_data
@@ -140,7 +140,7 @@ def _kernel(bridge: NgraphBridge, op: Op) -> list[int]:
     return [int(size) for size in op.attr("kernel_size")]
 
 
-@converter("pd_op.pool2d", constant=("kernel_size",), limits=_LIMITS)
+@converter("pd_op.pool2d", inputs={"kernel_size": Role.CONSTANT}, limits=_LIMITS)
 @converter("pd_op.pool3d", limits=_LIMITS)
 def pool(bridge: NgraphBridge, op: Op) -> None:
     """The maximum or average of each window (Paddle ``pool2d``, ``pool3d``)."""
@@ -150,7 +150,7 @@ def pool(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "out", pooled(bridge, x, pooling))
 
 
-@converter("pd_op.pool2d_grad", constant=("kernel_size",), limits=_LIMITS)
+@converter("pd_op.pool2d_grad", inputs={"kernel_size": Role.CONSTANT}, limits=_LIMITS)
 @converter("pd_op.pool3d_grad", limits=_LIMITS)
 def pool_grad(bridge: NgraphBridge, op: Op) -> None:
     """To the first maximum of each window, or a share to each element (Paddle ``pool2d_grad``)."""
@@ -331,7 +331,7 @@ def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
     return replace(pooling, size=size, begin=[0] * len(size), exclusive=False), end
 
 
-@converter("pd_op.lp_pool2d", constant=("kernel_size",), limits=_LP_LIMITS)
+@converter("pd_op.lp_pool2d", inputs={"kernel_size": Role.CONSTANT}, limits=_LP_LIMITS)
 def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
     x: Any = get_data(bridge, op, "x")
@@ -348,7 +348,7 @@ def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "out", opset15.sqrt(total) if op.attr("norm_type") == 2 else total)
 
 
-@converter("pd_op.lp_pool2d_grad", constant=("kernel_size",), limits=_LP_LIMITS)
+@converter("pd_op.lp_pool2d_grad", inputs={"kernel_size": Role.CONSTANT}, limits=_LP_LIMITS)
 def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` to each element, times ``x / out`` for norm 2 (Paddle ``lp_pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
@@ -493,7 +493,7 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- the inverse of a maximum with positions ---------------------------------------------------
 
 
-@converter("pd_op.unpool", dtypes=("float32", "int32"), constant=("output_size",))
+@converter("pd_op.unpool", dtypes=("float32", "int32"), inputs={"output_size": Role.CONSTANT})
 @converter("pd_op.unpool3d", dtypes=("float32", "int32"))
 def unpool(bridge: NgraphBridge, op: Op) -> None:
     """Every element at its position, 0 elsewhere; a later one wins (Paddle ``unpool``)."""
@@ -510,7 +510,7 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, placed, [batch, channels, *out]))
 
 
-@converter("pd_op.unpool_grad", dtypes=("float32", "int32"), constant=("output_size",))
+@converter("pd_op.unpool_grad", dtypes=("float32", "int32"), inputs={"output_size": Role.CONSTANT})
 @converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"))
 def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` at every element's position (Paddle ``unpool_grad``)."""

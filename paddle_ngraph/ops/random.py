@@ -5,7 +5,7 @@ from __future__ import annotations
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, Limit, converter
+from paddle_ngraph.function.registry import ANY, Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.loss import Softmax, softmax_gradient
 from paddle_ngraph.ops.nodes import chosen, constant, known_ints
@@ -20,7 +20,7 @@ _LITERAL = Limit(
 @converter(
     "pd_op.uniform",
     dtypes=ANY,
-    constant=("shape", "min", "max"),
+    inputs={"shape": Role.CONSTANT, "min": Role.CONSTANT, "max": Role.CONSTANT},
     limits=[_FLOAT32, _LITERAL],
     draws=lambda op: True,
 )
@@ -33,7 +33,11 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.gaussian", dtypes=ANY, constant=("shape",), limits=[_FLOAT32], draws=lambda op: True
+    "pd_op.gaussian",
+    dtypes=ANY,
+    inputs={"shape": Role.CONSTANT},
+    limits=[_FLOAT32],
+    draws=lambda op: True,
 )
 def gaussian(bridge: NgraphBridge, op: Op) -> None:
     """Normally distributed numbers, drawn anew at each run (Paddle ``gaussian``)."""

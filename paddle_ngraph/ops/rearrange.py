@@ -12,7 +12,7 @@ import numpy as np
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
+from paddle_ngraph.function.registry import Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped, transposed
 from paddle_ngraph.ops.spatial import AxisMap, is_channels_last
@@ -171,7 +171,7 @@ def unfold(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _Patches(op, bridge.shape(x)[2:]).take(bridge, x))
 
 
-@converter("pd_op.unfold_grad", unread=("x",))
+@converter("pd_op.unfold_grad", inputs={"x": Role.SHAPE_ONLY})
 def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
     """The sum of what the patches say of each pixel (Paddle ``unfold_grad``)."""
     size = bridge.shape(bridge.get_input_node(op, "x"))[2:]
@@ -186,7 +186,7 @@ def fold(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _Patches(op, op.attr("output_sizes")).add(bridge, x))
 
 
-@converter("pd_op.fold_grad", unread=("x",))
+@converter("pd_op.fold_grad", inputs={"x": Role.SHAPE_ONLY})
 def fold_grad(bridge: NgraphBridge, op: Op) -> None:
     """The patches of ``out_grad`` (Paddle ``fold_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")

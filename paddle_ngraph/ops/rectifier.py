@@ -7,7 +7,7 @@ from typing import Any
 from openvino import Node, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import between, register
 from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, reduce_to, reshaped
@@ -182,7 +182,7 @@ def rrelu(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.multiply(x, noise))
 
 
-@converter("pd_op.rrelu_grad", unread=("x",))
+@converter("pd_op.rrelu_grad", inputs={"x": Role.SHAPE_ONLY})
 def rrelu_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * noise`` (Paddle ``rrelu_grad``)."""
     noise, grad = bridge.get_input_node(op, "noise"), bridge.get_input_node(op, "out_grad")

@@ -15,7 +15,7 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge, as_output
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reshaped
@@ -223,9 +223,8 @@ def _mask(lengths: Output, steps: int) -> Node:
 
 @converter(
     "pd_op.rnn",
-    index=("sequence_length",),
-    ignored=("dropout_state_in",),
-    unwritten=("reserve",),
+    inputs={"sequence_length": Role.INDEX, "dropout_state_in": Role.UNUSED},
+    outputs={"reserve": Role.OMITTED},
     limits=_LIMITS,
     draws=_draws,
 )
@@ -338,9 +337,12 @@ class _Gates:
 
 @converter(
     "pd_op.rnn_grad",
-    index=("sequence_length",),
-    ignored=("out", "reserve"),
-    internal=("dropout_state_out",),
+    inputs={
+        "sequence_length": Role.INDEX,
+        "out": Role.UNUSED,
+        "reserve": Role.UNUSED,
+        "dropout_state_out": Role.SAVED,
+    },
     limits=(*_LIMITS, _TRAINING),
 )
 def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -488,7 +490,7 @@ def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
 
 @converter(
     "pd_op.coalesce_tensor",
-    unwritten=("fused_output",),
+    outputs={"fused_output": Role.OMITTED},
     limits=[
         Limit("attribute 'copy_data' is not set", lambda op: bool(op.attr("copy_data"))),
         Limit("attribute 'set_constant' is set", lambda op: not op.attr("set_constant")),

@@ -19,6 +19,7 @@ from paddle_ngraph.function.registry import (
     LONGEST_AXIS,
     Limit,
     Range,
+    Role,
     converter,
 )
 from paddle_ngraph.graph import Op
@@ -39,6 +40,7 @@ Reduce = Callable[[NgraphBridge, Any, "list[int]", bool], Any]
 _COUNT_LIMIT = 2**24
 # The extremes where Paddle's search for a position starts.
 _LARGEST = float(np.finfo(np.float32).max)
+_AXIS = {"axis": Role.CONSTANT}
 
 
 def _is_summed(op: Op) -> bool:
@@ -75,7 +77,7 @@ def _register(name: str, reduce: Reduce, by_attribute: bool = False, **options: 
         axes = reduced_axes(bridge, op, len(bridge.shape(x)))
         bridge.set_output_node(op, "out", reduce(bridge, x, axes, _keep(op)) if axes else x)
 
-    converter(f"pd_op.{name}", constant=() if by_attribute else ("axis",), **options)(convert)
+    converter(f"pd_op.{name}", inputs={} if by_attribute else _AXIS, **options)(convert)
 
 
 def spread(bridge: NgraphBridge, op: Op, name: str) -> Any:
@@ -110,7 +112,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
 @converter(
     "pd_op.sum",
     dtypes=FLOAT | BOOL | INTEGER,
-    constant=("axis",),
+    inputs={"axis": Role.CONSTANT},
     limits=[_SUMMED],
     integers=_sum_range,
 )
@@ -148,14 +150,14 @@ def _whole_sum(bridge: NgraphBridge, op: Op, x: Any, axes: list[int]) -> Any:
     return reshaped(bridge, out, kept if _keep(op) else [shape[axis] for axis in others])
 
 
-@converter("pd_op.reduce_as", unread=("target",))
+@converter("pd_op.reduce_as", inputs={"target": Role.SHAPE_ONLY})
 def reduce_as(bridge: NgraphBridge, op: Op) -> None:
     """The sum of ``x`` down to the shape of ``target`` (Paddle ``reduce_as``)."""
     shape = bridge.shape(bridge.get_input_node(op, "target"))
     bridge.set_output_node(op, "out", reduce_to(bridge, bridge.get_input_node(op, "x"), shape))
 
 
-@converter("pd_op.reduce_as_grad", unread=("x", "target"))
+@converter("pd_op.reduce_as_grad", inputs={"x": Role.SHAPE_ONLY, "target": Role.SHAPE_ONLY})
 def reduce_as_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` broadcast to the shape of ``x`` (Paddle ``reduce_as_grad``)."""
     bridge.set_output_node(
@@ -171,14 +173,14 @@ _register("mean", _mean)
 _register("mean_all", _mean, by_attribute=True)
 
 
-@converter("pd_op.sum_grad", constant=("axis",), unread=("x",))
+@converter("pd_op.sum_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def sum_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` broadcast to the shape of ``x`` (Paddle ``sum_grad``)."""
     bridge.set_output_node(op, "x_grad", _full_size(bridge, op, spread(bridge, op, "out_grad")))
 
 
-@converter("pd_op.mean_grad", constant=("axis",), unread=("x",))
-@converter("pd_op.mean_all_grad", unread=("x",))
+@converter("pd_op.mean_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
+@converter("pd_op.mean_all_grad", inputs={"x": Role.SHAPE_ONLY})
 def mean_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad / n`` broadcast to the shape of ``x``; ``n`` elements make one mean."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -222,8 +224,8 @@ def _register_extreme(name: str, mode: str) -> None:
 
     for variant, by_attribute in ((name, False), (f"a{name}", True)):
         _register(variant, _extreme(mode), by_attribute, dtypes=FLOAT | INT32)
-        constant = () if by_attribute else ("axis",)
-        converter(f"pd_op.{variant}_grad", constant=constant)(share_among_ties)
+        inputs = {} if by_attribute else _AXIS
+        converter(f"pd_op.{variant}_grad", inputs=inputs)(share_among_ties)
 
 
 def _hits(bridge: NgraphBridge, op: Op) -> Node:
@@ -273,7 +275,7 @@ def _register_position(name: str, mode: str) -> None:
         kind = element_type(op.output("out").dtype)
         bridge.set_output_node(op, "out", opset15.convert(found, kind))
 
-    converter(f"pd_op.{name}", constant=("axis",), small_integers=True)(convert)
+    converter(f"pd_op.{name}", inputs={"axis": Role.CONSTANT}, small_integers=True)(convert)
 
 
 _register_position("argmax", "max")
@@ -313,7 +315,7 @@ _register("any", _any, by_attribute=True, dtypes=BOOL)
 _register("logsumexp", _logsumexp, by_attribute=True)
 
 
-@converter("pd_op.prod_grad", constant=("axis",))
+@converter("pd_op.prod_grad", inputs={"axis": Role.CONSTANT})
 def prod_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * out / x`` (Paddle ``prod_grad``)."""
     product = opset15.multiply(spread(bridge, op, "out_grad"), spread(bridge, op, "out"))

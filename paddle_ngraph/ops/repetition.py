@@ -13,7 +13,7 @@ import numpy as np
 from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, converter
+from paddle_ngraph.function.registry import ANY, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
@@ -27,7 +27,7 @@ from paddle_ngraph.ops.nodes import (
 )
 
 
-@converter("pd_op.expand", dtypes=ANY, constant=("shape",), moves=True)
+@converter("pd_op.expand", dtypes=ANY, inputs={"shape": Role.CONSTANT}, moves=True)
 def expand(bridge: NgraphBridge, op: Op) -> None:
     """``x`` broadcast to ``shape``; -1 keeps a dimension (Paddle ``expand``)."""
     x = bridge.get_input_node(op, "x")
@@ -38,7 +38,7 @@ def expand(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", broadcast_to(bridge, x, target))
 
 
-@converter("pd_op.expand_as", dtypes=ANY, unread=("y",), moves=True)
+@converter("pd_op.expand_as", dtypes=ANY, inputs={"y": Role.SHAPE_ONLY}, moves=True)
 def expand_as(bridge: NgraphBridge, op: Op) -> None:
     """``x`` broadcast to the shape of ``y`` (Paddle ``expand_as``)."""
     x = bridge.get_input_node(op, "x")
@@ -49,8 +49,8 @@ def expand_as(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", broadcast_to(bridge, x, target))
 
 
-@converter("pd_op.expand_grad", unread=("x", "shape"))
-@converter("pd_op.expand_as_grad", unread=("x",))
+@converter("pd_op.expand_grad", inputs={"x": Role.SHAPE_ONLY, "shape": Role.SHAPE_ONLY})
+@converter("pd_op.expand_as_grad", inputs={"x": Role.SHAPE_ONLY})
 def expand_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` summed over what was repeated (Paddle ``expand_grad``, ``expand_as_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -67,7 +67,7 @@ def broadcast_tensors(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", broadcast_to(bridge, node, target), position)
 
 
-@converter("pd_op.broadcast_tensors_grad", unread=("input",))
+@converter("pd_op.broadcast_tensors_grad", inputs={"input": Role.SHAPE_ONLY})
 def broadcast_tensors_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient summed over what was repeated (Paddle ``broadcast_tensors_grad``)."""
     gradients = bridge.get_input_nodes(op, "out_grad")
@@ -86,7 +86,7 @@ def meshgrid(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", broadcast_to(bridge, line, target), position)
 
 
-@converter("pd_op.meshgrid_grad", unread=("inputs",))
+@converter("pd_op.meshgrid_grad", inputs={"inputs": Role.SHAPE_ONLY})
 def meshgrid_grad(bridge: NgraphBridge, op: Op) -> None:
     """Each gradient summed over what was repeated (Paddle ``meshgrid_grad``)."""
     gradients = bridge.get_input_nodes(op, "outputs_grad")
@@ -101,7 +101,7 @@ def _line_shape(target: Sequence[int], axis: int) -> list[int]:
     return [dim if i == axis else 1 for i, dim in enumerate(target)]
 
 
-@converter("pd_op.tile", dtypes=ANY, constant=("repeat_times",), moves=True)
+@converter("pd_op.tile", dtypes=ANY, inputs={"repeat_times": Role.CONSTANT}, moves=True)
 def tile(bridge: NgraphBridge, op: Op) -> None:
     """``x`` repeated ``repeat_times[i]`` times along axis ``i`` (Paddle ``tile``)."""
     x = bridge.get_input_node(op, "x")
@@ -112,7 +112,7 @@ def tile(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", node)
 
 
-@converter("pd_op.tile_grad", constant=("repeat_times",), unread=("x",))
+@converter("pd_op.tile_grad", inputs={"repeat_times": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def tile_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad`` is the sum of the copies in ``out_grad`` (Paddle ``tile_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -146,7 +146,7 @@ def repeat_interleave(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, cells, target))
 
 
-@converter("pd_op.repeat_interleave_grad", unread=("x",))
+@converter("pd_op.repeat_interleave_grad", inputs={"x": Role.SHAPE_ONLY})
 def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
     """The sum over the copies of each element (Paddle ``repeat_interleave_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -157,7 +157,10 @@ def repeat_interleave_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.repeat_interleave_with_tensor_index", dtypes=ANY, constant=("repeats",), moves=True
+    "pd_op.repeat_interleave_with_tensor_index",
+    dtypes=ANY,
+    inputs={"repeats": Role.CONSTANT},
+    moves=True,
 )
 def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
     """Element ``i`` along ``axis`` ``repeats[i]`` times, an input tensor."""
@@ -168,7 +171,10 @@ def repeat_interleave_with_tensor_index(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", node)
 
 
-@converter("pd_op.repeat_interleave_with_tensor_index_grad", constant=("repeats",), unread=("x",))
+@converter(
+    "pd_op.repeat_interleave_with_tensor_index_grad",
+    inputs={"repeats": Role.CONSTANT, "x": Role.SHAPE_ONLY},
+)
 def repeat_interleave_with_tensor_index_grad(bridge: NgraphBridge, op: Op) -> None:
     """The sum over the copies of each element (``repeat_interleave_with_tensor_index_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))

@@ -12,7 +12,7 @@ import numpy as np
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, converter
+from paddle_ngraph.function.registry import Limit, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_ints, reshaped, transposed
 
@@ -44,7 +44,7 @@ def _line(count: int, align_corners: bool) -> np.ndarray:
         return np.asarray(start + np.arange(count, dtype=np.float32) * step)
 
 
-@converter("pd_op.affine_grid", constant=("output_shape",))
+@converter("pd_op.affine_grid", inputs={"output_shape": Role.CONSTANT})
 def affine_grid(bridge: NgraphBridge, op: Op) -> None:
     """``input`` [N, 2, 3] or [N, 3, 4] applied to every point (Paddle ``affine_grid``)."""
     matrix = bridge.get_input_node(op, "input")
@@ -54,7 +54,7 @@ def affine_grid(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "output", reshaped(bridge, mapped, [batch, *sizes, axes]))
 
 
-@converter("pd_op.affine_grid_grad", constant=("output_shape",))
+@converter("pd_op.affine_grid_grad", inputs={"output_shape": Role.CONSTANT})
 def affine_grid_grad(bridge: NgraphBridge, op: Op) -> None:
     """The gradient of the matrix (Paddle ``affine_grid_grad``)."""
     grad = bridge.get_input_node(op, "output_grad")

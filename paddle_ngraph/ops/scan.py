@@ -12,7 +12,15 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import FLOAT, INTEGER, LONGEST_AXIS, Limit, Range, converter
+from paddle_ngraph.function.registry import (
+    FLOAT,
+    INTEGER,
+    LONGEST_AXIS,
+    Limit,
+    Range,
+    Role,
+    converter,
+)
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import known_int, reshaped
 
@@ -46,8 +54,12 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     return min(low * count, low, 0), max(high * count, high, 0)
 
 
-@converter("pd_op.cumsum", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
-@converter("pd_op.cumsum_", dtypes=FLOAT | INTEGER, constant=("axis",), integers=_sum_range)
+@converter(
+    "pd_op.cumsum", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
+)
+@converter(
+    "pd_op.cumsum_", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
+)
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
     """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
 
@@ -57,7 +69,7 @@ def cumsum(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _running_sum(bridge, op, x, op.attr("reverse")))
 
 
-@converter("pd_op.cumsum_grad", constant=("axis",), unread=("x",))
+@converter("pd_op.cumsum_grad", inputs={"axis": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def cumsum_grad(bridge: NgraphBridge, op: Op) -> None:
     """The running sum of ``out_grad`` from the other end (Paddle ``cumsum_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -170,7 +182,7 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
         bridge.set_output_node(op, "x_grad", found)
 
     converter(f"pd_op.{name}", small_integers=True)(convert)
-    converter(f"pd_op.{name}_grad", index=("indices",), unread=("x",))(gradient)
+    converter(f"pd_op.{name}_grad", inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY})(gradient)
 
 
 def _running_best(

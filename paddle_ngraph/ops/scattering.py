@@ -14,7 +14,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, converter
+from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
@@ -35,7 +35,7 @@ _MOVED = FLOAT | INT32 | BOOL
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@converter("pd_op.scatter", "pd_op.scatter_", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.scatter", "pd_op.scatter_", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX})
 def scatter(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` with rows ``index`` replaced by ``updates`` (Paddle ``scatter``).
 
@@ -52,7 +52,7 @@ def scatter(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", node)
 
 
-@converter("pd_op.scatter_grad", index=("index",), unread=("updates",))
+@converter("pd_op.scatter_grad", inputs={"index": Role.INDEX, "updates": Role.SHAPE_ONLY})
 def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad`` without the rows ``index``, which are ``updates_grad``."""
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -65,7 +65,7 @@ def scatter_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "updates_grad", reshaped(bridge, taken, shape))
 
 
-@converter("pd_op.scatter_nd_add", dtypes=FLOAT | INT32, index=("index",))
+@converter("pd_op.scatter_nd_add", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX})
 def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``updates`` at the positions ``index`` (Paddle ``scatter_nd_add``)."""
     x = bridge.get_input_node(op, "x")
@@ -74,7 +74,7 @@ def scatter_nd_add(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.scatter_nd_update(x, places, updates, "sum"))
 
 
-@converter("pd_op.scatter_nd_add_grad", index=("index",), unread=("updates",))
+@converter("pd_op.scatter_nd_add_grad", inputs={"index": Role.INDEX, "updates": Role.SHAPE_ONLY})
 def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad``, ``updates_grad`` is taken from it (``scatter_nd_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -83,7 +83,9 @@ def scatter_nd_add_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "updates_grad", opset15.gather_nd(out_grad, places))
 
 
-@converter("pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, index=("index",))
+@converter(
+    "pd_op.index_add", "pd_op.index_add_", dtypes=FLOAT | INT32, inputs={"index": Role.INDEX}
+)
 def index_add(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, plus ``add_value`` at ``index`` along ``axis`` (Paddle ``index_add``)."""
     x = bridge.get_input_node(op, "x")
@@ -96,7 +98,7 @@ def index_add(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", transposed(bridge, node, order, back=True))
 
 
-@converter("pd_op.index_add_grad", index=("index",), unread=("add_value",))
+@converter("pd_op.index_add_grad", inputs={"index": Role.INDEX, "add_value": Role.SHAPE_ONLY})
 def index_add_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad = out_grad``, ``add_value_grad`` is taken from it (Paddle ``index_add_grad``)."""
     out_grad = bridge.get_input_node(op, "out_grad")
@@ -181,7 +183,7 @@ _KNOWN_GRADIENT = Limit(
     "pd_op.put_along_axis",
     "pd_op.put_along_axis_",
     dtypes=FLOAT | INT32,
-    index=("indices",),
+    inputs={"indices": Role.INDEX},
     limits=[_KNOWN_REDUCTION, _FLOAT_MEAN],
 )
 def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
@@ -232,8 +234,12 @@ def _first_of_each(bridge: NgraphBridge, node: Any, dims: Sequence[int]) -> Any:
 
 @converter(
     "pd_op.put_along_axis_grad",
-    index=("indices",),
-    unread=("arr", "values", "out"),
+    inputs={
+        "indices": Role.INDEX,
+        "arr": Role.SHAPE_ONLY,
+        "values": Role.SHAPE_ONLY,
+        "out": Role.SHAPE_ONLY,
+    },
     limits=[_KNOWN_GRADIENT],
 )
 def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -304,7 +310,11 @@ _ONE_MASK = Limit(
 
 
 @converter(
-    "pd_op.index_put", "pd_op.index_put_", dtypes=_MOVED, index=("indices",), limits=[_ONE_MASK]
+    "pd_op.index_put",
+    "pd_op.index_put_",
+    dtypes=_MOVED,
+    inputs={"indices": Role.INDEX},
+    limits=[_ONE_MASK],
 )
 def index_put(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
@@ -332,8 +342,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.index_put_grad",
     dtypes=FLOAT | BOOL,
-    index=("indices",),
-    unread=("x", "value"),
+    inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY, "value": Role.SHAPE_ONLY},
     limits=[_ONE_MASK],
 )
 def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
@@ -393,7 +402,10 @@ def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
 
 
 @converter(
-    "pd_op.set_value", "pd_op.set_value_", dtypes=_MOVED, constant=("starts", "ends", "steps")
+    "pd_op.set_value",
+    "pd_op.set_value_",
+    dtypes=_MOVED,
+    inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "steps": Role.CONSTANT},
 )
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
@@ -406,7 +418,7 @@ def set_value(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.set_value_with_tensor",
     "pd_op.set_value_with_tensor_",
     dtypes=_MOVED,
-    constant=("starts", "ends", "steps"),
+    inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "steps": Role.CONSTANT},
 )
 def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""
@@ -424,8 +436,12 @@ _NO_NEW_AXES = Limit("the assigned slice has new axes", lambda op: not op.attr("
 
 @converter(
     "pd_op.set_value_with_tensor_grad",
-    constant=("starts", "ends", "steps"),
-    unread=("values",),
+    inputs={
+        "starts": Role.CONSTANT,
+        "ends": Role.CONSTANT,
+        "steps": Role.CONSTANT,
+        "values": Role.SHAPE_ONLY,
+    },
     limits=[_NO_NEW_AXES],
 )
 def set_value_with_tensor_grad(bridge: NgraphBridge, op: Op) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, converter
+from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.size_rules import taken as taken_of
 from paddle_ngraph.function.sizes import Number
@@ -27,7 +27,9 @@ _MOVED = FLOAT | INT32 | BOOL
 # -- slices ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.slice", dtypes=ANY, constant=("starts", "ends"), moves=True)
+@converter(
+    "pd_op.slice", dtypes=ANY, inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT}, moves=True
+)
 def slice_(bridge: NgraphBridge, op: Op) -> None:
     """``input[starts:ends]`` along ``axes``, without ``decrease_axis`` (Paddle ``slice``)."""
     x = bridge.get_input_node(op, "input")
@@ -41,7 +43,10 @@ def slice_(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", node)
 
 
-@converter("pd_op.slice_grad", constant=("starts", "ends"), unread=("input",))
+@converter(
+    "pd_op.slice_grad",
+    inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "input": Role.SHAPE_ONLY},
+)
 def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where ``slice`` took its elements, 0 elsewhere (Paddle ``slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
@@ -50,14 +55,27 @@ def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "input_grad", _put_back(bridge, out_grad, ranges, dims))
 
 
-@converter("pd_op.strided_slice", dtypes=ANY, constant=("starts", "ends", "strides"), moves=True)
+@converter(
+    "pd_op.strided_slice",
+    dtypes=ANY,
+    inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "strides": Role.CONSTANT},
+    moves=True,
+)
 def strided_slice(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:strides]`` along ``axes`` (Paddle ``strided_slice``)."""
     x = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", sliced(bridge, x, slice_ranges(bridge, op, bridge.shape(x))))
 
 
-@converter("pd_op.strided_slice_grad", constant=("starts", "ends", "strides"), unread=("x",))
+@converter(
+    "pd_op.strided_slice_grad",
+    inputs={
+        "starts": Role.CONSTANT,
+        "ends": Role.CONSTANT,
+        "strides": Role.CONSTANT,
+        "x": Role.SHAPE_ONLY,
+    },
+)
 def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where its elements came from, 0 elsewhere (Paddle ``strided_slice_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -179,7 +197,9 @@ def _spread(bridge: NgraphBridge, node: Any, axis: int, step: int) -> Node | Out
     return sliced(bridge, line, ranges)
 
 
-@converter("pd_op.crop", dtypes=ANY, constant=("shape", "offsets"), moves=True)
+@converter(
+    "pd_op.crop", dtypes=ANY, inputs={"shape": Role.CONSTANT, "offsets": Role.CONSTANT}, moves=True
+)
 def crop(bridge: NgraphBridge, op: Op) -> None:
     """``shape`` elements of ``x`` from ``offsets`` on; -1 takes all that follow (``crop``)."""
     x = bridge.get_input_node(op, "x")
@@ -191,7 +211,7 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
 
-@converter("pd_op.crop_grad", constant=("offsets",), unread=("x",))
+@converter("pd_op.crop_grad", inputs={"offsets": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` where ``crop`` took its elements, 0 elsewhere (Paddle ``crop_grad``)."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
@@ -202,14 +222,14 @@ def crop_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", _put_back(bridge, out_grad, ranges, dims))
 
 
-@converter("pd_op.roll", dtypes=ANY, constant=("shifts",), moves=True)
+@converter("pd_op.roll", dtypes=ANY, inputs={"shifts": Role.CONSTANT}, moves=True)
 def roll(bridge: NgraphBridge, op: Op) -> None:
     """``x`` shifted round along ``axis``, or as one line without one (Paddle ``roll``)."""
     shifts = known_ints(bridge, op, "shifts")
     bridge.set_output_node(op, "out", _rolled(bridge, op, bridge.get_input_node(op, "x"), shifts))
 
 
-@converter("pd_op.roll_grad", constant=("shifts",), unread=("x",))
+@converter("pd_op.roll_grad", inputs={"shifts": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def roll_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` shifted back (Paddle ``roll_grad``)."""
     shifts = [-shift for shift in known_ints(bridge, op, "shifts")]
@@ -229,7 +249,7 @@ def _rolled(bridge: NgraphBridge, op: Op, x: Output, shifts: Sequence[int]) -> N
 # -- frames ----------------------------------------------------------------------------------------
 
 
-@converter("pd_op.pad", dtypes=_MOVED, constant=("pad_value",))
+@converter("pd_op.pad", dtypes=_MOVED, inputs={"pad_value": Role.CONSTANT})
 def pad(bridge: NgraphBridge, op: Op) -> None:
     """``x`` framed by ``pad_value``: ``paddings`` are before, after of each axis (``pad``)."""
     paddings = op.attr("paddings")
@@ -238,7 +258,7 @@ def pad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _padded(bridge, x, paddings[::2], paddings[1::2], value))
 
 
-@converter("pd_op.pad_grad", constant=("pad_value",), unread=("x",))
+@converter("pd_op.pad_grad", inputs={"pad_value": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def pad_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` without the frame (Paddle ``pad_grad``)."""
     paddings = op.attr("paddings")
@@ -248,7 +268,7 @@ def pad_grad(bridge: NgraphBridge, op: Op) -> None:
 _PAD3D_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
 
-@converter("pd_op.pad3d", dtypes=_MOVED, constant=("paddings",))
+@converter("pd_op.pad3d", dtypes=_MOVED, inputs={"paddings": Role.CONSTANT})
 def pad3d(bridge: NgraphBridge, op: Op) -> None:
     """The last three axes framed (Paddle ``pad3d``).
 
@@ -269,7 +289,7 @@ def pad3d(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", node)
 
 
-@converter("pd_op.pad3d_grad", constant=("paddings",), unread=("x",))
+@converter("pd_op.pad3d_grad", inputs={"paddings": Role.CONSTANT, "x": Role.SHAPE_ONLY})
 def pad3d_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` without the frame, whose parts go to where they came from (``pad3d_grad``)."""
     before, after = _pad3d_frame(bridge, op)

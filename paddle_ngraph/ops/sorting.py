@@ -5,7 +5,7 @@ from __future__ import annotations
 from openvino import Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import converter
+from paddle_ngraph.function.registry import Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, known_int, reshaped, transposed
 
@@ -35,15 +35,17 @@ def argsort(bridge: NgraphBridge, op: Op) -> None:
     _set_sorted(bridge, op, count, search=False, **order)
 
 
-@converter("pd_op.topk", constant=("k",), small_integers=True)
+@converter("pd_op.topk", inputs={"k": Role.CONSTANT}, small_integers=True)
 def topk(bridge: NgraphBridge, op: Op) -> None:
     """The ``k`` largest or smallest elements along axis (Paddle ``topk``)."""
     order = {"descending": op.attr("largest"), "sorted": op.attr("sorted")}
     _set_sorted(bridge, op, known_int(bridge, op, "k"), search=True, **order)
 
 
-@converter("pd_op.argsort_grad", index=("indices",), unread=("x",))
-@converter("pd_op.topk_grad", index=("indices",), unread=("x", "k"))
+@converter("pd_op.argsort_grad", inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY})
+@converter(
+    "pd_op.topk_grad", inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY, "k": Role.SHAPE_ONLY}
+)
 def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` at the positions that the elements came from, else 0."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -60,7 +62,9 @@ def scattered_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 @converter(
-    "pd_op.accuracy", index=("indices", "label"), unread=("x",), unwritten=("correct", "total")
+    "pd_op.accuracy",
+    inputs={"indices": Role.INDEX, "label": Role.INDEX, "x": Role.SHAPE_ONLY},
+    outputs={"correct": Role.OMITTED, "total": Role.OMITTED},
 )
 def accuracy(bridge: NgraphBridge, op: Op) -> None:
     """How often the label of a row is among its indices, of 1 (Paddle ``accuracy``)."""

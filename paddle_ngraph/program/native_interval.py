@@ -16,7 +16,7 @@ from paddle.base.libpaddle import pir
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.program.view import CONSTANTS, dtype_name, pairs_in_place
@@ -201,10 +201,12 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
     """An operator that Paddle could not run in its interval, and why; mostly ``None``."""
     for op in graph.ops:
         entry = find_converter(op.type)
-        kept = op.form.ignored if op.form is not None else {}
-        if entry is not None and any(op.inputs.get(name) for name in entry.internal):
+        kept = op.form.unused if op.form is not None else {}
+        names = entry.named(Role.SAVED) if entry is not None else ()
+        saved = [spec.id for name in names for spec in op.inputs.get(name, ())]
+        if saved:
             made = {spec.id for other in graph.ops for spec in other.output_specs()}
-            if any(spec.id not in made for name in entry.internal for spec in op.inputs[name]):
+            if not made.issuperset(saved):
                 return op, "the operator that it is the gradient of is in another interval"
         if op.type in _RESHAPING and "x" not in kept and _drops_open_ones(graph, op):
             return op, "the shape that it restores is known in another interval"
@@ -224,12 +226,12 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
     if form is None:
         raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
     input_lists, output_lists = form.lists
-    if op.type in _RESHAPING and "x" not in form.ignored:
+    if op.type in _RESHAPING and "x" not in form.unused:
         target = op.output("x_grad")
         gradient = op.input("out_grad")
         values[target.id] = _reshaped(block, values[gradient.id], gradient, target)
         return
-    inputs = {**op.inputs, **form.ignored}
+    inputs = {**op.inputs, **form.unused}
     if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
         shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
         full = [shape, dtype, ("value", "float64", 0.0)]

@@ -539,7 +539,7 @@ def describe(
     view: BlockView,
     node: OpNode,
     numbers: dict[str, int],
-    unwritten: Collection[str] = (),
+    omitted: Collection[str] = (),
 ) -> Op | str:
     """The operator as converters see it, or the reason why it cannot be described.
 
@@ -547,7 +547,7 @@ def describe(
         view: The block.
         node: One of its operators.
         numbers: Gives every variable its number in the graph; extended as needed.
-        unwritten: Outputs that the converter does not make: left out where nobody reads them.
+        omitted: Outputs that the converter does not make: left out where nobody reads them.
     """
     op = Op(type=node.type, index=node.index)
     try:
@@ -578,7 +578,7 @@ def describe(
             results = []  # a list that nobody takes apart
         if results is None:
             return f"output '{name}' is not a dense tensor"
-        wanted = view.is_result(node) and name not in unwritten
+        wanted = view.is_result(node) and name not in omitted
         op.outputs[name] = tuple(
             spec(vid) if vid and (wanted or vid in states or view.readers.get(vid)) else None
             for vid in results

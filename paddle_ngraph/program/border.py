@@ -1,0 +1,176 @@
+"""An interval as a graph, and the variables that cross its border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from paddle_ngraph.function.registry import Role
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.program.capability import Capability
+from paddle_ngraph.program.partition import Interval
+from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
+
+
+class Purpose(NamedTuple):
+    """What intervals are made for: see :func:`program_pass.apply`."""
+
+    keep_weights: bool
+    open_size: int | None
+    gradients: Sequence[str] = ()
+
+
+@dataclass
+class Border:
+    """The graph of an interval and the variables that cross its border."""
+
+    interval: Interval
+    graph: Graph
+    inputs: list[str]
+    states: list[str]
+    outputs: list[str]
+    replaced_by: dict[str, tuple[str, int]]  # variable -> ("output" or "state", position)
+
+    @cached_property
+    def text(self) -> str:
+        """The graph string."""
+        return self.graph.to_string()
+
+
+def border_of(capable: Capability, interval: Interval, purpose: Purpose) -> Border:
+    """Describes an interval."""
+    return _GraphBuilder(capable, interval, purpose).build()
+
+
+class _GraphBuilder:
+    """Describes one interval as a graph, with memory as Paddle sees it.
+
+    An operator that writes over its input gives that memory new contents: whoever reads it
+    afterwards, under whatever name, reads the new ones.
+    """
+
+    def __init__(self, capable: Capability, interval: Interval, purpose: Purpose) -> None:
+        self._capable = capable
+        self._view = capable.view
+        self._interval = interval
+        self._purpose = purpose
+        self._nodes = set(interval.nodes)
+        self._names = {number: vid for vid, number in capable.numbers.items()}
+        self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
+        self._external: list[str] = []  # memory that comes from outside, in order of first use
+        self._external_names: dict[str, str] = {}
+        self._overwritten: list[str] = []
+        self._by_value: set[str] = set()
+        self._ops: list[Op] = []
+        self._made: set[int] = set()  # tensors, those that converters do not make too
+
+    def build(self) -> Border:
+        for node in self._interval.nodes:
+            if self._capable.ops[node].outputs_used():
+                self._by_value |= {self._view.root(v) for v in self._capable.read_by_value(node)}
+                self._add(node)
+        states = [root for root in self._external if root in self._overwritten]
+        inputs = [root for root in self._external if root not in self._overwritten]
+        replaced, outputs = self._outputs(states)
+        graph = Graph(
+            ops=self._ops,
+            inputs=[self._spec(self._external_names[root]) for root in inputs],
+            states=[self._spec(self._external_names[root]) for root in states],
+            outputs=[self._spec(self._content[root]) for root in outputs],
+            state_outputs=[self._spec(self._content[root]) for root in states],
+            value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
+            weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
+            adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
+            gradients=list(self._purpose.gradients),
+        )
+        return Border(
+            interval=self._interval,
+            graph=graph,
+            inputs=[self._external_names[root] for root in inputs],
+            states=[self._external_names[root] for root in states],
+            outputs=[self._content[root] for root in outputs],
+            replaced_by=replaced,
+        )
+
+    def _is_weight(self, root: str) -> bool:
+        value = self._view.values[root]
+        maker = value.get_defining_op()
+        is_parameter = maker is not None and maker.name() == "builtin.parameter"
+        return self._purpose.keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
+
+    def _add(self, node: OpNode) -> None:
+        op = self._capable.ops[node]
+        unused = self._capable.converters[node].named(Role.UNUSED)
+        inputs = {
+            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in unused)
+            for name, specs in op.inputs.items()
+        }
+        assert op.form is not None
+        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
+        form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
+        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
+        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            root = self._view.root(vid)
+            if root != vid and root in self._external and root not in self._overwritten:
+                self._overwritten.append(root)
+            self._content[root] = vid
+
+    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if the interval makes or reads them all anyway."""
+        roots = [self._view.root(self._names[spec.id]) for spec in specs]
+        now = [
+            self._spec(self._content[root]) if root in self._content else spec
+            for root, spec in zip(roots, specs)
+        ]
+        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
+        return tuple(now) if all(known) else ()
+
+    def _read(self, vid: str) -> TensorSpec:
+        root = self._view.root(vid)
+        if root not in self._content:
+            producer = self._view.producer.get(vid)
+            if producer is not None and producer in self._capable.constants:
+                self._add_constant(producer)
+            else:
+                self._external.append(root)
+                self._external_names[root] = vid
+                self._content[root] = vid
+        return self._spec(self._content[root])
+
+    def _add_constant(self, node: OpNode) -> None:
+        op = self._capable.ops[node]
+        self._ops.append(op)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            self._content[vid] = vid
+
+    def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
+        replaced: dict[str, tuple[str, int]] = {}
+        outputs: list[str] = []
+        for node in self._interval.nodes:
+            for spec in self._capable.ops[node].output_specs():
+                vid = self._names[spec.id]
+                root = self._view.root(vid)
+                if root in states:
+                    replaced[vid] = ("state", states.index(root))
+                elif self._is_used_outside(vid) or self._view.is_result(node):
+                    if root not in outputs:
+                        outputs.append(root)
+                    replaced[vid] = ("output", outputs.index(root))
+        return replaced, outputs
+
+    def _is_used_outside(self, vid: str) -> bool:
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type in LISTS:
+                if any(self._is_used_outside(result) for result in reader.writes):
+                    return True
+            elif reader not in self._nodes:
+                return True
+        return False
+
+    def _spec(self, vid: str) -> TensorSpec:
+        return self._view.spec(vid, self._capable.numbers[vid])

@@ -1,0 +1,98 @@
+"""What is known of each operator of a block: one that can be converted, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paddle_ngraph.function.registry import Converter, Role
+from paddle_ngraph.graph import Op
+from paddle_ngraph.program.view import LISTS, BlockView, OpNode
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The operators of a block that have not been rejected so far. Never changed, only remade.
+
+    Attributes:
+        view: The block.
+        slots: (input name, variable id) of every tensor that an operator reads.
+        ops: The convertible operators as converters see them.
+        converters: Their converters.
+        reasons: Why each other compute operator stays native.
+        numbers: The number of each variable in graphs.
+        constants: Operators that make a constant, copied into every interval that reads it.
+        unused_by: Readers of outputs that their operator does not make: they must be converted, for
+            they have no use for what a native operator would read.
+        cut_off: Operators and variables they read that only another interval knows at its build.
+    """
+
+    view: BlockView
+    slots: Mapping[OpNode, Sequence[tuple[str, str]]]
+    ops: Mapping[OpNode, Op]
+    converters: Mapping[OpNode, Converter]
+    reasons: Mapping[OpNode, str]
+    numbers: Mapping[str, int]
+    constants: frozenset[OpNode]
+    unused_by: Mapping[OpNode, Sequence[OpNode]]
+    cut_off: frozenset[tuple[OpNode, str]] = frozenset()
+
+    def can_convert(self, node: OpNode) -> bool:
+        """Whether ``node`` becomes part of an interval."""
+        return node in self.ops
+
+    def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
+        """The variables that a convertible ``node`` reads in one of these roles."""
+        entry = self.converters[node]
+        return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
+
+    def makers(self, vid: str) -> Iterator[OpNode]:
+        """The operators that compute a variable, through lists; sources and constants do not."""
+        node = self.view.producer.get(vid)
+        if node is None or node.is_source or node in self.constants:
+            return
+        if node.type not in LISTS:
+            yield node
+            return
+        for read in node.reads:
+            yield from self.makers(read)
+
+    def without(self, refused: Mapping[OpNode, str]) -> Candidates:
+        """The same, but for operators that stay native, for these reasons."""
+        return Candidates(
+            view=self.view,
+            slots=self.slots,
+            ops={node: op for node, op in self.ops.items() if node not in refused},
+            converters={n: entry for n, entry in self.converters.items() if n not in refused},
+            reasons={**self.reasons, **refused},
+            numbers=self.numbers,
+            constants=self.constants,
+            unused_by=self.unused_by,
+            cut_off=self.cut_off,
+        )
+
+    def cut(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
+        """The same, with more operators cut off from variables they read."""
+        return replace(self, cut_off=self.cut_off | edges)
+
+
+@dataclass(frozen=True)
+class Capability(Candidates):
+    """Candidates that fit together, and what is known of their variables.
+
+    Attributes:
+        static: Variables whose contents are known while the function is built that makes them.
+    """
+
+    static: frozenset[str] = frozenset()
+
+    def read_by_value(self, node: OpNode) -> set[str]:
+        """Variables whose contents shape the function and are known only when it runs."""
+        if not self.can_convert(node):
+            return set()
+        constants = self.inputs_of(node, Role.CONSTANT)
+        return {v for v in constants if v not in self.static or (node, v) in self.cut_off}
+
+    def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
+        """Those of some convertible operators that take random numbers."""
+        return [node for node in nodes if self.converters[node].draws(self.ops[node])]

@@ -1,0 +1,193 @@
+"""Which operators of a block can be converted, and why the others cannot.
+
+Each operator is looked at on its own first. What is left may still have to be rejected because of
+its neighbours: where int64 arithmetic needs 64 bits, where a native operator reads what the engine
+does not make, or where the engine would read what only a converted operator makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from paddle_ngraph.function import refusals
+from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
+from paddle_ngraph.graph import Op
+from paddle_ngraph.program.capability import Candidates, Capability
+from paddle_ngraph.program.integers import Integers
+from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, value_id
+
+Slots = Mapping[OpNode, "list[tuple[str, str]]"]
+
+
+def classify(view: BlockView) -> Capability:
+    """Says of every operator of a block whether it can be converted, and if not, why."""
+    return settle(_Classifier(view).candidates())
+
+
+def settle(candidates: Candidates) -> Capability:
+    """Rejects until the rest fits together: what is rejected, its readers know no longer.
+
+    It ends, as each round rejects at least one operator, and none comes back.
+    """
+    while True:
+        integers = Integers(candidates)
+        refused = (
+            integers.what_needs_64_bits()
+            or _what_is_read_natively(candidates)
+            or _what_is_made_natively(candidates)
+        )
+        if not refused:
+            return Capability(**vars(candidates), static=integers.static)
+        candidates = candidates.without(refused)
+
+
+def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an output that a native one reads, though they do not make it."""
+    return {
+        node: "a native operator uses an output that the engine does not make"
+        for node, readers in candidates.unused_by.items()
+        if candidates.can_convert(node) and not all(map(candidates.can_convert, readers))
+    }
+
+
+def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
+    """Operators with an input that is only right where a converted operator made it."""
+    return {
+        node: "the operator that it is the gradient of stays native"
+        for node in candidates.ops
+        for vid in candidates.inputs_of(node, Role.SAVED)
+        if not any(map(candidates.can_convert, candidates.makers(vid)))
+    }
+
+
+class _Classifier:
+    """Looks at each operator of a block on its own."""
+
+    def __init__(self, view: BlockView) -> None:
+        self._view = view
+        self._slots = {node: _slots(view, node) for node in view.nodes}
+        self._numbers: dict[str, int] = {}
+        self._unused_by: dict[OpNode, list[OpNode]] = {}
+
+    def candidates(self) -> Candidates:
+        """All that can be converted, as far as each operator tells by itself."""
+        ops: dict[OpNode, Op] = {}
+        converters: dict[OpNode, Converter] = {}
+        reasons: dict[OpNode, str] = {}
+        constants = set()
+        for node in self._view.nodes:
+            entry = find_converter(node.type)
+            if entry is not None and self._is_constant(node):
+                described = describe(self._view, node, self._numbers)
+                if not isinstance(described, Op) or not _is_known(described):
+                    continue
+                constants.add(node)
+            elif not node.is_compute:
+                continue
+            elif entry is None:
+                described = ABSENT.get(node.type, "no converter")
+            else:
+                described = self._described(node, entry)
+            if isinstance(described, str):
+                reasons[node] = described
+            elif entry is not None:
+                ops[node], converters[node] = described, entry
+        return Candidates(
+            view=self._view,
+            slots=self._slots,
+            ops=ops,
+            converters=converters,
+            reasons=reasons,
+            numbers=self._numbers,
+            constants=frozenset(constants),
+            unused_by=self._unused_by,
+        )
+
+    def _is_constant(self, node: OpNode) -> bool:
+        return node.type in CONSTANTS and not any(map(self._view.is_overwritten, node.writes))
+
+    def _described(self, node: OpNode, entry: Converter) -> Op | str:
+        """The operator as converters see it, or why it stays native."""
+        if (reason := self._reason_in_memory(node)) is not None:
+            return reason
+        op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
+        if isinstance(op, str):
+            return op
+        if self._reads_what_nothing_writes(node, entry):
+            return "an input has a shape, but no contents"
+        self._leave_out_what_is_unused(node, op, entry)
+        if op.outputs_used():  # what nobody reads is dropped, whatever it is
+            reason = entry.reason_against_roles(op) or entry.reason_against(op)
+            if reason is not None:
+                return reason
+        if (reason := refusals.reason_against(op)) is not None:
+            return reason
+        if entry.draws(op) and not op.outputs_used():
+            # Dropped, it would not move the random stream on.
+            return "nobody reads its random numbers"
+        return op
+
+    def _reason_in_memory(self, node: OpNode) -> str | None:
+        """Why an operator stays native because of the variables that it writes."""
+        view = self._view
+        if any(view.is_outer(operand) for operand, _ in node.overwrites):
+            # Paddle would not see it, and run others that use the variable at the same time.
+            return "it overwrites a variable of an outer block"
+        if any(view.is_named(operand) for operand, _ in node.overwrites):
+            # Paddle would name a variable that nothing writes.
+            return "it overwrites what the program names afterwards"
+        if any(map(view.names_a_rival, node.writes)):
+            return "it writes a variable that the program also has by another value"
+        return None
+
+    def _reads_what_nothing_writes(self, node: OpNode, entry: Converter) -> bool:
+        """Whether it reads what nothing writes: ``data`` beside the ``feed`` of old programs."""
+        producer = self._view.producer
+        inputs = zip(node.op.get_input_names(), node.op.operands_source())
+        read = {
+            value_id(value)
+            for name, value in inputs
+            if value.initialized() and entry.role(name) is not Role.UNUSED
+        }
+        unfed = [vid for vid in read if vid in producer and producer[vid].type == "pd_op.data"]
+        return bool(unfed) and any(other.type == "pd_op.feed" for other in self._view.nodes)
+
+    def _leave_out_what_is_unused(self, node: OpNode, op: Op, entry: Converter) -> None:
+        for name, value in zip(node.op.get_output_names(), node.op.results()):
+            if entry.output_role(name) is not Role.OMITTED:
+                continue
+            members = [vid for vid in self._view.result_members(value) or () if vid is not None]
+            reads = [read for vid in members for read in self._reads_through_lists(vid)]
+            if reads and all(self._has_no_use(reader, vid) for reader, vid in reads):
+                op.outputs[name] = (None,) * len(op.outputs[name])
+                self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
+
+    def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
+        """Who reads a variable, by itself or as a member of a list."""
+        for reader in self._view.readers.get(vid, ()):
+            if reader.type != "builtin.combine":
+                yield reader, vid
+                continue
+            for joined in reader.writes:
+                yield from ((last, vid) for last in self._view.readers.get(joined, ()))
+
+    def _has_no_use(self, reader: OpNode, vid: str) -> bool:
+        entry = find_converter(reader.type)
+        if entry is None:  # what hands a variable on has no names for its inputs either
+            return False
+        roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
+        return roles == {Role.UNUSED}
+
+
+def _slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
+    """(input name, variable id) of every tensor that an operator reads."""
+    try:
+        names = node.op.get_input_names()
+    except ValueError:  # it has none, and stays native
+        return []
+    inputs = zip(names, node.op.operands_source())
+    return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
+
+
+def _is_known(op: Op) -> bool:
+    return all(spec.dtype in KNOWN for spec in op.output_specs())

@@ -1,0 +1,67 @@
+"""What may not be in an interval, once it is known what else is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddle_ngraph import _core
+from paddle_ngraph.function import disk_cache, refusals
+from paddle_ngraph.function.bridge import try_conversion
+from paddle_ngraph.function.registry import Role
+from paddle_ngraph.program import native_interval
+from paddle_ngraph.program.border import Border
+from paddle_ngraph.program.capability import Capability
+from paddle_ngraph.program.partition import Interval
+from paddle_ngraph.program.view import LISTS, OpNode
+
+_MAX_OUTPUTS: int = _core.max_outputs
+
+
+def refused(capable: Capability, border: Border) -> Iterator[tuple[OpNode, str]]:
+    """Operators that cannot stay in their interval, and why."""
+    interval = border.interval
+    if len(border.outputs) > _MAX_OUTPUTS:
+        makers = {
+            spec.id: node for node in interval.nodes for spec in capable.ops[node].outputs_used()
+        }
+        for spec in border.graph.outputs[_MAX_OUTPUTS:]:
+            yield makers[spec.id], f"its interval has more than {_MAX_OUTPUTS} outputs"
+    elif drawing := list(_draws_for_nobody(capable, border)):
+        for node in drawing:
+            yield node, "nothing in its interval reads its random numbers"
+    elif (reason := refusals.reason_against_interval(border.graph)) is not None:
+        yield from ((node, reason) for node in interval.nodes)
+    elif (found := native_interval.reason_against(border.graph)) is not None:
+        yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
+    elif disk_cache.is_stored(border.text):
+        return  # it was converted before
+    elif error := try_conversion(border.graph, border.text):
+        failing = next(n for n in interval.nodes if n.index == error.op.index)
+        yield failing, refusals.refuse_operator(error)
+
+
+def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
+    """Operators that would draw random numbers only to hand them out, or to be dropped."""
+    drawing = capable.drawing(border.interval.nodes)
+    if drawing and not border.outputs and not border.states:
+        yield from drawing
+    inside = set(border.interval.nodes)
+    for node in drawing:
+        entry = capable.converters[node]
+        computes = any(entry.role(name) is not Role.CONSTANT for name, _ in capable.slots[node])
+        readers = {reader for vid in node.writes for reader in capable.view.readers.get(vid, ())}
+        if not computes and not any(reader in inside or reader.type in LISTS for reader in readers):
+            yield node
+
+
+def cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
+    """Operators that read what another interval knows while it is built, and which variable."""
+    level = {node: interval.level for interval in intervals for node in interval.nodes}
+    for node in level:
+        entry = capable.converters[node]
+        for name, vid in capable.slots[node]:
+            producer = capable.view.producer.get(vid)
+            if producer not in level or level[producer] == level[node]:
+                continue
+            if entry.role(name).has_contents_read and vid in capable.static:
+                yield node, vid

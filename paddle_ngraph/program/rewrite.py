@@ -1,0 +1,98 @@
+"""One operator in the place of each interval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.program import native_interval
+from paddle_ngraph.program.border import Border
+from paddle_ngraph.program.capability import Capability
+from paddle_ngraph.program.view import CONSTANTS, LISTS, OpNode, value_id
+
+
+def rewrite(capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]) -> None:
+    """Replaces each interval of a block by one ``ngraph_engine`` operator, and drops what is dead.
+
+    Args:
+        capable: The block.
+        levels: Those of all operators: the order of intervals and native operators.
+        borders: The intervals.
+    """
+    _Rewriter(capable, levels, borders).run()
+
+
+class _Rewriter:
+    """See :func:`rewrite`."""
+
+    def __init__(
+        self, capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]
+    ) -> None:
+        self._capable = capable
+        self._view = capable.view
+        self._borders = {border.interval.level: border for border in borders}
+        self._levels = levels
+        self._current = dict(capable.view.values)  # variable -> the value that holds it now
+
+    def run(self) -> None:
+        borders = self._borders
+        inside = {node for border in borders.values() for node in border.interval.nodes}
+        kept = [node for node in self._view.nodes if node not in inside]
+        first = [n for n in kept if n.is_source or n in self._capable.constants]
+        last = [n for n in kept if n.type == "cf.yield"]
+        self._to_end(first)
+        rest = [n for n in kept if n not in set(first) and n not in set(last)]
+        by_level: dict[int, list[OpNode]] = {}
+        for node in rest:
+            by_level.setdefault(self._levels[node], []).append(node)
+        for level in sorted({*by_level, *borders}):
+            if level in borders and (borders[level].outputs or borders[level].states):
+                self._insert(borders[level])
+            self._to_end(by_level.get(level, []))
+        self._to_end(last)
+        self._drop_dead(inside)
+
+    def _to_end(self, nodes: Iterable[OpNode]) -> None:
+        for node in nodes:
+            self._view.block.move_op_to_block_end(node.op)
+
+    def _insert(self, border: Border) -> None:
+        native_interval.made(border.text)
+        values = _core.insert_ngraph_engine(
+            self._view.block,
+            None,
+            [self._current[v] for v in border.inputs],
+            [self._current[v] for v in border.states],
+            [self._view.values[v] for v in border.outputs],
+            border.text,
+            border.interval.range,
+        )
+        _keep_persistable([self._view.values[v] for v in border.outputs], values)
+        offset = {"output": 0, "state": len(border.outputs)}
+        for vid, (kind, position) in border.replaced_by.items():
+            value = values[offset[kind] + position]
+            self._view.values[vid].replace_all_uses_with(value)
+            self._current[vid] = value
+
+    def _drop_dead(self, inside: set[OpNode]) -> None:
+        for node in reversed(self._view.nodes):
+            if node not in inside and node.type not in LISTS | CONSTANTS:
+                continue
+            used = any(v.initialized() and not v.use_empty() for v in node.op.results())
+            if not used:
+                self._view.block.remove_op(node.op)
+            elif node in inside:
+                raise NgraphError(
+                    f"{node.type} (operator {node.index}) was converted, but is still in use; "
+                    "please report this program"
+                )
+
+
+def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
+    """Tell Paddle which results to put into the outermost scope, where it looks for them."""
+    persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
+    if persistable:
+        for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read
+            result.persistable = result.initialized() and value_id(result) in persistable
