@@ -30,6 +30,7 @@ from paddle_ngraph.function.registry import (
     range_of,
 )
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.paddle_seam.names import set_persistable
 from paddle_ngraph.program import cost, loops, native_interval, packed_layers
 from paddle_ngraph.program.report import BlockReport, IntervalReport, NativeOp, Report
 from paddle_ngraph.program.view import (
@@ -872,7 +873,7 @@ def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
     persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
     if persistable:
         for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read
-            result.persistable = result.initialized() and value_id(result) in persistable
+            set_persistable(result, result.initialized() and value_id(result) in persistable)
 
 
 class _GraphBuilder:
