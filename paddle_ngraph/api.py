@@ -185,9 +185,11 @@ def _as_pir(program: Any) -> Any:
 
     from paddle_ngraph.errors import NgraphError
     from paddle_ngraph.old_style import translation
+    from paddle_ngraph.paddle_seam.names import program_in
 
-    program = getattr(program, "_program", program)
-    if isinstance(program, paddle.base.libpaddle.pir.Program):
+    if isinstance(program, paddle.static.CompiledProgram):
+        program = program_in(program)
+    if isinstance(program, paddle.pir.Program):
         return program
     if hasattr(program, "desc"):
         return translation.translate(program.desc)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
-from paddle.base import core
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import flag_values
 
 _PATHS = frozenset({"ngraph_cache_dir"})
 
@@ -55,7 +55,7 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 def get(name: str) -> Any:
     """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
     # What paddle.get_flags reads, without its checks: each run asks several times.
-    return core.globals()[FLAGS[name].key]
+    return flag_values()[FLAGS[name].key]
 
 
 def set(name: str, value: bool | int | str) -> None:

@@ -37,6 +37,14 @@ def why_unavailable() -> str | None:
                 f"{'none' if found is None else found} is installed: "
                 f"`pip install {package}=={built}`, or {_REBUILD}."
             )
+    from paddle_ngraph.paddle_seam import check  # needs Paddle
+
+    if (reason := check.why_unfit()) is not None:
+        paddle = f"paddlepaddle=={_build_info.PADDLE_VERSION}"
+        return (
+            f"paddle-ngraph does not know this Paddle: {reason}; "
+            f"`pip install --force-reinstall {paddle}`, which it was compiled against."
+        )
     return None
 
 

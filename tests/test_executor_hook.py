@@ -366,24 +366,20 @@ def test_a_rewritten_program_can_be_saved_and_loaded(tmp_path):
 
 
 def test_a_program_on_a_gpu_place_is_left_alone():
+    from paddle.base import executor as paddle_executor
+
     from paddle_ngraph.hook import executor_hook
 
     class Place:
         def is_cpu_place(self):
             return False
 
-    hooked = executor_hook._HookedStandaloneExecutor.__new__(
-        executor_hook._HookedStandaloneExecutor
-    )
+    hooked = paddle_executor._StandaloneExecutor.__new__(paddle_executor._StandaloneExecutor)
     hooked._place = Place()
+    assert hooked._create_new_executor.__wrapped__  # the hook's
     created = []
-    base = executor_hook._HookedStandaloneExecutor.__mro__[1]
-    original = base._create_new_executor
-    base._create_new_executor = lambda self: created.append(self) or "native"
-    try:
-        assert hooked._create_new_executor() == "native"
-    finally:
-        base._create_new_executor = original
+    create = executor_hook._making_switch(lambda self: created.append(self) or "native")
+    assert create(hooked) == "native"
     assert created == [hooked]
 
 
@@ -459,7 +455,7 @@ def test_program_desc_that_paddle_cannot_translate(monkeypatch):
 
     with paddle.pir_utils.OldIrGuard():
         program = Program(twice_the_same)
-        monkeypatch.setattr(translation.pir, "translate_to_pir_with_param_map", fail)
+        monkeypatch.setattr(translation, "translate_with_values", fail)
         paddle_ngraph.reset_stats()
         x = floats(2, 4)
         np.testing.assert_array_equal(program.run(True, x=x)[0], np.maximum(x, 0))

@@ -245,7 +245,7 @@ def test_every_way_to_make_one_can_be_switched(tmp_path, make, form, enabled_fir
 def test_a_name_imported_earlier_is_found(monkeypatch):
     module = types.ModuleType("serving_of_somebody")
     module.make, module.Pool = predictor_hook._create, predictor_hook._Pool
-    monkeypatch.setitem(predictor_hook.sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     predictor_hook._replace_names()
     assert module.make is inference.create_predictor
     assert module.Pool is inference.PredictorPool

@@ -12,11 +12,11 @@ import numpy as np
 import paddle
 import pytest
 from paddle._pir_ops import set_persistable_value
-from paddle.base import core
 from paddle.pir_utils import IrGuard, OldIrGuard
 
 import paddle_ngraph
-from paddle_ngraph.hook import scopes
+from paddle_ngraph.hook import executor_hook, scopes
+from paddle_ngraph.program import native_interval
 from tests import scope_lives
 from tests.programs import Program, floats, linear_regression
 
@@ -51,13 +51,14 @@ def adam() -> Any:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The scopes of the executors that are made."""
     scopes_of: list[Any] = []
-    original = core.StandaloneExecutor
+    original = executor_hook.StandaloneExecutor
 
     def standalone_executor(place: Any, plan: Any, scope: Any) -> Any:
         scopes_of.append(scope)
         return original(place, plan, scope)
 
-    monkeypatch.setattr(core, "StandaloneExecutor", standalone_executor)
+    for module in (executor_hook, native_interval):
+        monkeypatch.setattr(module, "StandaloneExecutor", standalone_executor)
     return scopes_of
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from paddle.base import core
 
 import paddle_ngraph
+from paddle_ngraph.hook import executor_hook
+from paddle_ngraph.program import native_interval
 from tests.programs import Program, chain, floats, linear_regression, summary
 
 
@@ -15,13 +16,14 @@ from tests.programs import Program, chain, floats, linear_regression, summary
 def interpreted(monkeypatch):
     """How many programs Paddle's interpreter has been made for."""
     made = []
-    original = core.StandaloneExecutor
+    original = executor_hook.StandaloneExecutor
 
     def make(*args):
         made.append(args)
         return original(*args)
 
-    monkeypatch.setattr(core, "StandaloneExecutor", make)
+    for module in (executor_hook, native_interval):
+        monkeypatch.setattr(module, "StandaloneExecutor", make)
     return made
 
 

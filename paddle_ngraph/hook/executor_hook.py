@@ -1,6 +1,6 @@
 """The executor hook: the one link between Paddle's Executor and the program pass.
 
-Every static program, PIR or translated ProgramDesc, ends in one ``core.StandaloneExecutor`` over a
+Every static program, PIR or translated ProgramDesc, ends in one ``StandaloneExecutor`` over a
 plan of PIR programs. The hook puts a switch there: it keeps the plan, and at each run takes the
 native executor or one over a rewritten copy of the plan, as the flag says. Both work on the same
 scope, so the switch may be turned between any two runs.
@@ -12,17 +12,41 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from paddle.base import core
-from paddle.base import executor as paddle_executor
+import paddle
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import refusals
 from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.old_style import single_assignment, translation
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import (
+    DenseTensor,
+    ExecutionPlan,
+    StandaloneExecutor,
+    clear_tensor,
+    copy_of,
+    exchange_native,
+    is_initialized,
+    native_of,
+    place_of,
+    plan_of,
+    scope_of,
+    tensor_of_array,
+    values_of,
+)
+from paddle_ngraph.paddle_seam.protocols import (
+    Executor,
+    OldProgram,
+    Plan,
+    Program,
+    Scope,
+    Tensor,
+    Variable,
+)
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import has_to_run_in_order, may_write_variables, nodes_of
@@ -44,29 +68,25 @@ _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 _preparing = new_lock()
 _thread = threading.local()
+T = TypeVar("T")
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    original = paddle_executor._StandaloneExecutor
-    if issubclass(original, _HookedStandaloneExecutor):
-        return
     weight_writes.install()
     scopes.install()
     program_key.install()
-    paddle_executor._StandaloneExecutor = _HookedStandaloneExecutor  # type: ignore[misc]
-    original.run = _with_switch(original.run)  # type: ignore[method-assign]
-    executor: Any = paddle_executor.Executor
-    executor._feed_data = _feeding(_feed_both_forms(executor._feed_data))
-    executor._pir_feed_data = _feeding(executor._pir_feed_data)
-    repeated_run.install(executor)
-    cache: Any = paddle_executor._ExecutorCache
-    cache.get_program_and_executor = _as_set(cache.get_program_and_executor)
-    for name in ("_add_pir_fetch_ops", "_add_single_pir_fetch_op"):
-        setattr(paddle_executor, name, _one_at_a_time(getattr(paddle_executor, name)))
+    repeated_run.install()
+    replaced.MAKE_EXECUTOR.replace(_making_switch)
+    replaced.RUN_EXECUTOR.replace(_with_switch)
+    replaced.FEED_OLD_STYLE.replace(lambda original: _feeding(_feed_both_forms(original)))
+    replaced.FEED_PIR.replace(_feeding)
+    replaced.MAKE_PLAN.replace(_as_set)
+    replaced.ADD_FETCHES.replace(_one_at_a_time)
+    replaced.ADD_FETCH.replace(_one_at_a_time)
 
 
-def _feeding(original: Any) -> Any:
+def _feeding(original: Callable[..., None]) -> Callable[..., None]:
     """Who feeds a program is about to run it, and the way is settled here."""
 
     @wraps(original)
@@ -84,18 +104,18 @@ def _take_flag() -> bool:
     return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
-def _as_set(original: Any) -> Any:
+def _as_set(original: Callable[..., T]) -> Callable[..., T]:
     """Paddle makes another plan of an old-style program where its flag says PIR."""
 
     @wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> T:
         with _AS_SET:
             return original(*args, **kwargs)
 
     return make
 
 
-def _one_at_a_time(original: Any) -> Any:
+def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
     """Paddle adds operators where the whole process adds them: threads that prepare wait here.
 
     No program runs inside, so that nobody in there waits for a thread out here.
@@ -109,7 +129,7 @@ def _one_at_a_time(original: Any) -> Any:
     return add
 
 
-def _feed_both_forms(original: Any) -> Any:
+def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
     """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
 
     The switch may turn an old-style program into a PIR one, so that it gets both.
@@ -117,7 +137,7 @@ def _feed_both_forms(original: Any) -> Any:
 
     @wraps(original)
     def feed_data(
-        self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Any
+        self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Scope
     ) -> None:
         if _thread.is_on and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
@@ -130,27 +150,34 @@ def _feed_both_forms(original: Any) -> Any:
 
 
 def _as_tensor(value: Any, place: Any) -> Any:
-    return paddle_executor._as_lodtensor(value, place) if isinstance(value, np.ndarray) else value
+    return tensor_of_array(value, place) if isinstance(value, np.ndarray) else value
 
 
-class _HookedStandaloneExecutor(paddle_executor._StandaloneExecutor):
+def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Paddle's own class, with the switch as its executor."""
 
-    def _create_new_executor(self) -> Any:
-        if not self._place.is_cpu_place():
-            return super()._create_new_executor()
-        return SwitchedExecutor(self._place, self._plan, self._scope)
+    @wraps(original)
+    def create_new_executor(self: Any) -> Any:
+        if not place_of(self).is_cpu_place():
+            return original(self)
+        return SwitchedExecutor(place_of(self), plan_of(self), scope_of(self))
+
+    return create_new_executor
 
 
-def _with_switch(original: Any) -> Any:
+def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     """``run`` of an executor that may be older than the hook, which then gets its switch here."""
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._place.is_cpu_place() and not isinstance(self._new_exe, SwitchedExecutor):
-            self._new_exe = SwitchedExecutor(self._place, self._plan, self._scope, self._new_exe)
+        place, native = place_of(self), native_of(self)
+        if not place.is_cpu_place():
+            return original(self, *args, **kwargs)
+        if not isinstance(native, SwitchedExecutor):
+            native = SwitchedExecutor(place, plan_of(self), scope_of(self), native)
+            exchange_native(self, native)
         results = original(self, *args, **kwargs)
-        return _own(results) if self._place.is_cpu_place() and self._new_exe.is_old else results
+        return _own(results) if native.is_old else results
 
     return run
 
@@ -159,13 +186,13 @@ def _own(results: list[Any]) -> list[Any]:
     """Old-style programs hand out tensors that no later run writes; PIR programs do not."""
     if not flags.get("use_ngraph"):
         return results
-    return [_copy(each) if isinstance(each, core.DenseTensor) else each for each in results]
+    return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
 
 
-def _copy(tensor: Any) -> Any:
-    if not tensor._is_initialized() or 0 in tensor.shape():
+def _copy(tensor: Tensor) -> Tensor:
+    if not is_initialized(tensor) or 0 in tensor.shape():
         return tensor  # there is nothing to write over
-    copy = tensor._copy(core.CPUPlace())
+    copy = copy_of(tensor, paddle.CPUPlace())
     if lod := tensor.lod():
         copy.set_lod(lod)
     return copy
@@ -184,7 +211,9 @@ class SwitchedExecutor:
         is_old: Whether the plan is one of old-style programs.
     """
 
-    def __init__(self, place: Any, plan: Any, scope: Any, native: Any = None) -> None:
+    def __init__(
+        self, place: Any, plan: Plan, scope: Scope, native: Executor | None = None
+    ) -> None:
         self._place = place
         self._plan = plan
         self._scope = scope
@@ -203,7 +232,7 @@ class SwitchedExecutor:
         self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
-        """One run; the arguments are those of ``core.StandaloneExecutor.run``."""
+        """One run; the arguments are those of ``StandaloneExecutor.run``."""
         try:
             with weight_writes.run_of(self._may_write_variables()):
                 return self._run(feed_names, enable_job_schedule_profiler)
@@ -250,7 +279,7 @@ class SwitchedExecutor:
         with self._native_flag:
             return self._native.get().run_profile(feed_names)
 
-    def _may_write_variables(self, programs: dict[str, Any] | None = None) -> bool:
+    def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
         """Whether a run may write variables; ``programs``: those of the plan, if known."""
         if self._may_write is None:
             programs = _pir_programs(self._plan) if programs is None else programs
@@ -268,24 +297,24 @@ class SwitchedExecutor:
         Where another thread had it on at the end, Paddle looks for the results of a PIR program.
         The run has left its own in the scope.
         """
-        values = found._move_to_list()
+        values = values_of(found)
         if not values and self._fetches():
-            values = self._scope.find_var(_FETCHED).get_fetch_list()._move_to_list()
+            values = values_of(self._variable(_FETCHED).get_fetch_list())
         return whole_program.Fetched(values)
 
     def _fetches(self) -> bool:
-        programs = _programs(self._plan).values()
-        operators = (op for each in programs for op in single_assignment.operators(each.block(0)))
+        blocks = (program.block(0) for program in _old_programs(self._plan))
+        operators = (op for block in blocks for op in single_assignment.operators(block))
         return any(op.type() in ("fetch", "fetch_v2") for op in operators)
 
-    def _make_native(self, binding: scopes.Binding) -> Any:
+    def _make_native(self, binding: scopes.Binding) -> Executor:
         """Paddle's executor of the plan; a later one leaves the variables where they are."""
         plan = self._plan if self._is_new else _keeping_variables(self._plan)
         self._is_new = False
         binding.will_erase(map(plan.ir_program, plan.job_types()))
         # Nothing is run here: the flag can be held, also where a run must not hold it.
         with nullcontext() if self._native_flag is _AS_SET else _AS_SET:
-            return core.StandaloneExecutor(self._place, plan, self._scope)
+            return StandaloneExecutor(self._place, plan, self._scope)
 
     def _names(self) -> frozenset[str]:
         return scopes.names_in(_programs(self._plan).values())
@@ -350,8 +379,13 @@ class SwitchedExecutor:
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
         return max(sizes, default=cost.TYPICAL_SIZE)
 
-    def _tensor(self, name: str) -> Any:
-        return self._scope.find_var(name).get_tensor()
+    def _tensor(self, name: str) -> Tensor:
+        return self._variable(name).get_tensor()
+
+    def _variable(self, name: str) -> Variable:
+        found = self._scope.find_var(name)
+        assert found is not None  # it was fed, or Paddle has just written it
+        return found
 
     def _forget_feeds(self, names: Sequence[str]) -> None:
         """An old-style program leaves no feed in the scope for a run that lacks it.
@@ -359,12 +393,12 @@ class SwitchedExecutor:
         What outlives a run, a parameter that is fed, stays what it was given.
         """
         if self._persistable is None:
-            self._persistable = _persistable_in(_programs(self._plan).values())
+            self._persistable = _persistable_in(_old_programs(self._plan))
         for name in names:
             if name in self._persistable:
                 continue
             if (variable := self._scope.find_var(name)) is not None:
-                variable.get_tensor()._clear()
+                clear_tensor(variable.get_tensor())
 
     def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
         variables = ((name, self._scope.find_var(name)) for name in names)
@@ -374,14 +408,14 @@ class SwitchedExecutor:
 class _EngineExecutor:
     """What runs rewritten programs, also where Paddle runs old-style ones.
 
-    That is ``core.StandaloneExecutor``, unless one engine operator is all there is to run.
+    That is ``StandaloneExecutor``, unless one engine operator is all there is to run.
 
     Args:
         place, plan, scope: As :class:`SwitchedExecutor`.
         found: The rewritten programs and what the pass says of them, by job type.
     """
 
-    def __init__(self, place: Any, plan: Any, scope: Any, found: dict[str, _Rewritten]) -> None:
+    def __init__(self, place: Any, plan: Plan, scope: Scope, found: dict[str, _Rewritten]) -> None:
         nodes = [node for each in found.values() for node in nodes_of(each.program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
@@ -417,12 +451,12 @@ class _EngineExecutor:
     def lacks_a_variable(self) -> bool:
         """Whether there is nothing in a variable that an old-style program takes from the scope."""
         variables = map(self._scope.find_var, self._unfed)
-        return any(found is None or not found.get_tensor()._is_initialized() for found in variables)
+        return any(found is None or not is_initialized(found.get_tensor()) for found in variables)
 
-    def _make_interpreted(self, binding: scopes.Binding) -> Any:
-        plan = core.Plan(self._plan.job_list(), self._programs)
+    def _make_interpreted(self, binding: scopes.Binding) -> Executor:
+        plan = ExecutionPlan(self._plan.job_list(), self._programs)
         binding.will_erase(self._programs.values())
-        return core.StandaloneExecutor(self._place, plan, self._scope)
+        return StandaloneExecutor(self._place, plan, self._scope)
 
     def _find_whole(self, _: scopes.Binding) -> whole_program.WholeProgram | None:
         if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
@@ -438,19 +472,19 @@ class _EngineExecutor:
         return self._refusals.has_refused()
 
 
-def _unfed(program: Any) -> list[str]:
+def _unfed(program: Program) -> list[str]:
     """What a program takes from the scope that is neither fed nor kept there."""
     sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
     return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
 
 
 class _Rewritten(NamedTuple):
-    program: Any
+    program: Program
     report: Report
 
 
 def _rewritten(
-    programs: dict[str, Any], keep_weights: bool, open_size: int | None
+    programs: dict[str, Program], keep_weights: bool, open_size: int | None
 ) -> dict[str, _Rewritten]:
     """The programs with the program pass applied."""
     return {
@@ -459,42 +493,47 @@ def _rewritten(
     }
 
 
-def _pir_programs(plan: Any) -> dict[str, Any]:
+def _pir_programs(plan: Plan) -> dict[str, Program]:
     """Copies of the plan's programs by job type; none where Paddle cannot translate one to PIR."""
     programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
-    return {} if any(program is None for program in programs.values()) else programs
+    found = {job_type: each for job_type, each in programs.items() if each is not None}
+    return found if len(found) == len(programs) else {}
 
 
-def _programs(plan: Any) -> dict[str, Any]:
+def _programs(plan: Plan) -> dict[str, Program | OldProgram]:
     """The plan's programs by job type, PIR or old-style."""
     is_pir = plan.job_types()
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
 
 
-def _keeping_variables(plan: Any) -> Any:
+def _keeping_variables(plan: Plan) -> Plan:
     """The plan with programs that write variables of the scope where they are."""
     if not plan.job_types():
         return plan  # old-style ones do anyway
-    return core.Plan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
+    return ExecutionPlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
 
 
-def _runs_python(plan: Any) -> bool:
+def _runs_python(plan: Plan) -> bool:
     """Whether an old-style program of the plan calls Python."""
-    programs = [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
-    return any(translation.calls_python(program) for program in programs)
+    return any(map(translation.calls_python, _old_programs(plan)))
 
 
-def _persistable_in(programs: Iterable[Any]) -> frozenset[str]:
+def _old_programs(plan: Plan) -> list[OldProgram]:
+    """The old-style programs of the plan."""
+    return [plan.program(t) for t in _job_types(plan) if t not in plan.job_types()]
+
+
+def _persistable_in(programs: Iterable[OldProgram]) -> frozenset[str]:
     """The variables that outlive a run of old-style programs."""
     variables = (v for program in programs for v in program.block(0).all_vars())
     return frozenset(variable.name() for variable in variables if variable.persistable())
 
 
-def _job_types(plan: Any) -> set[str]:
+def _job_types(plan: Plan) -> set[str]:
     return {job.type() for job in plan.job_list()}
 
 
-def _pir_program(plan: Any, job_type: str) -> Any:
+def _pir_program(plan: Plan, job_type: str) -> Program | None:
     """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be.
 
     It leaves the variables of the scope where they are.

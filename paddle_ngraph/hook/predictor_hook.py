@@ -9,22 +9,24 @@ objects are the same under whatever name their class was imported.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import paddle.inference  # noqa: F401 - its names are among those replaced
-from paddle.base import core
+import paddle.inference  # its names are among those replaced
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor
+from paddle_ngraph.paddle_seam.place import replace_everywhere
+from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Tensor
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import changes_parameters
@@ -33,15 +35,13 @@ from paddle_ngraph.saved_models.saved_model import SavedModel
 
 PASS = "ngraph_pass"
 
-_Config: Any = core.AnalysisConfig
-_Predictor: Any = core.PaddleInferPredictor
-_Pool: Any = core.PredictorPool
-_create = core.create_predictor
-_init = _Predictor.__init__
-_run = _Predictor.run
-_clone = _Predictor.clone
-_init_config = _Config.__init__
-_enable_custom_passes = _Config.enable_custom_passes
+_Pool = replaced.PREDICTOR_POOL.now
+_create: Callable[[Config], Predictor] = replaced.CREATE_PREDICTOR.now
+_init = replaced.MAKE_PREDICTOR.now
+_run = replaced.RUN_PREDICTOR.now
+_clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.now
+_init_config = replaced.MAKE_CONFIG.now
+_enable_custom_passes = replaced.ENABLE_PASSES.now
 
 # What a configuration asks for that the engine does not do, and how the configuration tells.
 _LEFT_ALONE = {
@@ -68,35 +68,28 @@ _NOTED = {
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    if _Predictor.run is not _run:
-        return
-    _Config.__init__ = _remembering_copies
-    _Config.enable_custom_passes = _remembering_passes
-    _Config.set_model_buffer = _remembering_buffers(_Config.set_model_buffer)
-    _Config.model_from_memory = _model_from_memory(_Config.model_from_memory)
-    for name, reason in _NOTED.items():
-        if hasattr(_Config, name):
-            setattr(_Config, name, _noting(getattr(_Config, name), reason))
-    _Predictor.__init__ = _make
-    _Predictor.run = _run_switched
-    _Predictor.clone = _clone_switched
-    for name in ("clear_intermediate_tensor", "try_shrink_memory"):
-        setattr(_Predictor, name, _on_both_ways(getattr(_Predictor, name)))
-    for name in ("register_input_hook", "register_output_hook"):
-        setattr(_Predictor, name, _on_native(getattr(_Predictor, name)))
+    replaced.MAKE_CONFIG.replace(lambda _: _remembering_copies)
+    replaced.ENABLE_PASSES.replace(lambda _: _remembering_passes)
+    replaced.SET_MODEL_BUFFER.replace(_remembering_buffers)
+    replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
+    for place in replaced.ASK_OF_CONFIG:
+        place.replace(partial(_noting, reason=_NOTED[place.name]))
+    replaced.MAKE_PREDICTOR.replace(lambda _: _make)
+    replaced.RUN_PREDICTOR.replace(lambda _: _run_switched)
+    replaced.CLONE_PREDICTOR.replace(lambda _: _clone_switched)
+    for place in replaced.FREE_MEMORY:
+        place.replace(_on_both_ways)
+    for place in replaced.HOOK_OPERATORS:
+        place.replace(_on_native)
     _replace_names()
 
 
 def _replace_names() -> None:
     """Puts what is ours wherever a module has what is Paddle's, by whatever name."""
-    ours = {id(_create): create_predictor, id(_Pool): PredictorPool}
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict) or names is globals():
-            continue
-        for name, value in list(names.items()):
-            if id(value) in ours:
-                names[name] = ours[id(value)]
+    replace_everywhere(
+        [(_create, create_predictor), (_Pool, PredictorPool)],
+        but_in=globals(),
+    )
 
 
 # -- configurations ----------------------------------------------------------------------------
@@ -118,35 +111,35 @@ class _Settings:
     why_native: str | None = None
 
 
-_settings: WeakKeyDictionary[Any, _Settings] = WeakKeyDictionary()
+_settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
 
 
-def _settings_of(config: Any) -> _Settings:
+def _settings_of(config: Config) -> _Settings:
     return _settings.setdefault(config, _Settings())
 
 
 @wraps(_init_config)
-def _remembering_copies(self: Any, *args: Any) -> None:
+def _remembering_copies(self: Config, *args: Any) -> None:
     _init_config(self, *args)
-    if args and isinstance(args[0], _Config) and args[0] in _settings:
+    if args and isinstance(args[0], AnalysisConfig) and args[0] in _settings:
         _settings[self] = copy(_settings[args[0]])
 
 
 @wraps(_enable_custom_passes)
 def _remembering_passes(
-    self: Any, passes: Sequence[str] = (), custom_pass_only: bool = False
+    self: Config, passes: Sequence[str] = (), custom_pass_only: bool = False
 ) -> None:
     _enable_custom_passes(self, list(passes), custom_pass_only)
     settings = _settings_of(self)
     settings.passes, settings.only_passes = list(passes), custom_pass_only
 
 
-def _remembering_buffers(original: Any) -> Any:
+def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
     """Gives the configuration files in memory instead: Paddle does not survive PIR in buffers."""
 
     @wraps(original)
     def set_model_buffer(
-        self: Any, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
+        self: Config, program: str | bytes, size: int, parameters: str | bytes, parameters_size: int
     ) -> None:
         folder = saved_model.OwnFolder()
         held, weights = _bytes(program, size), _bytes(parameters, parameters_size)
@@ -159,9 +152,9 @@ def _remembering_buffers(original: Any) -> Any:
     return set_model_buffer
 
 
-def _model_from_memory(original: Any) -> Any:
+def _model_from_memory(original: Callable[[Config], bool]) -> Callable[[Config], bool]:
     @wraps(original)
-    def model_from_memory(self: Any) -> bool:
+    def model_from_memory(self: Config) -> bool:
         return _settings.get(self, _Settings()).folder is not None or original(self)
 
     return model_from_memory
@@ -172,9 +165,9 @@ def _bytes(buffer: str | bytes, size: int) -> bytes:
     return held if size == len(held) else held[:size]
 
 
-def _noting(original: Any, reason: str) -> Any:
+def _noting(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
     @wraps(original)
-    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def ask(self: Config, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         is_refused = args and args[0] is False  # use_optimized_model(False), say
         _settings_of(self).why_native = None if is_refused else reason
@@ -183,7 +176,7 @@ def _noting(original: Any, reason: str) -> Any:
     return ask
 
 
-def why_native(config: Any) -> str | None:
+def why_native(config: Config) -> str | None:
     """Why a configuration is left alone, or ``None``."""
     for name, reason in _LEFT_ALONE.items():
         if getattr(config, name)():
@@ -218,7 +211,7 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
     return None
 
 
-def explain(config: Any) -> Report:
+def explain(config: Config) -> Report:
     """What becomes of the predictor of a ``paddle.inference.Config``.
 
     Raises:
@@ -242,14 +235,14 @@ class _Model:
         why_native: Why it does not run through nGraph, as far as that is known.
     """
 
-    def __init__(self, config: Any) -> None:
-        self._config = _Config(config)  # its user may go on to change the original
+    def __init__(self, config: Config) -> None:
+        self._config: Config = AnalysisConfig(config)  # its user may go on to change the original
         self._settings = _settings.get(self._config, _Settings())
         self._saved = SavedModel.of(config)
         self._saved.check()
         self._stamp = self._saved.stamp()
         self._lock = new_lock()
-        self._other: Any = None
+        self._other: Predictor | None = None
         self._parameters = _core.SharedParameters()
         self._folder: saved_model.OwnFolder | None = None
         self.why_native: str | None = None
@@ -258,7 +251,7 @@ class _Model:
         """Whether the next run goes through nGraph."""
         return self.why_native is None and bool(flags.get("use_ngraph"))
 
-    def make_engine(self, make: Callable[[Any], Any]) -> Any:
+    def make_engine(self, make: Callable[[Config], Predictor]) -> Predictor | None:
         """The predictor that runs through nGraph, by ``make(config)``; ``None`` where that fails.
 
         :attr:`why_native` says afterwards why it should not be used, where it should not.
@@ -285,8 +278,8 @@ class _Model:
                 if (variable := run.scope.find_var(name)) is not None:
                     self._parameters.share(name, variable.get_tensor())
 
-    def _engine_config(self) -> Any:
-        config = _Config(self._config)
+    def _engine_config(self) -> Config:
+        config: Config = AnalysisConfig(self._config)
         passes = self._settings.passes
         passes = passes if PASS in passes else [*passes, PASS]
         _enable_custom_passes(config, passes, self._settings.only_passes)
@@ -306,7 +299,7 @@ class _Model:
         """Whether its files are still those it was made of: to make or clone one reads them."""
         return self._saved.stamp() == self._stamp
 
-    def clone(self, predictor: Any, *args: Any) -> Any:
+    def clone(self, predictor: Predictor, *args: Any) -> Predictor:
         """Paddle's clone of one of the predictors.
 
         Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
@@ -315,13 +308,13 @@ class _Model:
         with self._lock:
             return self._clone(predictor, *args)
 
-    def _clone(self, predictor: Any, *args: Any) -> Any:
+    def _clone(self, predictor: Predictor, *args: Any) -> Predictor:
         with program_pass.runs_by_name() as runs:
             clone = _clone(predictor, *args)
         self._share_parameters(runs)
         return clone
 
-    def make_other(self, engine: bool) -> Any:
+    def make_other(self, engine: bool) -> Predictor | None:
         """A predictor of the way that the first one is not; ``None`` where there is none."""
         with self._lock:
             if not self.has_its_files():
@@ -330,7 +323,7 @@ class _Model:
             if self._other is not None:
                 return self._clone(self._other)
             if not engine:
-                self._other = _create(_Config(self._config))
+                self._other = _create(AnalysisConfig(self._config))
             elif self.why_native is None:
                 made = self.make_engine(_create)
                 self._other = made if self.why_native is None else None
@@ -352,15 +345,15 @@ class _Switch:
         original: What that is a clone of, and kept: without it, Paddle's clones on oneDNN fail.
     """
 
-    def __init__(self, model: _Model, is_engine: bool, original: Any = None) -> None:
+    def __init__(self, model: _Model, is_engine: bool, original: Predictor | None = None) -> None:
         self.model = model
         self.is_engine = is_engine
         self._original = original
-        self.other: Any = None
+        self.other: Predictor | None = None
         self._cannot_turn = False
-        self._lent: list[Any] = []  # the memory of outputs that the other way has made
+        self._lent: list[Tensor] = []  # the memory of outputs that the other way has made
 
-    def run(self, predictor: Any, args: tuple[Any, ...]) -> Any:
+    def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         """One run of ``predictor``; ``args`` are those of its ``run``."""
         engine = self.model.wants_engine()
         if engine != self.is_engine and not self._can_turn():
@@ -378,12 +371,18 @@ class _Switch:
             warnings.warn(f"a predictor runs natively now: {self.model.why_native}", stacklevel=3)
             return results
 
-    def run_natively_from_now_on(self, reason: str, predictor: Any) -> Any:
+    def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
         """The predictor that does so."""
         if self.is_engine and not self._can_turn():
             raise NgraphError(_FILES_CHANGED)
         self.model.why_native = reason
-        return self.other if self.is_engine else predictor
+        return self._turned if self.is_engine else predictor
+
+    @property
+    def _turned(self) -> Predictor:
+        """The predictor of the other way, where there is one."""
+        assert self.other is not None
+        return self.other
 
     def _can_turn(self) -> bool:
         if self.other is None and not self._cannot_turn:
@@ -391,7 +390,7 @@ class _Switch:
             self._cannot_turn = self.other is None
         return not self._cannot_turn
 
-    def _run(self, engine: bool, predictor: Any, args: tuple[Any, ...]) -> Any:
+    def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
         if not args:
@@ -400,9 +399,9 @@ class _Switch:
         self._take_outputs(predictor)
         return results
 
-    def _lend_inputs(self, predictor: Any) -> None:
+    def _lend_inputs(self, predictor: Predictor) -> None:
         for name in predictor.get_input_names():
-            source, target = (each.get_input_handle(name) for each in (predictor, self.other))
+            source, target = (each.get_input_handle(name) for each in (predictor, self._turned))
             try:
                 data = source.copy_to_cpu()
             except RuntimeError:  # it was given none, and the run will say so
@@ -411,21 +410,21 @@ class _Switch:
             target.copy_from_cpu(data)
             target.set_lod(source.lod())
 
-    def _take_outputs(self, predictor: Any) -> None:
+    def _take_outputs(self, predictor: Predictor) -> None:
         """Has the handles that the user has show what the other way made."""
-        names = zip(predictor.get_output_names(), self.other.get_output_names())
+        names = zip(predictor.get_output_names(), self._turned.get_output_names())
         lent = [
-            _lend(predictor, ours, self.other.get_output_handle(theirs)) for ours, theirs in names
+            _lend(predictor, ours, self._turned.get_output_handle(theirs)) for ours, theirs in names
         ]
         self._lent = lent  # a handle does not hold what it shares
 
 
-def _lend(predictor: Any, name: str, source: Any) -> Any:
+def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
     """Gives an output of ``predictor`` the contents of ``source``. Returns the memory of these."""
     data = source.copy_to_cpu()
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
-    tensor, target = core.DenseTensor(), predictor.get_output_handle(name)
-    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, core.CPUPlace())
+    tensor, target = DenseTensor(), predictor.get_output_handle(name)
+    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, paddle.CPUPlace())
     target.share_external_data(tensor)
     if is_byte:
         predictor.get_input_handle(name).copy_from_cpu(data)
@@ -434,35 +433,37 @@ def _lend(predictor: Any, name: str, source: Any) -> Any:
     return tensor
 
 
-_switches: WeakKeyDictionary[Any, _Switch] = WeakKeyDictionary()
+_switches: WeakKeyDictionary[Predictor, _Switch] = WeakKeyDictionary()
 
 
-def _switched(predictor: Any, model: _Model, is_engine: bool, original: Any = None) -> Any:
+def _switched(
+    predictor: Predictor, model: _Model, is_engine: bool, original: Predictor | None = None
+) -> Predictor:
     _switches[predictor] = _Switch(model, is_engine, original)
     return predictor
 
 
 @wraps(_create)
-def create_predictor(*args: Any, **kwargs: Any) -> Any:
+def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
     """Paddle's own function; what it makes can be switched."""
     model = _model_of(args)
     if model is None:
         return _create(*args, **kwargs)
     if model.wants_engine():
         predictor = model.make_engine(_create)
-        if model.why_native is None:
+        if predictor is not None and model.why_native is None:
             return _switched(predictor, model, True)
     return _switched(_create(*args), model, False)
 
 
 @wraps(_init)
-def _make(self: Any, *args: Any, **kwargs: Any) -> None:
+def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
         _init(self, *args, **kwargs)
         return
 
-    def into_self(config: Any) -> Any:
+    def into_self(config: Config) -> Predictor:
         _init(self, config)
         return self
 
@@ -475,7 +476,7 @@ def _make(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def _model_of(args: tuple[Any, ...]) -> _Model | None:
     """The model of a configuration that may run through nGraph."""
-    if len(args) != 1 or not isinstance(args[0], _Config):
+    if len(args) != 1 or not isinstance(args[0], AnalysisConfig):
         return None
     saved = SavedModel.of(args[0])
     if saved.has_engines:  # on and off alike
@@ -488,13 +489,13 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 
 
 @wraps(_run)
-def _run_switched(self: Any, *args: Any) -> Any:
+def _run_switched(self: Predictor, *args: Any) -> Any:
     switch = _switches.get(self)
     return _run(self, *args) if switch is None else switch.run(self, args)
 
 
 @wraps(_clone)
-def _clone_switched(self: Any, *args: Any) -> Any:
+def _clone_switched(self: Predictor, *args: Any) -> Predictor:
     switch = _switches.get(self)
     if switch is None:
         return _clone(self, *args)
@@ -504,9 +505,9 @@ def _clone_switched(self: Any, *args: Any) -> Any:
     return _switched(clone, switch.model, switch.is_engine, original=self)
 
 
-def _on_both_ways(original: Any) -> Any:
+def _on_both_ways(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
-    def act(self: Any, *args: Any) -> Any:
+    def act(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
         if switch is not None and switch.other is not None:
             original(switch.other, *args)
@@ -515,11 +516,11 @@ def _on_both_ways(original: Any) -> Any:
     return act
 
 
-def _on_native(original: Any) -> Any:
+def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
     """Who looks at single operators wants Paddle's."""
 
     @wraps(original)
-    def register(self: Any, *args: Any) -> Any:
+    def register(self: Predictor, *args: Any) -> Any:
         switch = _switches.get(self)
         if switch is not None:
             self = switch.run_natively_from_now_on("something hooks its operators", self)
@@ -531,13 +532,13 @@ def _on_native(original: Any) -> Any:
 class PredictorPool:
     """Predictors that share their parameters, as Paddle's class of this name."""
 
-    def __init__(self, config: Any, size: int) -> None:
+    def __init__(self, config: Config, size: int) -> None:
         if size < 1:
             raise ValueError(f"a predictor pool holds at least one predictor, not {size}")
         first = create_predictor(config)
         self._predictors = [first, *(first.clone() for _ in range(size - 1))]
 
-    def retrieve(self, index: int) -> Any:
+    def retrieve(self, index: int) -> Predictor:
         """Predictor number ``index``."""
         if not 0 <= index < len(self._predictors):
             raise ValueError(f"the pool has {len(self._predictors)} predictors: none is {index}")

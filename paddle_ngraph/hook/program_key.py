@@ -14,11 +14,15 @@ from collections.abc import Hashable
 from functools import wraps
 from typing import Any
 
-from paddle.base import executor as paddle_executor
 from paddle.pir import Program
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.latest import Latest
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import key_of_names
+from paddle_ngraph.paddle_seam.protocols import Scope
+
+_key_of_paddle = replaced.KEY_OF_CALL.now
 
 # Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
 _digests: Latest[Hashable, str] = Latest(256)
@@ -36,21 +40,20 @@ class _Key(str):
 
 def install() -> None:
     """Makes Paddle's Executor use it while the engine is on."""
-    original = paddle_executor._get_strong_program_cache_key_for_new_exe
+    replaced.KEY_OF_CALL.replace(lambda _: key_of_call)
 
-    @wraps(original)
-    def key(program: Any, scope: Any, feed: Any, fetch_list: Any) -> str:
-        if not isinstance(program, Program) or not flags.get("use_ngraph"):
-            return str(original(program, scope, feed, fetch_list))
-        names = paddle_executor._get_program_cache_key(feed, fetch_list)
-        short = f"{digest(program)} {scope.raw_address()} {names}"
-        found = _Key(short)
-        found.hash_of_text = _hashes.get_or_make(
-            short, lambda: hash(original(program, scope, feed, fetch_list))
-        )
-        return found
 
-    paddle_executor._get_strong_program_cache_key_for_new_exe = key
+@wraps(_key_of_paddle)
+def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
+    """What Executor looks up, for a call with these."""
+    if not isinstance(program, Program) or not flags.get("use_ngraph"):
+        return str(_key_of_paddle(program, scope, feed, fetch_list))
+    short = f"{digest(program)} {scope.raw_address()} {key_of_names(feed, fetch_list)}"
+    found = _Key(short)
+    found.hash_of_text = _hashes.get_or_make(
+        short, lambda: hash(_key_of_paddle(program, scope, feed, fetch_list))
+    )
+    return found
 
 
 def forget() -> None:

@@ -10,18 +10,31 @@ that nobody may write them before the run is over.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from paddle.base import core
-from paddle.base import executor as paddle_executor
-from paddle.base.framework import Program, Variable
-from paddle.pir import Program as PirProgram
-from paddle.pir import Value
+import paddle
+from paddle.pir import Program, Value
+from paddle.static import Variable, global_scope
 
 from paddle_ngraph import flags
+from paddle_ngraph.hook.program_key import key_of_call
 from paddle_ngraph.latest import Latest
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import (
+    OldStyleProgram,
+    graph_of,
+    heterogeneous_pipeline_of,
+    is_closed,
+    is_initialized,
+    kept_on,
+    pipeline_of,
+    rate_name_of,
+    variable_tensor,
+)
+from paddle_ngraph.paddle_seam.protocols import Scope
 
 if TYPE_CHECKING:
     from paddle_ngraph.hook.executor_hook import SwitchedExecutor
@@ -48,10 +61,10 @@ class _Known(NamedTuple):
     prepared: Any
 
 
-def install(executor: Any) -> None:
+def install() -> None:
     """Makes ``paddle.static.Executor`` go straight where it can."""
-    executor._run_pir_impl = _going_straight(executor._run_pir_impl)
-    executor._run_impl = _going_straight(executor._run_impl)
+    replaced.RUN_PIR.replace(_going_straight)
+    replaced.RUN_OLD_STYLE.replace(_going_straight)
 
 
 def prepared(program: Any) -> None:
@@ -66,12 +79,12 @@ def ran(switch: SwitchedExecutor) -> None:
         _thread.last = switch
 
 
-def _going_straight(original: Any) -> Any:
+def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not flags.get("use_ngraph") or not _is_plain(self, call):
             return original(self, *args, **call)
-        calls: Latest[str, _Known] = self.__dict__.setdefault(_KNOWN, Latest(_MOST_CALLS))
+        calls = kept_on(self, _KNOWN, _no_calls)
         known = calls.get(_key(call)) if calls else None
         if known is not None:
             set_rate = partial(_set_learning_rate, known.prepared, call)
@@ -86,7 +99,13 @@ def _going_straight(original: Any) -> Any:
     return run
 
 
-def _run_and_ask(original: Any, executor: Any, call: dict[str, Any]) -> tuple[Any, _Known | None]:
+def _no_calls() -> Latest[str, _Known]:
+    return Latest(_MOST_CALLS)
+
+
+def _run_and_ask(
+    original: Callable[..., Any], executor: Any, call: dict[str, Any]
+) -> tuple[Any, _Known | None]:
     """A run prepared by Paddle: its results, and what is behind it, if a switch ran."""
     _thread.asks, _thread.last, _thread.prepared = True, None, None
     try:
@@ -101,10 +120,10 @@ def _run_and_ask(original: Any, executor: Any, call: dict[str, Any]) -> tuple[An
 def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
     """Whether the call asks for nothing but a run of a program on feeds."""
     program, fetches = call["program"], call["fetch_list"]
-    if type(program) not in (PirProgram, Program):
+    if type(program) not in (Program, OldStyleProgram):
         return False
-    if type(program) is Program and (
-        program._graph is not None or program._pipeline_opt or program._heter_pipeline_opt
+    if type(program) is OldStyleProgram and (
+        graph_of(program) is not None or pipeline_of(program) or heterogeneous_pipeline_of(program)
     ):
         return False
     return (
@@ -113,7 +132,7 @@ def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
         and type(call["feed"]) is dict
         and call["return_numpy"] is True
         and not call.get("use_prune", False)
-        and not executor._closed
+        and not is_closed(executor)
         and executor.plan is None
         and not executor.enable_job_schedule_profiler
     )
@@ -124,24 +143,21 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     scheduler = getattr(program, "lr_scheduler", None)
     if scheduler is None:
         return
-    if isinstance(program, PirProgram):
-        tensor = core.get_variable_tensor(paddle_executor.global_scope(), program.lr_name)
+    if isinstance(program, Program):
+        tensor = variable_tensor(global_scope(), program.lr_name)
     else:
-        tensor = core.get_variable_tensor(_scope(call), scheduler._var_name)
-    if not tensor._is_initialized():
+        tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
+    if not is_initialized(tensor):
         return  # the run tells it
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
     if not np.array_equal(before.reshape(-1), rate):  # who writes a variable announces it
-        tensor.set(rate, core.CPUPlace())
+        tensor.set(rate, paddle.CPUPlace())
 
 
 def _key(call: dict[str, Any]) -> str:
-    key: str = paddle_executor._get_strong_program_cache_key_for_new_exe(
-        call["program"], _scope(call), call["feed"], call["fetch_list"]
-    )
-    return key
+    return key_of_call(call["program"], _scope(call), call["feed"], call["fetch_list"])
 
 
-def _scope(call: dict[str, Any]) -> Any:
-    return paddle_executor.global_scope() if call["scope"] is None else call["scope"]
+def _scope(call: dict[str, Any]) -> Scope:
+    return global_scope() if call["scope"] is None else call["scope"]

@@ -10,23 +10,21 @@ Executors that are made beside the first of a program leave the variables where 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import cache, wraps
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
-
-from paddle.base import core, libpaddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import ProgramDesc
+from paddle_ngraph.paddle_seam.protocols import OldProgram, Operation, Program, Scope, Value
 from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, SOURCES, blocks_outside_in
 
 T = TypeVar("T")
 
 _SHADOW_OUTPUT = "builtin.shadow_output"
 _SET_PARAMETER = "builtin.set_parameter"
-# What erases variables that are named, and what ends scopes.
-_ERASES = "erase"
-_ENDS = ("drop_kids", "_remove_from_pool")
 # In the names of variables that executors make for themselves.
 _EXECUTORS_OWN = ("_inner_var_", "@fetch")
 
@@ -49,7 +47,7 @@ class Binding:
 
     __slots__ = ("__weakref__", "_scope", "is_broken", "names", "root")
 
-    def __init__(self, scope: Any, names: frozenset[str]) -> None:
+    def __init__(self, scope: Scope, names: frozenset[str]) -> None:
         self._scope = scope
         self.root = _root(scope)
         self.names = names
@@ -57,7 +55,7 @@ class Binding:
         with _lock:
             _bindings.add(self)
 
-    def will_erase(self, programs: Iterable[Any]) -> None:
+    def will_erase(self, programs: Iterable[Program]) -> None:
         """Tells all others of what Paddle erases when it makes an executor of PIR programs."""
         for program in programs:
             erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
@@ -77,7 +75,7 @@ class Bound(Generic[T]):
 
     def __init__(
         self,
-        scope: Any,
+        scope: Scope,
         names: Callable[[], frozenset[str]],
         make: Callable[[Binding], T],
         made: T | None = None,
@@ -96,13 +94,10 @@ class Bound(Generic[T]):
         return made[1]
 
 
-@cache
 def install() -> None:
     """Makes the functions of Paddle that erase variables and end scopes tell."""
-    scope: Any = libpaddle._Scope  # type: ignore[attr-defined]
-    setattr(scope, _ERASES, _telling(getattr(scope, _ERASES)))
-    for name in _ENDS:
-        setattr(scope, name, _telling(getattr(scope, name)))
+    for place in replaced.ENDING_VARIABLES:
+        place.replace(_telling)
 
 
 def count() -> int:
@@ -111,11 +106,11 @@ def count() -> int:
         return len(_bindings)
 
 
-def _telling(original: Any) -> Any:
+def _telling(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
-    def end(self: Any, *args: Any) -> Any:
+    def end(self: Scope, *args: Any) -> None:
         _made_anew(_root(self), args[0] if args else None)
-        return original(self, *args)
+        original(self, *args)
 
     return end
 
@@ -130,24 +125,25 @@ def _made_anew(root: int, names: Collection[str] | None, by: Binding | None = No
                 binding.is_broken |= names is None or not binding.names.isdisjoint(names)
 
 
-def _root(scope: Any) -> int:
+def _root(scope: Scope) -> int:
     return _core.root_scope(scope.raw_address())
 
 
-def names_in(programs: Iterable[Any]) -> frozenset[str]:
+def names_in(programs: Iterable[Program | OldProgram]) -> frozenset[str]:
     """The variables of the scope that programs name, PIR or old-style (``ProgramDesc``)."""
     return frozenset(name for program in programs for name in _names_in(program))
 
 
-def _names_in(program: Any) -> Iterator[str]:
-    if isinstance(program, core.ProgramDesc):
-        blocks = (program.block(i) for i in range(program.num_blocks()))
+def _names_in(program: Program | OldProgram) -> Iterator[str]:
+    if isinstance(program, ProgramDesc):
+        old: OldProgram = program
+        blocks = (old.block(i) for i in range(old.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
-    operators = (op for block in blocks_outside_in(program) for op in block.ops)
+    operators = (op for block in blocks_outside_in(cast("Program", program)) for op in block.ops)
     return (_scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
 
 
-def _erased(program: Any) -> set[str]:
+def _erased(program: Program) -> set[str]:
     """The variables that Paddle erases, if they are there, to make an executor of the program."""
     named = {op.attrs()["output_name"] for op in _outputs(program)}
     operators = program.global_block().ops
@@ -156,11 +152,11 @@ def _erased(program: Any) -> set[str]:
     }
 
 
-def _scope_name(op: Any) -> str:
+def _scope_name(op: Operation) -> str:
     return str(op.attrs()[SCOPE_NAMES[op.name()]])
 
 
-def keep_variables(program: Any) -> None:
+def keep_variables(program: Program) -> None:
     """Has a PIR program write the variables that are there where Paddle would erase them."""
     for op in list(_outputs(program)):
         if _is_own_result(op.operand_source(0)):
@@ -171,7 +167,7 @@ def keep_variables(program: Any) -> None:
             op.get_parent_block().remove_op(op)
 
 
-def _outputs(program: Any) -> Iterator[Any]:
+def _outputs(program: Program) -> Iterator[Operation]:
     """The operators that name a result as a variable which outlives the run."""
     for block in blocks_outside_in(program):
         for op in block.ops:
@@ -179,7 +175,7 @@ def _outputs(program: Any) -> Iterator[Any]:
                 yield op
 
 
-def _is_own_result(value: Any) -> bool:
+def _is_own_result(value: Value) -> bool:
     """Whether a value is a tensor whose variable is no other value's."""
     maker = value.get_defining_op()
     if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:

@@ -16,17 +16,30 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
-from paddle.base import core, framework
-from paddle.base.libpaddle import pir
-from paddle.jit.dy2static import pir_partial_program
-from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
-from paddle.jit.pir_translated_layer import PirTranslatedLayer
-
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import (
+    ASTStaticFunction,
+    PirTranslatedLayer,
+    StaticFunction,
+    attribute_map,
+    backend_of,
+    clone_program,
+    expected_place,
+    is_train_mode,
+    kept_on,
+    known_attributes_of,
+    layers_in,
+    layers_of,
+    maker_of,
+    prepare_attributes,
+    set_training,
+)
+from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -53,11 +66,7 @@ _rewriting = new_lock()
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    layer = pir_partial_program.PartialProgramLayer
-    if not hasattr(layer.call_run_impl_with_hook, "__wrapped__"):
-        layer.call_run_impl_with_hook = _with_switch(  # type: ignore[method-assign]
-            layer.call_run_impl_with_hook
-        )
+    replaced.RUN_STATIC.replace(_with_switch)
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,34 +98,34 @@ def explain(thing: Any) -> Report:
         NgraphError: It has none yet.
     """
     layer = _latest_layer(thing)
-    native, *_ = layer._prepare_attributes()
+    native, *_ = prepare_attributes(layer)
     return _switch(layer, native).report()
 
 
 def _latest_layer(thing: Any) -> Any:
     """The ``PartialProgramLayer`` of what was called last."""
     if isinstance(thing, PirTranslatedLayer):
-        layers = list(thing._partial_program_layers.values())
+        layers = list(layers_of(thing).values())
         is_training = thing.training
     else:
         function = getattr(thing, "forward", thing)
         if not isinstance(function, ASTStaticFunction):
             raise NgraphError("SOT keeps its graphs to itself: explain what full_graph=True makes")
-        is_training = function._is_train_mode()
-        programs = reversed(list(function.program_cache._caches.items()))
+        is_training = is_train_mode(function)
+        programs = reversed(list(layers_in(function.program_cache).items()))
         layers = [layer for key, (_, layer) in programs if layer.training == is_training]
     if not layers:
         raise NgraphError("there is no program for it yet: call it once")
-    layers[0].training = is_training
+    set_training(layers[0], is_training)
     return layers[0]
 
 
 def _switch(layer: Any, native: Any) -> _Switch:
     """The switch of a layer that stands beside these attributes of its own."""
-    switches: dict[int, _Switch] = layer.__dict__.setdefault(_SWITCHES, {})
+    switches: dict[int, _Switch] = kept_on(layer, _SWITCHES, dict)
     found = switches.get(id(native))
     if found is None or found.native is not native:
-        known = layer._prog_attrs_map_cache.items()
+        known = known_attributes_of(layer).items()
         _, is_training, in_sot_mode = next(key for key, value in known if value is native)
         made = _Switch(layer, native, is_training, in_sot_mode)
         found = switches[id(native)] = made
@@ -200,9 +209,10 @@ def _largest(sizes: Sequence[int]) -> int:
 
 def _why_native(layer: Any) -> str | None:
     """Why a layer is left alone, or ``None``."""
-    if not framework._current_expected_place().is_cpu_place():
+    if not expected_place().is_cpu_place():
         return "it does not run on a CPU"
-    if layer._backend.is_cinn() or layer._backend.is_pcc():
+    backend = backend_of(layer)
+    if backend.is_cinn() or backend.is_pcc():
         return "it is compiled by CINN"
     return None
 
@@ -223,7 +233,7 @@ class _Programs:
     report: Report
     order: AbstractContextManager[Any]
     thread: AbstractContextManager[Any]
-    engines: list[Any]
+    engines: list[_core.NgraphEngine]
     refusals: refusals.Watch
 
 
@@ -280,7 +290,7 @@ class _Source:
         graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
         drawing = sum(interval.draws for interval in ahead.intervals)
         return _Programs(
-            attributes=core.construct_program_attribute_map(attributes),
+            attributes=attribute_map(attributes),
             report=Report(
                 [
                     replace(block, program=name)
@@ -303,7 +313,7 @@ class _Crossing:
     keyword argument of its block.
     """
 
-    def __init__(self, forward: Any, backward: Any) -> None:
+    def __init__(self, forward: Program, backward: Program) -> None:
         self._forward = forward.global_block()
         self._backward = backward.global_block()
 
@@ -320,15 +330,15 @@ class _Crossing:
                 copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
                 value.replace_all_uses_with(copy)
 
-    def shapes_instead(self, names: Sequence[str]) -> dict[int, Any]:
+    def shapes_instead(self, names: Sequence[str]) -> dict[int, Value]:
         """Gives the backward program constants for what it needs the shapes of, and nothing else.
 
         The forward program then need not make it, or keep it. That takes shapes that are known.
 
         Returns:
-            The arguments that were replaced, by the number of the operator that stands for each.
+            The arguments that were instead, by the number of the operator that stands for each.
         """
-        replaced = {}
+        instead = {}
         arguments = self._backward.kwargs()
         for name in names:
             value = arguments.get(name)
@@ -344,14 +354,14 @@ class _Crossing:
             ]
             zeros = self._put_first("pd_op.full", (dtype, shape), filled)
             value.replace_all_uses_with(zeros)
-            replaced[zeros.get_defining_op().id()] = value
-        return replaced
+            instead[maker_of(zeros).id()] = value
+        return instead
 
-    def give_back(self, replaced: dict[int, Any]) -> None:
+    def give_back(self, instead: dict[int, Value]) -> None:
         """Undoes :meth:`shapes_instead` for operators that stay native: they read no contents."""
         for op in list(self._backward.ops):
-            if op.name() in CONSTANTS and op.id() in replaced:
-                op.result(0).replace_all_uses_with(replaced[op.id()])
+            if op.name() in CONSTANTS and op.id() in instead:
+                op.result(0).replace_all_uses_with(instead[op.id()])
                 self._backward.remove_op(op)
 
     def drop_unread(self, keep: set[str]) -> None:
@@ -373,30 +383,31 @@ class _Crossing:
         value = self._backward.kwargs().get(name)
         return value is not None and not _is_read_by_engine(value)
 
-    def _outputs(self) -> Iterator[Any]:
+    def _outputs(self) -> Iterator[Operation]:
         return (op for op in self._forward.ops if op.name() == _SHADOW_OUTPUT)
 
-    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Any:
+    def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
         """A constant at the begin of the backward program."""
+        value: Value
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
-        self._backward.move_op(value.get_defining_op(), 0)
+        self._backward.move_op(maker_of(value), 0)
         return value
 
 
-def _copy(program: Any) -> Any:
-    copied, _ = pir.clone_program(program)
+def _copy(program: Program) -> Program:
+    copied, _ = clone_program(program)
     return copied
 
 
-def _name(op: Any) -> str:
+def _name(op: Operation) -> str:
     return str(op.attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]])
 
 
-def _is_gradient(op: Any) -> bool:
+def _is_gradient(op: Operation) -> bool:
     return op.name().rstrip("_").endswith("_grad")
 
 
-def _constant_behind(value: Any) -> Any:
+def _constant_behind(value: Value) -> Operation | None:
     """The operator that makes a constant which ``value`` is, or is a copy of."""
     maker = value.get_defining_op()
     if maker is None or _is_overwritten(value):
@@ -406,13 +417,13 @@ def _constant_behind(value: Any) -> Any:
     return maker if maker.name() in CONSTANTS else None
 
 
-def _is_overwritten(value: Any) -> bool:
+def _is_overwritten(value: Value) -> bool:
     """Whether an operator writes over ``value``."""
     targets = (operand for op in value.all_used_ops() for operand, _ in overwritten(op))
     return any(operand.is_same(value) for operand in targets)
 
 
-def _is_unread(value: Any) -> bool:
+def _is_unread(value: Value) -> bool:
     """Whether all readers of ``value`` are operators whose converters do not look at it."""
     for op in value.all_used_ops():
         entry = find_converter(op.name())
@@ -424,7 +435,7 @@ def _is_unread(value: Any) -> bool:
     return True
 
 
-def _is_read_by_engine(value: Any) -> bool:
+def _is_read_by_engine(value: Value) -> bool:
     """Whether an engine operator reads a value, which it does in a list."""
     lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
     readers = (reader for op in lists for reader in op.result(0).all_used_ops())

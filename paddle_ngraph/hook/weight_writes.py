@@ -17,85 +17,35 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from operator import attrgetter
-from typing import Any
-
-from paddle.base import core, libpaddle
+from typing import Any, TypeVar
 
 from paddle_ngraph import _core
-
-# Functions by class of Paddle's core, those of the module under "".
-# What returns the tensor of a variable, or tensors that may share its memory:
-HANDING_OUT = {
-    "": ("get_fetch_variable", "get_variable_tensor"),
-    "pir.Program": ("_state_dict",),
-    "DenseTensorArray": ("__getitem__", "_move_to_list"),
-    "DistTensor": ("get_tensor",),
-    "FetchList": ("_move_to_list",),
-    "FetchUnmergedList": ("_move_to_list",),
-    "SelectedRows": ("get_tensor",),
-    "Variable": ("get_tensor",),
-}
-# What returns the bare address of memory:
-GIVING_ADDRESSES = {"DenseTensor": ("_mutable_data", "_ptr"), "eager.Tensor": ("data_ptr",)}
-# What remembers the address of the memory of a tensor that it is given, without holding it:
-KEEPING_ADDRESSES = {
-    "PaddleInferTensor": ("_share_external_data_bind", "_share_external_data_paddle_tensor_bind")
-}
-# What runs on a scope, or writes variables of one otherwise:
-RUNNING = {
-    "": ("_create_loaded_parameter", "set_variable"),
-    "pir": ("create_loaded_parameter",),
-    "pir.PassManager": ("run",),
-    "pir.Program": ("set_state_dict",),
-    "AnalysisPredictor": ("init", "run", "zero_copy_run"),
-    "Executor": ("create_variables", "init_for_dataset", "run", "run_prepared_ctx"),
-    "Fleet": (
-        "init_model",
-        "load_from_paddle_model",
-        "pull_dense",
-        "push_dense",
-        "shrink_dense_table",
-    ),
-    "NativePaddlePredictor": ("init", "run", "zero_copy_run"),
-    "Operator": ("run",),
-    "Pass": ("apply",),
-    "StandaloneExecutor": ("run", "run_profile"),
-}
-# Trainers write in threads of their own, from the first function until one of the others:
-STARTING = {"Executor": ("run_from_dataset",)}
-ENDING = {"Executor": ("release_trainer",), "TrainerBase": ("finalize",)}
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import DenseTensor
+from paddle_ngraph.paddle_seam.protocols import Tensor
 
 _thread = threading.local()
+T = TypeVar("T")
 
 
 @cache
 def install() -> None:
     """Watches Paddle's core from now on, and the tensors that it handed out before."""
-    for table, watched in (
-        (HANDING_OUT, _handing_out),
-        (GIVING_ADDRESSES, _giving_address),
-        (KEEPING_ADDRESSES, _keeping_address),
-        (RUNNING, _running),
-        (STARTING, _starting),
-        (ENDING, _ending),
+    for places, watched in (
+        (replaced.HANDING_OUT, _handing_out),
+        (replaced.GIVING_ADDRESSES, _giving_address),
+        (replaced.KEEPING_ADDRESSES, _keeping_address),
+        (replaced.RUNNING, _running),
+        (replaced.STARTING, _starting),
+        (replaced.ENDING, _ending),
     ):
-        for path, names in table.items():
-            owner = attrgetter(path)(libpaddle) if path else libpaddle
-            for name in names:
-                _replace(owner, name, watched(getattr(owner, name)))
+        for place in places:
+            place.replace(watched)
     for tensor in _core.living_tensors():
         _hand_out(tensor)
-
-
-def _replace(owner: Any, name: str, function: Any) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, function)
-    if getattr(core, name, None) is original:  # which has the names of libpaddle too
-        setattr(core, name, function)
 
 
 @contextmanager
@@ -112,7 +62,7 @@ def run_of(may_write: bool) -> Iterator[None]:
 # -- hand-outs -----------------------------------------------------------------------------------
 
 
-class _Object(weakref.ref[Any]):
+class _Object(weakref.ref[Tensor]):
     """Stands for the object that Python has of a tensor."""
 
     __slots__ = ("key", "number")
@@ -123,7 +73,7 @@ class _Object(weakref.ref[Any]):
 _living: dict[int, _Object] = {}  # by id()
 
 
-def _hand_out(tensor: Any) -> None:
+def _hand_out(tensor: Tensor) -> None:
     key = id(tensor)
     if key in _living:  # what dies leaves before another object can have its id
         return
@@ -137,9 +87,9 @@ def _take_back(found: _Object) -> None:
     _core.take_back(found.number)
 
 
-def _handing_out(original: Any) -> Any:
+def _handing_out(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def hand_out(*args: Any, **kwargs: Any) -> Any:
+    def hand_out(*args: Any, **kwargs: Any) -> T:
         with _core.ProgramRun(False):  # no variable gets other memory meanwhile
             returned = original(*args, **kwargs)
             for tensor in _tensors_in(returned):
@@ -149,17 +99,17 @@ def _handing_out(original: Any) -> Any:
     return hand_out
 
 
-def _tensors_in(returned: Any) -> Iterator[Any]:
-    if isinstance(returned, core.DenseTensor):
+def _tensors_in(returned: Any) -> Iterator[Tensor]:
+    if isinstance(returned, DenseTensor):
         yield returned
     elif isinstance(returned, (dict, list)):
         for each in returned.values() if isinstance(returned, dict) else returned:
             yield from _tensors_in(each)
 
 
-def _giving_address(original: Any) -> Any:
+def _giving_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def give_address(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def give_address(self: Any, *args: Any, **kwargs: Any) -> T:
         address = original(self, *args, **kwargs)
         _expose(self)
         return address
@@ -167,9 +117,9 @@ def _giving_address(original: Any) -> Any:
     return give_address
 
 
-def _keeping_address(original: Any) -> Any:
+def _keeping_address(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def keep_address(self: Any, tensor: Any) -> Any:
+    def keep_address(self: Any, tensor: Any) -> T:
         _expose(tensor)
         return original(self, tensor)
 
@@ -178,7 +128,7 @@ def _keeping_address(original: Any) -> Any:
 
 def _expose(tensor: Any) -> None:
     """Somebody knows the address of a tensor's memory."""
-    dense = tensor if isinstance(tensor, core.DenseTensor) else tensor.get_tensor()
+    dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
     if dense is not None:  # a sparse tensor has no address to give
         _core.give_address(dense)
 
@@ -186,9 +136,9 @@ def _expose(tensor: Any) -> None:
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def _running(original: Any) -> Any:
+def _running(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> T:
         with _core.ProgramRun(getattr(_thread, "may_write", True)):
             return original(*args, **kwargs)
 
@@ -198,9 +148,9 @@ def _running(original: Any) -> Any:
 _training: dict[int, Any] = {}  # by id() of the trainer: its run, and what ends it when it dies
 
 
-def _starting(original: Any) -> Any:
+def _starting(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def start(executor: Any, trainer: Any, *args: Any) -> Any:
+    def start(executor: Any, trainer: Any, *args: Any) -> T:
         key = id(trainer)
         if key not in _training:
             run = _core.ProgramRun(True)
@@ -211,9 +161,9 @@ def _starting(original: Any) -> Any:
     return start
 
 
-def _ending(original: Any) -> Any:
+def _ending(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
-    def end(*args: Any) -> Any:
+    def end(*args: Any) -> T:
         try:
             return original(*args)
         finally:

@@ -12,6 +12,8 @@ import numpy as np
 
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import KNOWN
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
 from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SCOPE_NAMES
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
@@ -32,8 +34,10 @@ class Fetched(list[Any]):
 class WholeProgram:
     """A program that one engine operator is all of. See :func:`find`."""
 
-    def __init__(self, engine: Any, feeds: list[Any], fetches: list[int], scope: Any) -> None:
-        sources = [value.get_defining_op() for value in _members(engine)]
+    def __init__(
+        self, engine: Operation, feeds: list[Operation], fetches: list[int], scope: Scope
+    ) -> None:
+        sources = [maker_of(value) for value in _members(engine)]
         names = [_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
         fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
@@ -41,7 +45,7 @@ class WholeProgram:
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
-            [scope.find_var(name).get_tensor() for name in names],
+            [_tensor(scope, name) for name in names],
             [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if _is_fed(op)],
             fetches,
         )
@@ -73,7 +77,7 @@ class WholeProgram:
         return self._program.run_on(arrays)
 
 
-def find(program: Any, scope: Any) -> WholeProgram | None:
+def find(program: Program, scope: Scope) -> WholeProgram | None:
     """The program as one engine operator.
 
     Args:
@@ -91,7 +95,7 @@ def find(program: Any, scope: Any) -> WholeProgram | None:
         return None
     (engine,) = engines
     fetches = _fetches(others, engine)
-    sources = [value.get_defining_op() for value in _members(engine)]
+    sources = [maker_of(value) for value in _members(engine)]
     if fetches is None or any(op.name() not in _FEEDS | {_PARAMETER} for op in sources):
         return None
     if any(scope.find_var(_name(op)) is None for op in sources):
@@ -99,14 +103,20 @@ def find(program: Any, scope: Any) -> WholeProgram | None:
     return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
 
 
-def _members(engine: Any) -> Iterator[Any]:
+def _tensor(scope: Scope, name: str) -> Tensor:
+    variable = scope.find_var(name)
+    assert variable is not None  # see find()
+    return variable.get_tensor()
+
+
+def _members(engine: Operation) -> Iterator[Value]:
     """What the operator reads: the members of its lists."""
     for operand in engine.operands_source():
         if operand.initialized():
-            yield from operand.get_defining_op().operands_source()
+            yield from maker_of(operand).operands_source()
 
 
-def _fetches(operators: list[Any], engine: Any) -> list[int] | None:
+def _fetches(operators: list[Operation], engine: Operation) -> list[int] | None:
     """The output of the operator for each column; ``None`` if something else is fetched."""
     numbers = {value.id: number for number, value in enumerate(engine.results())}
     columns = {
@@ -118,14 +128,14 @@ def _fetches(operators: list[Any], engine: Any) -> list[int] | None:
     return None if None in fetches else fetches  # type: ignore[return-value]
 
 
-def _name(op: Any) -> str:
+def _name(op: Operation) -> str:
     return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
 
 
-def _is_fed(op: Any) -> bool:
+def _is_fed(op: Operation) -> bool:
     """Whether it names a variable that every run is given anew."""
     return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
 
 
-def _declared(value: Any) -> tuple[str, list[int]]:
+def _declared(value: Value) -> tuple[str, list[int]]:
     return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import paddle
-from paddle import _C_ops, nn
-from paddle.base.framework import in_dynamic_or_pir_mode, in_pir_mode
+from paddle import nn
+
+from paddle_ngraph.paddle_seam.names import (
+    RNNBase,
+    become,
+    in_dynamic_or_pir_mode,
+    in_pir_mode,
+    run_custom_operator,
+    weights_of,
+)
 
 # The operator of each of Paddle's modes.
 OPERATORS = {
@@ -19,7 +27,7 @@ OPERATORS = {
 OPT_OUT = "use_mkl_packed"
 
 
-class _Packed(nn.layer.rnn.RNNBase):
+class _Packed(RNNBase):
     """What computes ``out, states`` of a recurrent layer, with packed weights where they fit."""
 
     use_mkl_packed: bool = True
@@ -39,15 +47,15 @@ class _Packed(nn.layer.rnn.RNNBase):
         """Whether the operators can take it; Paddle has its own word on everything else."""
         if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
             return False
-        tensors = [inputs, *self._all_weights]
+        tensors = [inputs, *weights_of(self)]
         return all(tensor.dtype == paddle.float32 for tensor in tensors)
 
     def _packed(self, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
         if not self.time_major:
             inputs = paddle.transpose(inputs, [1, 0, 2])
-        out, *others = _C_ops._run_custom_op(  # type: ignore[attr-defined]
+        out, *others = run_custom_operator(
             OPERATORS[self.mode],
-            [inputs, *initial_states, *self._all_weights],
+            [inputs, *initial_states, *weights_of(self)],
             sequence_length,
             self.mode,
             self.hidden_size,
@@ -114,10 +122,10 @@ def use_mkl_packed(layer: Model, on: bool = True) -> Model:
         ``layer``.
     """
     for inner in layer.sublayers(include_self=True):
-        if not isinstance(inner, nn.layer.rnn.RNNBase):
+        if not isinstance(inner, RNNBase):
             continue
         if not isinstance(inner, _Packed):
             kind = type(inner)
-            inner.__class__ = _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {})
+            become(inner, _PACKED.get(kind) or type(kind.__name__, (_Packed, kind), {}))
         inner.use_mkl_packed = on
     return layer

@@ -11,17 +11,24 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
-from paddle.base import core
 
 from paddle_ngraph.old_style.single_assignment import (
     IN_PLACE,
     NotTranslatable,
     blocks,
     copy_variable,
+    declared,
     load_dialect,
     operators,
 )
+from paddle_ngraph.paddle_seam.names import (
+    ProgramDesc,
+    VarType,
+    insert_operator,
+    set_attribute,
+    translate_with_values,
+)
+from paddle_ngraph.paddle_seam.protocols import OldBlock, OldOperator, OldProgram, Value
 from paddle_ngraph.program.view import CONSTANTS, LISTS, SCOPE_NAMES, overwritten
 
 _ARRAYS = frozenset(
@@ -114,7 +121,7 @@ _ALIASES = {
 # -- what is said in another way ----------------------------------------------------------------
 
 
-def cure(description: Any) -> None:
+def cure(description: OldProgram) -> None:
     """Says in another way what the translation is known to lose, in place."""
     for block in blocks(description):
         for op in list(operators(block)):
@@ -128,14 +135,14 @@ def cure(description: Any) -> None:
                 _drop_axes(block, op)
 
 
-def _name_axes(block: Any, op: Any) -> None:
+def _name_axes(block: OldBlock, op: OldOperator) -> None:
     """Reductions over everything name every axis: ``reduce_all`` gets lost."""
     shape = _shape(block, op, "X")
     if op.attr("reduce_all") and shape:
-        op._set_attr("dim", list(range(len(shape))))
+        set_attribute(op, "dim", list(range(len(shape))))
 
 
-def _multiply_matrices(block: Any, op: Any) -> None:
+def _multiply_matrices(block: OldBlock, op: OldOperator) -> None:
     """``mul`` is a ``matmul_v2`` of what it flattens: else it gets wrong shapes."""
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
@@ -157,8 +164,8 @@ def _multiply_matrices(block: Any, op: Any) -> None:
     op.set_type("matmul_v2_grad" if is_grad else "matmul_v2")
     for name in ("x_num_col_dims", "y_num_col_dims"):
         op.remove_attr(name)
-    op._set_attr("trans_x", False)
-    op._set_attr("trans_y", False)
+    set_attribute(op, "trans_x", False)
+    set_attribute(op, "trans_y", False)
 
 
 class _Flattening(NamedTuple):
@@ -185,7 +192,7 @@ class _Flattening(NamedTuple):
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
-def _flatten_input(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
+def _flatten_input(block: OldBlock, op: OldOperator, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.input(slot)
@@ -194,7 +201,7 @@ def _flatten_input(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
     op.set_input(slot, [matrix])
 
 
-def _unflatten_output(block: Any, op: Any, slot: str, flat: _Flattening) -> None:
+def _unflatten_output(block: OldBlock, op: OldOperator, slot: str, flat: _Flattening) -> None:
     if not flat.changes:
         return
     (name,) = op.output(slot)
@@ -205,15 +212,15 @@ def _unflatten_output(block: Any, op: Any, slot: str, flat: _Flattening) -> None
     )
 
 
-def _matrix_of(block: Any, op: Any, name: str, flat: _Flattening) -> tuple[str, int]:
+def _matrix_of(block: OldBlock, op: OldOperator, name: str, flat: _Flattening) -> tuple[str, int]:
     """A variable for ``name`` as a matrix, and where the operator that has it stands."""
     position = block_position(block, op)
     matrix = f"{name}@matrix{position}"
-    copy_variable(block, block.find_var_recursive(name.encode()), matrix, flat.matrix)
+    copy_variable(block, declared(block, name), matrix, flat.matrix)
     return matrix, position
 
 
-def _align(block: Any, op: Any) -> None:
+def _align(block: OldBlock, op: OldOperator) -> None:
     """An ``axis`` that says where the second operand starts: it gets the axes that it lacks."""
     axis = op.attr("axis") if op.has_attr("axis") else -1
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
@@ -223,14 +230,14 @@ def _align(block: Any, op: Any) -> None:
     (name,) = op.input("Y")
     position = block_position(block, op)
     result = f"{name}@aligned{position}"
-    copy_variable(block, block.find_var_recursive(name.encode()), result, [*y, *[1] * lacking])
+    copy_variable(block, declared(block, name), result, [*y, *[1] * lacking])
     axes = list(range(len(y), len(y) + lacking))
     _insert(block, position, "unsqueeze2", {"X": [name]}, {"Out": [result]}, {"axes": axes})
     op.set_input("Y", [result])
-    op._set_attr("axis", -1)
+    set_attribute(op, "axis", -1)
 
 
-def _drop_axes(block: Any, op: Any) -> None:
+def _drop_axes(block: OldBlock, op: OldOperator) -> None:
     """``decrease_axis`` of a strided slice gets lost: the axes are dropped afterwards."""
     axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
     shape = list(_shape(block, op, "Out", "output"))
@@ -242,38 +249,38 @@ def _drop_axes(block: Any, op: Any) -> None:
     for axis in sorted(axes):
         shape.insert(axis, 1)
     whole = f"{name}@whole"
-    copy_variable(block, block.find_var_recursive(name.encode()), whole, shape)
+    copy_variable(block, declared(block, name), whole, shape)
     op.set_output("Out", [whole])
-    op._set_attr("decrease_axis", [])
+    set_attribute(op, "decrease_axis", [])
     position = block_position(block, op) + 1
     _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
 
 
 def _insert(
-    block: Any,
+    block: OldBlock,
     position: int,
     kind: str,
     inputs: dict[str, list[str]],
     outputs: dict[str, list[str]],
     attributes: dict[str, Any],
 ) -> None:
-    op = block._insert_op(position)
+    op = insert_operator(block, position)
     op.set_type(kind)
     for slot, names in inputs.items():
         op.set_input(slot, names)
     for slot, names in outputs.items():
         op.set_output(slot, names)
     for name, value in attributes.items():
-        op._set_attr(name, value)
+        set_attribute(op, name, value)
     op.check_attrs()
 
 
-def block_position(block: Any, op: Any) -> int:
+def block_position(block: OldBlock, op: OldOperator) -> int:
     """Where an operator stands in its block."""
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
-def _shape(block: Any, op: Any, slot: str, side: str = "input") -> list[int]:
+def _shape(block: OldBlock, op: OldOperator, slot: str, side: str = "input") -> list[int]:
     if not _has(op, side, slot):
         return []
     name = getattr(op, side)(slot)[0]
@@ -281,7 +288,7 @@ def _shape(block: Any, op: Any, slot: str, side: str = "input") -> list[int]:
     return list(variable.shape()) if variable is not None else []
 
 
-def _has(op: Any, side: str, slot: str) -> bool:
+def _has(op: OldOperator, side: str, slot: str) -> bool:
     return slot in getattr(op, f"{side}_names")() and bool(getattr(op, side)(slot))
 
 
@@ -292,7 +299,7 @@ def _product(shape: list[int]) -> int:
 # -- what becomes of each operator ---------------------------------------------------------------
 
 
-def refuse_overlaps(description: Any) -> None:
+def refuse_overlaps(description: OldProgram) -> None:
     """What a kernel makes of an output that is an input too is its own affair, mostly.
 
     Raises:
@@ -305,7 +312,7 @@ def refuse_overlaps(description: Any) -> None:
                     raise NotTranslatable(f"{op.type()} writes over '{name}', which it reads")
 
 
-def _may_overwrite(block: Any, op: Any, name: str) -> bool:
+def _may_overwrite(block: OldBlock, op: OldOperator, name: str) -> bool:
     if op.type() == "sum":
         return bool(op.input("X")[0] == name and op.input("X").count(name) == 1)
     if op.type().startswith("elementwise_") and not op.type().endswith("_grad"):
@@ -313,7 +320,7 @@ def _may_overwrite(block: Any, op: Any, name: str) -> bool:
     return op.type() in _MAY_OVERWRITE_INPUTS or name == "@EMPTY@"
 
 
-def check(description: Any) -> None:
+def check(description: OldProgram) -> None:
     """Translates each operator alone, those that are alike once.
 
     Raises:
@@ -333,14 +340,14 @@ def check(description: Any) -> None:
 
 _TENSORS = frozenset(
     {
-        core.VarDesc.VarType.DENSE_TENSOR,
-        core.VarDesc.VarType.DENSE_TENSOR_ARRAY,
-        core.VarDesc.VarType.SELECTED_ROWS,
+        VarType.DENSE_TENSOR,
+        VarType.DENSE_TENSOR_ARRAY,
+        VarType.SELECTED_ROWS,
     }
 )
 
 
-def _signature(block: Any, op: Any) -> tuple[Any, ...]:
+def _signature(block: OldBlock, op: OldOperator) -> tuple[Any, ...]:
     """All that the translation of an operator depends on, but the names of variables."""
     numbers: dict[str, int] = {}
 
@@ -370,9 +377,9 @@ class _Translated:
         op: An old-style operator.
     """
 
-    def __init__(self, block: Any, op: Any) -> None:
+    def __init__(self, block: OldBlock, op: OldOperator) -> None:
         self._block, self._op = block, op
-        alone = core.ProgramDesc()
+        alone: OldProgram = ProgramDesc()
         inner = alone.block(0)
         for name in dict.fromkeys([*op.input_arg_names(), *op.output_arg_names()]):
             variable = block.find_var_recursive(name.encode())
@@ -384,7 +391,7 @@ class _Translated:
         inner.append_op().copy_from(op)
         try:
             load_dialect()
-            self._program, self._values = paddle.pir.translate_to_pir_with_param_map(alone)
+            self._program, self._values = translate_with_values(alone)
         except Exception as error:  # Paddle's own errors have many types
             raise NotTranslatable(f"Paddle cannot translate {op.type()}") from error
         self._ops = list(self._program.global_block().ops)
@@ -434,7 +441,7 @@ class _Translated:
             for name in kept - set(in_place):
                 raise self._lost(f"the write of {name}")
 
-    def _members(self, value: Any) -> list[str]:
+    def _members(self, value: Value) -> list[str]:
         maker = value.get_defining_op()
         if maker is not None and maker.name() in LISTS:
             return [name for each in maker.operands_source() for name in self._members(each)]
@@ -528,16 +535,16 @@ _ACCEPTED: dict[str, _Rule] = {
 }
 
 
-def _is_frozen(op: Any) -> bool:
+def _is_frozen(op: OldOperator) -> bool:
     """Whether a batch normalization reads its running statistics only."""
     return "batch_norm" in op.type() and any(
         op.has_attr(name) and op.attr(name) for name in ("is_test", "use_global_stats")
     )
 
 
-def _is_default(op: Any, name: str, value: Any) -> bool:
+def _is_default(op: OldOperator, name: str, value: Any) -> bool:
     """Whether an attribute has the value that it has where nobody sets it."""
-    alone = core.ProgramDesc()
+    alone: OldProgram = ProgramDesc()
     copy = alone.block(0).append_op()
     copy.copy_from(op)
     copy.remove_attr(name)
@@ -574,7 +581,7 @@ def _number(text: str) -> float | None:
 
 def _dtype_of(number: int) -> str | None:
     try:
-        name = core.VarDesc.VarType(number).name
+        name = VarType(number).name
     except ValueError:
         return None
     return {"FP32": "float32", "FP64": "float64", "FP16": "float16", "BF16": "bfloat16"}.get(

@@ -10,12 +10,18 @@ becomes an assignment in place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-import paddle
-from paddle.base import core
+from paddle_ngraph.paddle_seam.names import (
+    ProgramDesc,
+    VarType,
+    block_number,
+    insert_operator,
+    translate,
+)
+from paddle_ngraph.paddle_seam.protocols import OldBlock, OldOperator, OldProgram, OldVariable
 
 
 class NotTranslatable(Exception):
@@ -24,7 +30,7 @@ class NotTranslatable(Exception):
 
 # Operators with a block, and what decides whether it runs.
 _WITH_BLOCK = {"while": "Condition", "conditional_block": "Cond"}
-_TENSORS = frozenset({core.VarDesc.VarType.DENSE_TENSOR, core.VarDesc.VarType.SELECTED_ROWS})
+_TENSORS = frozenset({VarType.DENSE_TENSOR, VarType.SELECTED_ROWS})
 # They write over their inputs in PIR as well, state by state.
 IN_PLACE = frozenset(
     {
@@ -53,12 +59,12 @@ IN_PLACE = frozenset(
 )
 
 
-def operators(block: Any) -> Iterator[Any]:
+def operators(block: OldBlock) -> Iterator[OldOperator]:
     """The operators of an old-style block."""
     return (block.op(i) for i in range(block.op_size()))
 
 
-def blocks(description: Any) -> Iterator[Any]:
+def blocks(description: OldProgram) -> Iterator[OldBlock]:
     """The blocks of an old-style program."""
     return (description.block(i) for i in range(description.num_blocks()))
 
@@ -66,11 +72,11 @@ def blocks(description: Any) -> Iterator[Any]:
 @cache
 def load_dialect() -> None:
     """Paddle's operators are known to PIR from the first plain translation on."""
-    paddle.pir.translate_to_pir(core.ProgramDesc())
+    translate(ProgramDesc())
 
 
-def rename(description: Any) -> None:
-    """Puts a ``core.ProgramDesc`` into single-assignment form, in place."""
+def rename(description: OldProgram) -> None:
+    """Puts a ``ProgramDesc`` into single-assignment form, in place."""
     _Renaming(description).run()
 
 
@@ -81,7 +87,7 @@ class _Renaming:
     contents at some place.
     """
 
-    def __init__(self, description: Any) -> None:
+    def __init__(self, description: OldProgram) -> None:
         self._description = description
         self._writes: Counter[str] = Counter()
         self._written: set[str] = set()
@@ -100,7 +106,7 @@ class _Renaming:
             raise NotTranslatable("two variables have one name")
         self._rename_block(self._description.block(0), {})
 
-    def _survey(self, block: Any) -> None:
+    def _survey(self, block: OldBlock) -> None:
         """Counts the writes, and finds the variables that are read before they are written."""
         for op in operators(block):
             if op.type() in _WITH_BLOCK:  # what it lists is what its block reads and writes
@@ -115,10 +121,10 @@ class _Renaming:
             self._writes.update(self._renamed_by(block, op))
             self._written |= set(op.output_arg_names())
 
-    def _inner(self, op: Any) -> Any:
-        return self._description.block(op._block_attr_id("sub_block"))
+    def _inner(self, op: OldOperator) -> OldBlock:
+        return self._description.block(block_number(op, "sub_block"))
 
-    def _renamed_by(self, block: Any, op: Any) -> list[str]:
+    def _renamed_by(self, block: OldBlock, op: OldOperator) -> list[str]:
         """The outputs that may need another name: tensors that are not written in place."""
         if op.type() in ("feed", "fetch"):
             return []
@@ -127,7 +133,7 @@ class _Renaming:
         variables = {name: block.find_var_recursive(name.encode()) for name in names}
         return [n for n, variable in variables.items() if variable and variable.type() in _TENSORS]
 
-    def _rename_block(self, block: Any, versions: dict[str, str], handed_on: int = 0) -> None:
+    def _rename_block(self, block: OldBlock, versions: dict[str, str], handed_on: int = 0) -> None:
         """Renames what a block reads and writes.
 
         Args:
@@ -159,7 +165,7 @@ class _Renaming:
                 _insert_assign(block, block.op_size() - handed_on, versions[name], before)
 
     def _rename_loop(
-        self, block: Any, loop: Any, versions: dict[str, str], written: dict[str, None]
+        self, block: OldBlock, loop: OldOperator, versions: dict[str, str], written: dict[str, None]
     ) -> None:
         """Carries all that the body writes from one iteration to the next.
 
@@ -181,7 +187,7 @@ class _Renaming:
         loop.set_output("Out", [versions.get(n, n) for n in names] + arrays)
         self._rename_block(body, versions, len(_handed_on(body)))
 
-    def _rename_branch(self, op: Any, versions: dict[str, str]) -> None:
+    def _rename_branch(self, op: OldOperator, versions: dict[str, str]) -> None:
         """A branch writes into what is there already, and hands out what is new."""
         _rename_inputs(op, versions)
         names = self._written_around(self._inner(op))
@@ -201,7 +207,7 @@ class _Renaming:
         if name not in self._given and name not in self._filled:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
-    def _written_around(self, block: Any) -> list[str]:
+    def _written_around(self, block: OldBlock) -> list[str]:
         """The tensors of blocks around ``block`` that it writes, inner blocks included."""
         names: list[str] = []
         for op in operators(block):
@@ -212,7 +218,7 @@ class _Renaming:
         return [n for n in dict.fromkeys(names) if block.find_var(n.encode()) is None]
 
     def _rename_outputs(
-        self, block: Any, op: Any, versions: dict[str, str], written: dict[str, None]
+        self, block: OldBlock, op: OldOperator, versions: dict[str, str], written: dict[str, None]
     ) -> None:
         new = self._renamed_by(block, op)
         renamed = {name: versions.get(name, name) for name in op.output_arg_names()}
@@ -223,7 +229,7 @@ class _Renaming:
         versions.update({name: renamed[name] for name in new})
         written.update(dict.fromkeys(new))
 
-    def _version_of_a_write(self, block: Any, name: str) -> str:
+    def _version_of_a_write(self, block: OldBlock, name: str) -> str:
         """The last write of what a run does not start with is the variable itself."""
         is_last = self._writes[name] == 0 and name not in self._given
         is_own = block.find_var(name.encode()) is not None
@@ -231,19 +237,29 @@ class _Renaming:
             return name
         return self._new_version(block, name)
 
-    def _new_version(self, block: Any, name: str) -> str:
+    def _new_version(self, block: OldBlock, name: str) -> str:
         self._versions_made += 1
         version = f"{name}@VERSION@{self._versions_made}"
-        copy_variable(block, block.find_var_recursive(name.encode()), version)
+        copy_variable(block, declared(block, name), version)
         return version
 
-    def _outlives(self, block: Any, name: str) -> bool:
+    def _outlives(self, block: OldBlock, name: str) -> bool:
         """Whether the memory of a variable is there when the block is over."""
         own = block.find_var(name.encode())
         return own is None or bool(own.persistable())
 
 
-def copy_variable(block: Any, variable: Any, name: str, shape: Any = None) -> None:
+def declared(block: OldBlock, name: str) -> OldVariable:
+    """A variable that the block or one around it has."""
+    variable = block.find_var_recursive(name.encode())
+    if variable is None:
+        raise NotTranslatable(f"'{name}' is declared nowhere")
+    return variable
+
+
+def copy_variable(
+    block: OldBlock, variable: OldVariable, name: str, shape: Sequence[int] | None = None
+) -> None:
     """A variable of a block that is like another, but lives no longer than a run."""
     kind, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
@@ -256,17 +272,17 @@ def copy_variable(block: Any, variable: Any, name: str, shape: Any = None) -> No
     copy.set_persistable(False)
 
 
-def _output(op: Any) -> str:
+def _output(op: OldOperator) -> str:
     return str(op.output("Out")[0])
 
 
-def _position(block: Any, op: Any) -> int:
+def _position(block: OldBlock, op: OldOperator) -> int:
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
-def _handed_on(body: Any) -> list[Any]:
+def _handed_on(body: OldBlock) -> list[OldOperator]:
     """The operators at the end of a loop's body that assign the variables of the loop."""
-    found: list[Any] = []
+    found: list[OldOperator] = []
     for op in reversed(list(operators(body))):
         if op.type() != "assign" or body.find_var(_output(op).encode()) is not None:
             break
@@ -278,11 +294,11 @@ def _handed_on(body: Any) -> list[Any]:
     return found
 
 
-def _rename_inputs(op: Any, versions: dict[str, str]) -> None:
+def _rename_inputs(op: OldOperator, versions: dict[str, str]) -> None:
     _rename_slots(op.input_names(), op.input, op.set_input, versions)
 
 
-def _rename_outputs(op: Any, versions: dict[str, str]) -> None:
+def _rename_outputs(op: OldOperator, versions: dict[str, str]) -> None:
     _rename_slots(op.output_names(), op.output, op.set_output, versions)
 
 
@@ -299,15 +315,15 @@ def _rename_slots(
             set(slot, renamed)
 
 
-def _insert_assign(block: Any, position: int, source: str, target: str) -> None:
-    if _type_of(block, source) != core.VarDesc.VarType.DENSE_TENSOR:
+def _insert_assign(block: OldBlock, position: int, source: str, target: str) -> None:
+    if _type_of(block, source) != VarType.DENSE_TENSOR:
         raise NotTranslatable(f"'{target}' is written in a form that the translation loses")
-    op = block._insert_op(position)
+    op = insert_operator(block, position)
     op.set_type("assign")
     op.set_input("X", [source])
     op.set_output("Out", [target])
 
 
-def _type_of(block: Any, name: str) -> Any:
+def _type_of(block: OldBlock, name: str) -> Any:
     variable = block.find_var_recursive(name.encode())
     return None if variable is None else variable.type()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from paddle.base import core
-from paddle.base.libpaddle import pir
-
 from paddle_ngraph.old_style import old_operators, single_assignment
 from paddle_ngraph.old_style.single_assignment import NotTranslatable, blocks, operators
+from paddle_ngraph.paddle_seam.names import ProgramDesc, VarType, maker_of, translate_with_values
+from paddle_ngraph.paddle_seam.protocols import (
+    Block,
+    OldBlock,
+    OldProgram,
+    Operation,
+    Program,
+    Value,
+)
 from paddle_ngraph.program.report import BlockReport, NativeOp, Report
 from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, blocks_outside_in
 
@@ -17,19 +21,19 @@ _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merge
 
 # Operators that read or write a LoD.
 _LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
-_WITH_LOD = frozenset({core.VarDesc.VarType.DENSE_TENSOR})
+_WITH_LOD = frozenset({VarType.DENSE_TENSOR})
 
 
-def to_pir(description: Any) -> Any:
-    """The PIR program of a ``core.ProgramDesc``; ``None`` where :func:`translate` raises."""
+def to_pir(description: OldProgram) -> Program | None:
+    """The PIR program of a ``ProgramDesc``; ``None`` where :func:`translate` raises."""
     try:
         return translate(description)
     except NotTranslatable:
         return None
 
 
-def translate(description: Any) -> Any:
-    """The PIR program of a ``core.ProgramDesc``.
+def translate(description: OldProgram) -> Program:
+    """The PIR program of a ``ProgramDesc``.
 
     The translation is Paddle's, of a copy in single-assignment form of which each operator was
     found to keep its meaning.
@@ -38,14 +42,14 @@ def translate(description: Any) -> Any:
         NotTranslatable: Paddle cannot translate the program, cannot run what it makes of it, or
             would lose something on the way.
     """
-    copy = core.ProgramDesc(description)
+    copy: OldProgram = ProgramDesc(description)
     try:
         _refuse_levels_of_detail(description)
         old_operators.refuse_overlaps(description)
         old_operators.cure(copy)
         single_assignment.rename(copy)
         old_operators.check(copy)
-        program, values = pir.translate_to_pir_with_param_map(copy)
+        program, values = translate_with_values(copy)
         _restore_shapes(copy, program, values)
     except NotTranslatable:
         raise
@@ -59,7 +63,7 @@ def translate(description: Any) -> Any:
     return program
 
 
-def native_report(description: Any, reason: str) -> Report:
+def native_report(description: OldProgram, reason: str) -> Report:
     """What the program pass says of a program that cannot be translated."""
     return Report(
         [
@@ -76,12 +80,12 @@ def native_report(description: Any, reason: str) -> Report:
     )
 
 
-def calls_python(description: Any) -> bool:
+def calls_python(description: OldProgram) -> bool:
     """Whether an old-style program has an operator that calls a Python function."""
     return any(op.type() == "py_func" for block in blocks(description) for op in operators(block))
 
 
-def _refuse_levels_of_detail(description: Any) -> None:
+def _refuse_levels_of_detail(description: OldProgram) -> None:
     """PIR programs do not carry the LoD of tensors from operator to operator."""
     for block in blocks(description):
         for op in operators(block):
@@ -92,7 +96,7 @@ def _refuse_levels_of_detail(description: Any) -> None:
                 raise NotTranslatable(f"the variable '{variable.name()}' has a LoD")
 
 
-def _can_run(program: Any) -> bool:
+def _can_run(program: Program) -> bool:
     """Whether Paddle can run a translated program."""
     operators = (op for block in blocks_outside_in(program) for op in block.ops)
     return not any(
@@ -100,21 +104,23 @@ def _can_run(program: Any) -> bool:
     )
 
 
-def _sums_arrays(op: Any) -> bool:
+def _sums_arrays(op: Operation) -> bool:
     if op.name() != "pd_op.add_n":
         return False
-    maker = op.operand_source(0).get_defining_op()
+    maker = maker_of(op.operand_source(0))
     return any(value.is_dense_tensor_array_type() for value in maker.operands_source())
 
 
-def _keeps_a_list_member(op: Any) -> bool:
+def _keeps_a_list_member(op: Operation) -> bool:
     """Whether it names a member of a list for the scope: Paddle does not write that variable."""
     if op.name() != "builtin.set_parameter":
         return False
-    return op.operand_source(0).get_defining_op().name() in LISTS
+    return maker_of(op.operand_source(0)).name() in LISTS
 
 
-def _restore_shapes(description: Any, program: Any, values: dict[str, list[Any]]) -> None:
+def _restore_shapes(
+    description: OldProgram, program: Program, values: dict[str, list[Value]]
+) -> None:
     """Gives gradients the tensors whose shapes they restore.
 
     In an old-style program these shapes are in an XShape, which the forward operator writes. PIR
@@ -137,15 +143,15 @@ def _restore_shapes(description: Any, program: Any, values: dict[str, list[Any]]
             block.remove_op(op)
 
 
-def _names_one_of(names: set[str], op: Any) -> bool:
+def _names_one_of(names: set[str], op: Operation) -> bool:
     return op.name() == "pd_op.data" and op.attrs()["name"] in names
 
 
-def _written_by(block: Any) -> set[str]:
+def _written_by(block: OldBlock) -> set[str]:
     return {name for op in operators(block) for name in op.output_arg_names()}
 
 
-def _kept_by(block: Any) -> set[str]:
+def _kept_by(block: OldBlock) -> set[str]:
     """The tensors that an old-style block writes and that outlive a run."""
     variables = ((name, block.find_var(name.encode())) for name in _written_by(block))
     return {
@@ -153,17 +159,17 @@ def _kept_by(block: Any) -> set[str]:
         for name, variable in variables
         if variable is not None
         and variable.persistable()
-        and variable.type() == core.VarDesc.VarType.DENSE_TENSOR
+        and variable.type() == VarType.DENSE_TENSOR
     }
 
 
-def _named_by(program: Any) -> set[str]:
+def _named_by(program: Program) -> set[str]:
     """The names of what a program takes from the scope and puts there."""
     operators = program.global_block().ops
     return {op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES}
 
 
-def _fetch_each_column_once(block: Any) -> None:
+def _fetch_each_column_once(block: Block) -> None:
     """Give old-style fetch operators what PIR expects: one for a column, no name twice.
 
     A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the

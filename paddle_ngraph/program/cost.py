@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
-
-from paddle.base import core
 
 from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, TensorSpec
+from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
+from paddle_ngraph.paddle_seam.protocols import Program
 
 # What Executor takes to start one operator.
 _US_PER_OPERATOR = 8.0
@@ -75,7 +74,7 @@ def _elements(spec: TensorSpec, open_size: int) -> int:
     return math.prod(open_size if size < 0 else size for size in spec.shape)
 
 
-def open_axes(programs: Iterable[Any]) -> list[tuple[str, int]]:
+def open_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
     """(feed, axis) of every dimension that the programs leave open."""
     return [
         (op.attrs()["name"], axis)
@@ -106,8 +105,7 @@ def has_onednn_kernel(kind: str) -> bool:
 
 @cache
 def _onednn_kernels() -> frozenset[str]:
-    kernels: Any = core  # of which its stubs do not tell
-    registered = kernels._get_all_register_op_kernels("phi")
+    registered = registered_kernels("phi")
     found = {name for name, keys in registered.items() if any("[ONEDNN]" in key for key in keys)}
     # Where an operator has another name in old-style programs, the table has that one.
-    return frozenset(found | {kernels._get_phi_kernel_name(name) for name in found})
+    return frozenset(found | {kernel_name(name) for name in found})

@@ -7,15 +7,14 @@ certain. So a start value that is read elsewhere too, or that is a variable of t
 
 from __future__ import annotations
 
-from typing import Any
-
 from paddle_ngraph import _core
+from paddle_ngraph.paddle_seam.protocols import Program, Value
 from paddle_ngraph.program.view import SOURCES, blocks_outside_in
 
 _LOOP = "pd_op.while"
 
 
-def copy_start_values(program: Any) -> None:
+def copy_start_values(program: Program) -> None:
     """Gives each loop of a PIR program start values that nobody else reads."""
     loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _LOOP]
     for loop in loops:
@@ -26,7 +25,7 @@ def copy_start_values(program: Any) -> None:
                 loop.operand(number).set_source(copy)
 
 
-def _is_of_others(value: Any) -> bool:
+def _is_of_others(value: Value) -> bool:
     maker = value.get_defining_op()
     is_variable = maker is not None and maker.name() in SOURCES
     return is_variable or len(value.all_used_ops()) > 1

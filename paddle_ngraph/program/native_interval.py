@@ -11,15 +11,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from paddle.base import core
-from paddle.base.libpaddle import pir
+import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.latest import Latest
+from paddle_ngraph.paddle_seam.names import (
+    ExecutionJob,
+    ExecutionPlan,
+    StandaloneExecutor,
+    clear_tensor,
+    dtype_of,
+    is_initialized,
+    maker_of,
+    new_scope,
+    values_of,
+)
+from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
 from paddle_ngraph.program.view import CONSTANTS, dtype_name, pairs_in_place
+
+Tensors = Sequence[Tensor]
 
 # Of so many graphs, programs wait for another run.
 _MOST_GRAPHS = 32
@@ -29,7 +42,7 @@ _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 
-def run(text: str, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
     """Called by the C++ engine: runs the interval with Paddle's kernels.
 
     Args:
@@ -84,31 +97,31 @@ class NativeInterval:
     """
 
     def __init__(self, graph: Graph, dtypes: Sequence[str | None]) -> None:
-        self._scope = core.Scope()
+        self._scope = new_scope()
         program = program_of(graph, dtypes)
         sources = [*graph.inputs, *graph.states]
         self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
         with _PIR_IN_EXECUTOR:
-            plan = core.Plan([core.Job("default")], {"default": program})
-            self._executor = core.StandaloneExecutor(core.CPUPlace(), plan, self._scope)
+            plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
+            self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, self._scope)
 
-    def run(self, inputs: Sequence[Any], states: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
         """See :func:`run`."""
         given = [*inputs, *states]
         try:
             for mine, theirs in zip(self._inputs, given):
                 _core.share_tensor(mine, theirs)
             with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
-                fetched = self._executor.run([], False)._move_to_list()
+                fetched = values_of(self._executor.run([], False))
             for number in range(len(outputs)):
-                self._scope.find_var(f"output_{number}@fetch").get_tensor()._clear()
+                clear_tensor(self._scope.var(f"output_{number}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
                 _core.share_tensor(theirs, mine)
         finally:  # a kernel that fails may have written states before
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
-                mine._clear()
+                clear_tensor(mine)
 
 
 # A list of axes among them may well be empty.
@@ -117,7 +130,7 @@ _GIVEN = CONSTANTS | {"builtin.parameter"}
 _MUCH = 1 << 12
 
 
-def makes_empty(text: str, given: Sequence[Any]) -> bool:
+def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
     """Called by the C++ engine: whether Paddle makes an empty tensor in an interval.
 
     Args:
@@ -162,7 +175,7 @@ def _larger(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(now + _MUCH * (size < 0) for size, now in zip(spec.shape, shape))
 
 
-def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Any:
+def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = True) -> Program:
     """The graph as a PIR program: inputs and states are variables, outputs are fetched.
 
     Args:
@@ -170,9 +183,9 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
         as_declared: Whether results have the types that the graph declares, or those that Paddle
             infers.
     """
-    program = pir.Program()
+    program: Program = paddle.pir.Program()
     block = program.global_block()
-    values: dict[int, Any] = {}
+    values: dict[int, Value] = {}
     sources = [*graph.inputs, *graph.states]
     for number, (spec, dtype) in enumerate(zip(sources, dtypes, strict=True)):
         if graph.adapts and dtype not in (None, spec.dtype):
@@ -221,7 +234,7 @@ def _drops_open_ones(graph: Graph, op: Op) -> bool:
     return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
 
 
-def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> None:
+def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> None:
     form = op.form
     if form is None:
         raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
@@ -261,7 +274,7 @@ def _append(block: Any, op: Op, values: dict[int, Any], as_declared: bool) -> No
 
 
 def _read_variables_themselves(
-    op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Any]
+    op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Value]
 ) -> None:
     """What an operator wrote over a variable is read from the variable, as by the user's program.
 
@@ -271,11 +284,11 @@ def _read_variables_themselves(
     for name_in, name_out in pairs:
         for source, result in zip(op.inputs.get(name_in, ()), form.results.get(name_out, ())):
             is_alike = (source.dtype, source.shape) == (result.dtype, result.shape)
-            if is_alike and values[source.id].get_defining_op().name() == "builtin.parameter":
+            if is_alike and maker_of(values[source.id]).name() == "builtin.parameter":
                 values[result.id] = values[source.id]
 
 
-def _reshaped(block: Any, value: Any, source: TensorSpec, target: TensorSpec) -> Any:
+def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:
     """``value`` with the dimensions 1 of ``target`` in the place of those of ``source``."""
     rest = [size for size in source.shape if size != 1]
     for name, axes, shape in (
@@ -302,8 +315,8 @@ def _packed(items: list[Any], is_list: bool) -> Any:
     return items[0] if items else None
 
 
-def _dtype(tensor: Any) -> str | None:
-    return dtype_name(tensor._dtype()) if tensor._is_initialized() else None
+def _dtype(tensor: Tensor) -> str | None:
+    return dtype_name(dtype_of(tensor)) if is_initialized(tensor) else None
 
 
 def _type(spec: TensorSpec) -> tuple[str, list[int]]:

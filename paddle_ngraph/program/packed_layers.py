@@ -9,10 +9,11 @@ from typing import Any
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import blocks_outside_in, dtype_name
 
 
-def apply(program: Any) -> int:
+def apply(program: Program | Block) -> int:
     """Replaces what can be replaced, if ``FLAGS_use_mkl_packed`` is on.
 
     Args:
@@ -30,7 +31,7 @@ def apply(program: Any) -> int:
     return len(found)
 
 
-def _can_be_replaced(op: Any) -> bool:
+def _can_be_replaced(op: Operation) -> bool:
     attrs = op.attrs()
     if attrs["mode"] not in OPERATORS or not attrs.get(OPT_OUT, True):
         return False
@@ -46,7 +47,7 @@ def _can_be_replaced(op: Any) -> bool:
     )
 
 
-def _is_gradient(user: Any, op: Any) -> bool:
+def _is_gradient(user: Operation, op: Operation) -> bool:
     return (
         user.name() == "pd_op.rnn_grad"
         and user.get_parent_block() == op.get_parent_block()
@@ -57,21 +58,21 @@ def _is_gradient(user: Any, op: Any) -> bool:
     )
 
 
-def _is_taken_apart(value: Any) -> bool:
+def _is_taken_apart(value: Value) -> bool:
     """Whether all that happens to a list is that its members are taken out."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )
 
 
-def _gradients(op: Any) -> list[Any]:
+def _gradients(op: Operation) -> list[Operation]:
     """Who reads what only the operator's own gradient can make sense of."""
     kept = [_result(op, "reserve"), _result(op, "dropout_state_out")]
     users = {user.id(): user for value in kept for user in value.all_used_ops()}
     return list(users.values())
 
 
-def _replace(op: Any) -> None:
+def _replace(op: Operation) -> None:
     gradients = _gradients(op)
     attrs = op.attrs()
     name = f"custom_op.{OPERATORS[attrs['mode']]}"
@@ -98,7 +99,7 @@ def _drops(attrs: dict[str, Any]) -> bool:
     return bool(attrs["dropout_prob"] > 0 and attrs["num_layers"] > 1)
 
 
-def _replace_gradient(op: Any, name: str, out: Any, kept: list[Any]) -> None:
+def _replace_gradient(op: Operation, name: str, out: Value, kept: list[Value]) -> None:
     inputs = _core.insert_combine(op, _inputs(op) or [])
     state_grads = _members(_operand(op, "state_grad")) or []
     operands = [inputs, _lengths(op), out, *kept, _operand(op, "out_grad"), *state_grads]
@@ -111,7 +112,7 @@ def _replace_gradient(op: Any, name: str, out: Any, kept: list[Any]) -> None:
     op.get_parent_block().remove_op(op)
 
 
-def _replace_members(old: Any, members: list[Any]) -> None:
+def _replace_members(old: Value, members: list[Value]) -> None:
     if not old.initialized():
         return
     for split in list(old.all_used_ops()):
@@ -132,20 +133,20 @@ def _attributes(attrs: dict[str, Any]) -> dict[str, bool | int | float | str]:
     }
 
 
-def _operand(op: Any, name: str) -> Any:
+def _operand(op: Operation, name: str) -> Value:
     return op.operand_source(op.get_input_names().index(name))
 
 
-def _result(op: Any, name: str) -> Any:
+def _result(op: Operation, name: str) -> Value:
     return op.result(op.get_output_names().index(name))
 
 
-def _lengths(op: Any) -> Any:
+def _lengths(op: Operation) -> Value | None:
     value = _operand(op, "sequence_length")
     return value if value.initialized() else None
 
 
-def _inputs(op: Any) -> list[Any] | None:
+def _inputs(op: Operation) -> list[Value] | None:
     """x, the initial states, the weights, where the program shows them."""
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
@@ -153,7 +154,7 @@ def _inputs(op: Any) -> list[Any] | None:
     return [_operand(op, "x"), *states, *weights]
 
 
-def _members(value: Any) -> list[Any] | None:
+def _members(value: Value) -> list[Value] | None:
     """The tensors in a list, where the program shows them."""
     producer = value.get_defining_op() if value.initialized() else None
     if producer is None or producer.name() != "builtin.combine":

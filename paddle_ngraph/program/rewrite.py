@@ -7,6 +7,7 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import set_persistable
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability
@@ -95,4 +96,4 @@ def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
     persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
     if persistable:
         for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read
-            result.persistable = result.initialized() and value_id(result) in persistable
+            set_persistable(result, result.initialized() and value_id(result) in persistable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import NativeForm, Op, TensorSpec
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 
 # They name a variable or a constant and compute nothing.
 SOURCES = frozenset(
@@ -126,7 +127,7 @@ class OpNode:
             tells.
     """
 
-    op: Any
+    op: Operation
     index: int
     type: str
     reads: list[str] = field(default_factory=list)
@@ -181,7 +182,7 @@ def is_packed(op_name: str) -> bool:
     return op_name.startswith(PACKED_PREFIX)
 
 
-def blocks_outside_in(program: Any) -> Iterator[Any]:
+def blocks_outside_in(program: Program | Block) -> Iterator[Block]:
     """Every block of a program (or of a block), those of control flow after those around them."""
     pending = [program.global_block() if hasattr(program, "global_block") else program]
     while pending:
@@ -190,13 +191,13 @@ def blocks_outside_in(program: Any) -> Iterator[Any]:
         pending += [inner for op in block.ops if op.num_regions() > 0 for inner in op.blocks()]
 
 
-def value_id(value: Any) -> str:
+def value_id(value: Value) -> str:
     """What identifies a variable for as long as its program is not changed."""
     return str(value.id)
 
 
 @cache
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Hashable) -> str:
     """Paddle's name of a dtype, e.g. ``"float32"``."""
     return str(dtype).rpartition(".")[2].lower()
 
@@ -208,9 +209,9 @@ class BlockView:
         block: Paddle's block.
     """
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: Block) -> None:
         self.block = block
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Value] = {}
         self.producer: dict[str, OpNode] = {}
         self.readers: dict[str, list[OpNode]] = {}
         self._root: dict[str, str] = {}
@@ -259,7 +260,7 @@ class BlockView:
             self._types[vid] = dtype_name(value.dtype), _open(value.shape)
         return TensorSpec(number, *self._types[vid])
 
-    def unpacked(self, value: Any) -> list[str] | None:
+    def unpacked(self, value: Value) -> list[str] | None:
         """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
         if not value.initialized():
             return []
@@ -272,7 +273,7 @@ class BlockView:
                 return [self._known(member) for member in members]
         return None
 
-    def result_members(self, value: Any) -> list[str | None] | None:
+    def result_members(self, value: Value) -> list[str | None] | None:
         """The variables that readers take out of ``value``; ``None`` if they are not known.
 
         A list is known when ``builtin.split`` or ``builtin.slice`` take it apart; a member that is
@@ -293,7 +294,7 @@ class BlockView:
                 return None
         return members
 
-    def all_members(self, value: Any, type: Any) -> Iterator[tuple[str, Any]]:
+    def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
         """Id and type of a result, or of each member of a list, whether anybody reads it or not."""
         if type is None:
             return
@@ -305,12 +306,12 @@ class BlockView:
             known = members[number] if number < len(members) else None
             yield known or f"{value_id(value)}[{number}]", each
 
-    def _known(self, value: Any) -> str:
+    def _known(self, value: Value) -> str:
         vid = value_id(value)
         self.values.setdefault(vid, value)
         return vid
 
-    def _node(self, op: Any, index: int) -> OpNode:
+    def _node(self, op: Operation, index: int) -> OpNode:
         node = OpNode(op=op, index=index, type=op.name())
         node.reads = [self._known(value) for value in _operands(op)]
         node.writes = [self._known(value) for value in op.results() if value.initialized()]
@@ -354,7 +355,7 @@ class BlockView:
         makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
         return any(maker is None or maker.is_source for maker in makers)
 
-    def _overwrites(self, op: Any) -> Iterator[tuple[str, str]]:
+    def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
         for operand, result in overwritten(op):
             yield self._known(operand), self._known(result)
 
@@ -371,7 +372,7 @@ class BlockView:
         )
 
 
-def _rivals(block: Any) -> dict[Any, str]:
+def _rivals(block: Block) -> dict[int, str]:
     """Values that become variables of the scope by names that others in the block have, too."""
     named = [
         (op.attrs()[SCOPE_NAMES[op.name()]], op.operand_source(0).id)
@@ -387,7 +388,7 @@ def _rivals(block: Any) -> dict[Any, str]:
     return {value: name for name, value in named if names[name] > 1}
 
 
-def _named_inside(op: Any) -> Iterator[tuple[str, bool]]:
+def _named_inside(op: Operation) -> Iterator[tuple[str, bool]]:
     """Variables of the scope that the sub-blocks name themselves, and whether they write them."""
     for block in op.blocks():
         sources = {}
@@ -404,7 +405,7 @@ def _named_inside(op: Any) -> Iterator[tuple[str, bool]]:
         yield from ((name, False) for name in sources.values())
 
 
-def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
+def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
     """(operand, result) of every output that ``op`` writes over an input."""
     pairs = pairs_in_place(op)
     if not pairs:
@@ -420,7 +421,7 @@ def overwritten(op: Any) -> Iterator[tuple[Any, Any]]:
         yield operand, result
 
 
-def pairs_in_place(op: Any) -> list[tuple[str, str]]:
+def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
     """(input, output) of every output that an operator of this type writes over an input."""
     if not op.name().endswith("_"):
         return []
@@ -431,13 +432,13 @@ def pairs_in_place(op: Any) -> list[tuple[str, str]]:
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
-def _keeps_statistics(attributes: Any) -> bool:
+def _keeps_statistics(attributes: Mapping[str, Any]) -> bool:
     """Whether a batch normalization reads its running statistics only."""
     is_test = attributes["is_test"] and not attributes["trainable_statistics"]
     return bool(is_test or attributes["use_global_stats"])
 
 
-def _ordered(op: Any) -> frozenset[str]:
+def _ordered(op: Operation) -> frozenset[str]:
     """See :class:`OpNode`."""
     name = op.name()
     if op.has_attr("ring_id") or name.removesuffix("_") in _COMMUNICATING:
@@ -462,13 +463,13 @@ def _ordered(op: Any) -> frozenset[str]:
     return frozenset({DRAW})
 
 
-def _drops(attributes: Any) -> bool:
+def _drops(attributes: Mapping[str, Any]) -> bool:
     """Whether a recurrent operator draws: for the dropout between its layers."""
     drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
     return bool(drops and not attributes["is_test"])
 
 
-def _touched(op: Any) -> Iterator[Any]:
+def _touched(op: Operation) -> Iterator[Value]:
     """Variables of outer blocks that the sub-blocks of ``op`` overwrite."""
     captured = {value_id(value) for value in _captured(op)} if op.num_regions() else set()
     for block in op.blocks():
@@ -479,11 +480,11 @@ def _touched(op: Any) -> Iterator[Any]:
                     yield value
 
 
-def _operands(op: Any) -> list[Any]:
+def _operands(op: Operation) -> list[Value]:
     return [value for value in op.operands_source() if value.initialized()]
 
 
-def _captured(op: Any) -> Iterator[Any]:
+def _captured(op: Operation) -> Iterator[Value]:
     """Variables of outer blocks that the sub-blocks of ``op`` read."""
     for block in op.blocks():
         inside: set[str] = {value_id(arg) for arg in block.args()}
@@ -494,13 +495,13 @@ def _captured(op: Any) -> Iterator[Any]:
             inside.update(value_id(v) for v in inner.results() if v.initialized())
 
 
-def nodes_of(program: Any) -> Iterator[OpNode]:
+def nodes_of(program: Program | Block) -> Iterator[OpNode]:
     """The operators of every block of a program."""
     for block in blocks_outside_in(program):
         yield from BlockView(block).nodes
 
 
-def may_write_variables(program: Any) -> bool:
+def may_write_variables(program: Program | Block) -> bool:
     """Whether running a PIR program may write a variable that outlives the run."""
     return any(node.may_write_variables for node in nodes_of(program))
 
@@ -520,7 +521,7 @@ def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
     return any(node.touches_outside or COMMUNICATE in node.ordered for node in nodes)
 
 
-def changes_parameters(program: Any) -> bool:
+def changes_parameters(program: Program | Block) -> bool:
     """Whether running a program changes what is there before and after: parameters, by any name."""
     views = [BlockView(block) for block in blocks_outside_in(program)]
     makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]

@@ -7,20 +7,22 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
-from paddle.base import core
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.old_style import translation
 from paddle_ngraph.old_style.single_assignment import NotTranslatable
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import AnalysisConfig, ProgramDesc, VarType, serialize_program
+from paddle_ngraph.paddle_seam.protocols import Config, OldProgram, Program, Scope
 from paddle_ngraph.saved_models import parameter_file, protobuf
 
 # The endings of the two forms: PIR, and ProgramDesc.
@@ -55,7 +57,7 @@ class SavedModel:
     has_separate_parameters: bool = False
 
     @classmethod
-    def of(cls, config: Any) -> SavedModel:
+    def of(cls, config: Config) -> SavedModel:
         """What a ``paddle.inference.Config`` names."""
         folder = config.model_dir()
         program = config.prog_file() or os.path.join(folder, OLD_PROGRAM)
@@ -72,11 +74,11 @@ class SavedModel:
             return cls(str(program), str(parameters))
         return cls(str(program), "", has_separate_parameters=True)
 
-    def config(self) -> Any:
+    def config(self) -> Config:
         """A ``paddle.inference.Config`` that names it."""
         if self.has_separate_parameters:
-            return core.AnalysisConfig(os.path.dirname(self.program) or ".")
-        return core.AnalysisConfig(self.program, self.parameters)
+            return AnalysisConfig(os.path.dirname(self.program) or ".")
+        return AnalysisConfig(self.program, self.parameters)
 
     @property
     def is_pir(self) -> bool:
@@ -89,11 +91,11 @@ class SavedModel:
         return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
 
     @cached_property
-    def description(self) -> Any:
-        """The ``core.ProgramDesc`` of a program of that form."""
-        return core.ProgramDesc(_read(self.program))
+    def description(self) -> OldProgram:
+        """The ``ProgramDesc`` of a program of that form."""
+        return ProgramDesc(_read(self.program))
 
-    def as_pir(self) -> Any:
+    def as_pir(self) -> Program:
         """The program as a PIR program.
 
         Raises:
@@ -109,9 +111,9 @@ class SavedModel:
             raise NgraphError(f"the translation of {self.program} loses parameters")
         return program
 
-    def _read(self) -> Any:
-        program = paddle.pir.Program()
-        core.deserialize_pir_program(self.program, program)
+    def _read(self) -> Program:
+        program: Program = paddle.pir.Program()
+        replaced.OPEN_PROGRAM.now(self.program, program)
         return program
 
     def check(self) -> None:
@@ -155,7 +157,7 @@ class SavedModel:
         stats = (os.stat(path) for path in sorted(files) if os.path.isfile(path))
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
-    def give_to(self, config: Any) -> OwnFolder | None:
+    def give_to(self, config: Config) -> OwnFolder | None:
         """Has ``config`` take the program as PIR, and its parameters out of one file.
 
         An old-style program is translated here: Paddle's own translation loses more of it.
@@ -167,12 +169,12 @@ class SavedModel:
             return None
         folder = OwnFolder()
         program = self.as_pir()
-        core.serialize_pir_program(program, folder / "model.json")
+        serialize_program(program, folder / "model.json")
         config.set_model(folder / "model.json", self._in_one_file(program, folder))
         config.set_model("")  # the folder of an old model, which stays else
         return folder
 
-    def _in_one_file(self, program: Any, folder: OwnFolder) -> str:
+    def _in_one_file(self, program: Program, folder: OwnFolder) -> str:
         shapes = _parameters_of(program)
         if not shapes:
             return ""
@@ -206,14 +208,15 @@ class SavedModel:
                 raise NgraphError(f"{path} holds {found}, the program says {shapes[name]}")
             yield _read(path)
 
-    def load_parameters(self, scope: Any) -> None:
+    def load_parameters(self, scope: Scope) -> None:
         """Puts the parameters of a PIR program into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
         tensors = [scope.var(name).get_tensor() for name in names]
         for tensor in tensors:  # Paddle asks each where it is, before it has read it
-            tensor.set(np.zeros(1, "float32"), core.CPUPlace())
+            tensor.set(np.zeros(1, "float32"), paddle.CPUPlace())
         if names:
-            core.load_combine_func(self.parameters, names, tensors, False, core.CPUPlace())
+            load = replaced.LOAD_COMBINED.now
+            load(self.parameters, names, tensors, False, paddle.CPUPlace())
 
 
 class OwnFolder:
@@ -274,16 +277,18 @@ def use_functions_beside(program: str) -> None:
         _core.read_functions_in(str(folder), os.stat(program).st_uid)
 
 
-@cache
 def install() -> None:
-    """Whoever opens a PIR program from now on finds the functions beside it.
+    """Whoever opens a model from now on finds the functions beside it, or what is wrong with it."""
+    replaced.OPEN_PROGRAM.replace(_finding_functions)
+    replaced.LOAD_VARIABLES.replace(_checking_files)
+    replaced.LOAD_COMBINED.replace(_checking_file)
 
-    Who opens an old-style one as PIR is told; Paddle says that some byte is no UTF-8.
-    """
-    original = core.deserialize_pir_program
+
+def _finding_functions(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Who opens an old-style program as PIR is told; Paddle says that some byte is no UTF-8."""
 
     @wraps(original)
-    def deserialize_pir_program(path: str, *args: Any) -> Any:
+    def deserialize_pir_program(path: str, *args: Any) -> bool:
         if os.path.isfile(path):
             use_functions_beside(path)
             if not path.endswith(ENDINGS[0]) and _is_description(_read(path)):
@@ -293,21 +298,19 @@ def install() -> None:
                 )
         return original(path, *args)
 
-    core.deserialize_pir_program = deserialize_pir_program  # type: ignore[assignment]
-    paddle.static.io.load_vars = _checking_files(paddle.static.io.load_vars)
-    core.load_combine_func = _checking_file(core.load_combine_func)
+    return deserialize_pir_program
 
 
-def _checking_file(original: Any) -> Any:
+def _checking_file(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
-    def load_combine_func(path: str, *args: Any) -> Any:
+    def load_combine_func(path: str, *args: Any) -> None:
         _check_file(path)
-        return original(path, *args)
+        original(path, *args)
 
     return load_combine_func
 
 
-def _checking_files(original: Any) -> Any:
+def _checking_files(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def load_vars(
         executor: Any,
@@ -316,21 +319,21 @@ def _checking_files(original: Any) -> Any:
         vars: Any = None,
         predicate: Any = None,
         filename: Any = None,
-    ) -> Any:
+    ) -> None:
         if vars is not None and dirname is not None:  # it calls itself with these
             vars = list(vars)
             if filename:
                 _check_file(os.path.join(dirname, filename))
             else:
                 _check_files(dirname, [each.name for each in vars if _is_tensor(each)])
-        return original(executor, dirname, main_program, vars, predicate, filename)
+        original(executor, dirname, main_program, vars, predicate, filename)
 
     return load_vars
 
 
 def _is_tensor(variable: Any) -> bool:
     is_pir = isinstance(variable, paddle.pir.Value)
-    return is_pir or variable.type == core.VarDesc.VarType.DENSE_TENSOR
+    return is_pir or variable.type == VarType.DENSE_TENSOR
 
 
 def _check_file(path: str) -> None:
@@ -379,7 +382,7 @@ def _holds_program(file: Path) -> bool:
         return b'"pir"' in opened.read(4096)
 
 
-def _parameters_of(program: Any) -> dict[str, parameter_file.Shape]:
+def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
     """The shape of each parameter."""
     operators = program.global_block().ops
     return {
@@ -389,8 +392,8 @@ def _parameters_of(program: Any) -> dict[str, parameter_file.Shape]:
     }
 
 
-def _persistable_in(description: Any) -> set[str]:
-    kinds = core.VarDesc.VarType
+def _persistable_in(description: OldProgram) -> set[str]:
+    kinds = VarType
     variables = description.block(0).all_vars()
     return {
         variable.name()

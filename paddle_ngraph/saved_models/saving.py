@@ -18,11 +18,11 @@ from typing import Any, Union
 
 import numpy as np
 import paddle
-from paddle.base import core
-from paddle.base.data_feeder import convert_dtype
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import convert_dtype, maker_of, serialize_program
+from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import may_write_variables, nodes_of
@@ -89,7 +89,7 @@ def convert(
     with _unfinished(prefix) as folder:
         parameters = model.parameters if is_there else str(folder / "model.pdiparams")
         new = SavedModel(str(folder / "model.json"), parameters)
-        core.serialize_pir_program(program, new.program, True, readable, trainable)
+        serialize_program(program, new.program, True, readable, trainable)
         if not is_there:
             model.copy_parameters(parameters)
         compiled = folder / "functions"
@@ -101,7 +101,7 @@ def convert(
     return report
 
 
-def _feed_as_pir_does(program: Any) -> None:
+def _feed_as_pir_does(program: Program) -> None:
     """Has a translated program name its inputs as others do: ``paddle.jit.load`` asks for that."""
     block = program.global_block()
     for op in [op for op in block.ops if op.name() == "pd_op.feed"]:
@@ -109,7 +109,7 @@ def _feed_as_pir_does(program: Any) -> None:
         with paddle.pir_utils.IrGuard(), block:
             data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
         fed.replace_all_uses_with(data)
-        data.get_defining_op().move_before(op)
+        maker_of(data).move_before(op)
         block.remove_op(op)
 
 
@@ -151,7 +151,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
     scope = paddle.static.Scope()
     model.load_parameters(scope)
     fetches = paddle.static.pir_io.get_pir_feed_and_fetch(program)[1]
-    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor: Any = paddle.static.Executor(paddle.CPUPlace())
     graphs = {node.graph for node in nodes_of(program) if node.is_engine}
     with _collected(graphs, folder), paddle.pir_utils.IrGuard():
         for inputs, feed in zip(sets, feeds):
@@ -174,7 +174,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
 @contextmanager
 def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
     """Has the functions of these graphs that are used inside stored in a folder."""
-    engines: list[Any] = []
+    engines: list[_core.NgraphEngine] = []
     failures: list[str] = []
     try:
         for graph in sorted(graphs):
@@ -188,11 +188,11 @@ def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
         raise NgraphError(f"the functions cannot be stored: {failures[0]}")
 
 
-def _feeds_of(program: Any) -> Iterator[Any]:
+def _feeds_of(program: Program) -> Iterator[Operation]:
     return (op for op in program.global_block().ops if op.name() in ("pd_op.data", "pd_op.feed"))
 
 
-def _feed(sources: Mapping[str, Any], inputs: Inputs) -> dict[str, np.ndarray]:
+def _feed(sources: Mapping[str, Value], inputs: Inputs) -> dict[str, np.ndarray]:
     """Arrays for a run of the program."""
     if set(inputs) != set(sources):
         raise NgraphError(
@@ -202,7 +202,7 @@ def _feed(sources: Mapping[str, Any], inputs: Inputs) -> dict[str, np.ndarray]:
     return {name: _array(name, value, inputs[name]) for name, value in sources.items()}
 
 
-def _array(name: str, value: Any, wanted: Sequence[int] | np.ndarray) -> np.ndarray:
+def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.ndarray:
     shape = list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
     declared = list(value.shape)
     is_shape = all(isinstance(size, (int, np.integer)) and size > 0 for size in shape)

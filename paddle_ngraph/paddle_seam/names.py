@@ -1,0 +1,205 @@
+"""The private names of Paddle that are read, under names that say what they are.
+
+Bound once, to what stands there before anything is replaced; what is late is a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place, resolve
+from paddle_ngraph.paddle_seam.protocols import (
+    OldBlock,
+    OldOperator,
+    OldProgram,
+    Operation,
+    Program,
+    Scope,
+    Tensor,
+    Value,
+)
+
+T = TypeVar("T")
+
+PLACES: list[Place] = []
+
+_CORE, _LIBRARY = "paddle.base.core", "paddle.base.libpaddle"
+_core = resolve(_CORE)
+_LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
+
+
+def _read(owner: str, name: str, signature: str | None = None) -> Any:
+    place = Place(owner, name, signature)
+    PLACES.append(place)
+    return place.now
+
+
+def _attribute(owner: str, name: str) -> Callable[[Any], Any]:
+    """Reads what each object of a class has."""
+    PLACES.append(Place(owner, name, ATTRIBUTE))
+    return attrgetter(name)
+
+
+# -- classes -------------------------------------------------------------------------------------
+
+StandaloneExecutor = _read(_CORE, "StandaloneExecutor")
+ExecutionPlan = _read(_CORE, "Plan")
+ExecutionJob = _read(_CORE, "Job")
+DenseTensor = _read(_CORE, "DenseTensor")
+ProgramDesc = _read(_CORE, "ProgramDesc")
+VarType = _read(f"{_CORE}:VarDesc", "VarType")
+AnalysisConfig = _read(_CORE, "AnalysisConfig")
+PaddleInferPredictor = _read(_CORE, "PaddleInferPredictor")
+OldStyleProgram = _read("paddle.base.framework", "Program")
+StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
+ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
+PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
+RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
+
+# -- functions -----------------------------------------------------------------------------------
+
+new_scope: Callable[[], Scope] = _read(_CORE, "Scope", "() -> _Scope")
+flag_values: Callable[[], dict[str, Any]] = _read(
+    _CORE, "globals", "() -> GlobalVarGetterSetterRegistry"
+)
+registered_kernels: Callable[[str], dict[str, list[str]]] = _read(
+    _CORE, "_get_all_register_op_kernels", "(lib=...) -> dict[str, list[str]]"
+)
+kernel_name: Callable[[str], str] = _read(_CORE, "_get_phi_kernel_name", "(arg0) -> str")
+serialize_program: Callable[..., None] = _read(
+    _CORE,
+    "serialize_pir_program",
+    "(program, file_path, overwrite=..., readable=..., trainable=..., pir_version=...) -> None",
+)
+attribute_map: Callable[[dict[str, Any]], Any] = _read(_CORE, "construct_program_attribute_map")
+clone_program: Callable[[Program], tuple[Program, Any]] = _read(
+    f"{_LIBRARY}:pir",
+    "clone_program",
+    "(arg0) -> tuple[Program, tuple[list[Value], list[Value]]]",
+)
+translate: Callable[[OldProgram], Program] = _read(
+    f"{_LIBRARY}:pir", "translate_to_pir", "(arg0) -> Program"
+)
+translate_with_values: Callable[[OldProgram], tuple[Program, dict[str, list[Value]]]] = _read(
+    f"{_LIBRARY}:pir",
+    "translate_to_pir_with_param_map",
+    "(arg0) -> tuple[Program, dict[str, list[Value]]]",
+)
+tensor_of_array: Callable[..., Tensor] = _read(
+    "paddle.base.executor", "_as_lodtensor", "(data, place, dtype=...)"
+)
+key_of_names: Callable[..., str] = _read(
+    "paddle.base.executor", "_get_program_cache_key", "(feed, fetch_list)"
+)
+expected_place: Callable[[], Any] = _read("paddle.base.framework", "_current_expected_place", "()")
+in_pir_mode: Callable[[], bool] = _read("paddle.base.framework", "in_pir_mode", "()")
+in_dynamic_or_pir_mode: Callable[[], bool] = _read(
+    "paddle.base.framework", "in_dynamic_or_pir_mode", "()"
+)
+convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_dtype", "(dtype)")
+run_custom_operator: Callable[..., Any] = _read("paddle._C_ops", "_run_custom_op")
+
+# -- methods, called with their object -----------------------------------------------------------
+
+_TENSOR = f"{_LIBRARY}:DenseTensor"
+is_initialized: Callable[[Tensor], bool] = _read(_TENSOR, "_is_initialized", "(self) -> bool")
+clear_tensor: Callable[[Tensor], None] = _read(_TENSOR, "_clear", "(self) -> None")
+copy_of: Callable[[Tensor, Any], Tensor] = _read(_TENSOR, "_copy", "(self, arg0) -> DenseTensor")
+dtype_of: Callable[[Tensor], Any] = _read(_TENSOR, "_dtype", "(self) -> VarType")
+set_attribute: Callable[[OldOperator, str, Any], None] = _read(
+    f"{_LIBRARY}:OpDesc", "_set_attr", "(self, arg0, arg1) -> None"
+)
+block_number: Callable[[OldOperator, str], int] = _read(
+    f"{_LIBRARY}:OpDesc", "_block_attr_id", "(self, arg0) -> int"
+)
+insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
+    f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
+)
+prepare_attributes: Callable[[Any], tuple[Any, Any]] = _read(
+    _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
+)
+is_train_mode: Callable[[Any], bool] = _read(
+    "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
+)
+
+# -- what objects have ---------------------------------------------------------------------------
+
+_SWITCHED = "paddle.base.executor:_StandaloneExecutor"
+place_of = _attribute(_SWITCHED, "_place")
+plan_of = _attribute(_SWITCHED, "_plan")
+scope_of = _attribute(_SWITCHED, "_scope")
+native_of = _attribute(_SWITCHED, "_new_exe")
+is_closed = _attribute("paddle.base.executor:Executor", "_closed")
+graph_of = _attribute("paddle.base.framework:Program", "_graph")
+pipeline_of = _attribute("paddle.base.framework:Program", "_pipeline_opt")
+heterogeneous_pipeline_of = _attribute("paddle.base.framework:Program", "_heter_pipeline_opt")
+program_in = _attribute("paddle.static:CompiledProgram", "_program")
+rate_name_of = _attribute("paddle.optimizer.lr:LRScheduler", "_var_name")
+known_attributes_of = _attribute(_LAYER, "_prog_attrs_map_cache")
+backend_of = _attribute(_LAYER, "_backend")
+layers_of = _attribute(
+    "paddle.jit.pir_translated_layer:PirTranslatedLayer", "_partial_program_layers"
+)
+layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
+weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
+# What a layer overrides.
+PLACES.append(
+    Place(
+        "paddle.nn.layer.rnn:RNNBase",
+        "_cudnn_impl",
+        "(self, inputs, initial_states, sequence_length)",
+    )
+)
+
+
+def exchange_native(executor: Any, native: Any) -> None:
+    """Has Paddle's ``_StandaloneExecutor`` run ``native``."""
+    executor._new_exe = native
+
+
+def set_training(layer: Any, on: bool) -> None:
+    """Has a ``PartialProgramLayer`` show its programs for training, or for evaluation."""
+    layer.training = on
+
+
+def set_persistable(value: Value, on: bool) -> None:
+    """Says whether the variable of a value outlives a run."""
+    value.persistable = on
+
+
+def become(thing: Any, kind: type) -> None:
+    """Makes an object of Paddle's one of a class made of its own."""
+    thing.__class__ = kind
+
+
+def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
+    """What we keep on an object of Paddle's: it lives as long."""
+    try:
+        kept: T = thing.__dict__[name]
+    except KeyError:
+        kept = thing.__dict__.setdefault(name, make())
+    return kept
+
+
+def maker_of(value: Value) -> Operation:
+    """The operation that makes a value of which it is known that one does."""
+    maker = value.get_defining_op()
+    assert maker is not None
+    return maker
+
+
+# -- what is replaced, as it is now --------------------------------------------------------------
+
+
+def values_of(fetched: Any) -> list[Any]:
+    """What a run has fetched."""
+    values: list[Any] = fetched._move_to_list()
+    return values
+
+
+def variable_tensor(scope: Scope, name: str) -> Tensor:
+    """The tensor of a variable; who writes it is watched."""
+    tensor: Tensor = _core.get_variable_tensor(scope, name)
+    return tensor

@@ -1,0 +1,157 @@
+"""A place in Paddle: a name that is read or replaced, and how what stands there is called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+# In the place of a signature: what methods give their object.
+ATTRIBUTE = "attribute"
+MISSING = object()
+
+
+class Place(NamedTuple):
+    """A name in a module or class of Paddle.
+
+    Attributes:
+        owner: ``module``, or ``module:Class``.
+        name: The name there.
+        signature: As :func:`signature_of` tells it; ``ATTRIBUTE`` for what objects of
+            a class have; ``None`` where no one calls it, or nothing tells.
+    """
+
+    owner: str
+    name: str
+    signature: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}".replace(":", ".")
+
+    @property
+    def now(self) -> Any:
+        """What stands there now: Paddle's, or what has replaced it; ``MISSING`` if nothing."""
+        return getattr(resolve(self.owner), self.name, MISSING)
+
+    def why_unfit(self) -> str | None:
+        """What is not as expected, or ``None``."""
+        owner = resolve(self.owner)
+        if self.signature == ATTRIBUTE:
+            return None if self.name in _attributes_of(owner) else f"there is no {self}"
+        found = self.now
+        if found is MISSING:
+            return f"there is no {self}"
+        if self.signature is not None and signature_of(found) != self.signature:
+            return f"{self} is called {signature_of(found)}, not {self.signature}"
+        return None
+
+    def replace(self, make: Callable[[Any], Any]) -> None:
+        """Puts ``make(original)`` there, once; Paddle's core has what its library has, too."""
+        if self in _replaced:
+            return
+        _replaced.add(self)
+        original = self.now
+        new = make(original)
+        setattr(resolve(self.owner), self.name, new)
+        core = resolve("paddle.base.core")
+        if self.owner == "paddle.base.libpaddle" and getattr(core, self.name, None) is original:
+            setattr(core, self.name, new)
+
+
+_replaced: set[Place] = set()
+
+
+def replace_everywhere(pairs: Iterable[tuple[Any, Any]], but_in: dict[str, Any]) -> None:
+    """Puts one thing wherever a module has another, by whatever name.
+
+    Args:
+        pairs: The two, what is there first.
+        but_in: The names of a module that needs the originals.
+    """
+    by_id = {id(original): new for original, new in pairs}
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict) or names is but_in:
+            continue
+        for name, value in list(names.items()):
+            if id(value) in by_id:
+                names[name] = by_id[id(value)]
+
+
+@cache
+def resolve(path: str) -> Any:
+    """The module or class of a path; an object without attributes where there is none."""
+    module, _, inside = path.partition(":")
+    try:
+        found = import_module(module)
+        return attrgetter(inside)(found) if inside else found
+    except (ImportError, AttributeError):
+        return MISSING
+
+
+def _attributes_of(owner: Any) -> frozenset[str]:
+    """The names that the methods of a class and of its bases use."""
+    methods = (each for kind in getattr(owner, "__mro__", ()) for each in vars(kind).values())
+    code = (inspect.unwrap(each).__code__ for each in methods if inspect.isfunction(each))
+    return frozenset(name for each in code for name in each.co_names)
+
+
+# -- signatures ----------------------------------------------------------------------------------
+
+
+def signature_of(function: Any) -> str | None:
+    """How a function is called, ``(self, names, copy=...)``; ``None`` where nothing tells.
+
+    A function of Paddle's core tells it in its documentation, once for each of its forms. Of types
+    only the one that is returned counts: others differ from build to build.
+    """
+    try:
+        if inspect.isfunction(inspect.unwrap(function)):
+            return _without_values(inspect.signature(function))
+    except ValueError:
+        return None
+    return " or ".join(dict.fromkeys(_forms(getattr(function, "__doc__", None) or ""))) or None
+
+
+def _without_values(signature: inspect.Signature) -> str:
+    """The text of a signature without types, and without what defaults are."""
+    parameters = [
+        each.replace(
+            annotation=each.empty, default=each.default if each.default is each.empty else ...
+        )
+        for each in signature.parameters.values()
+    ]
+    return str(inspect.Signature(parameters)).replace("Ellipsis", "...")
+
+
+_FORM = re.compile(r"^(?:\d+\. )?\w+\((.*)\) -> (.*)$", re.MULTILINE)
+
+
+def _forms(documentation: str) -> Iterator[str]:
+    for parameters, returned in _FORM.findall(documentation):
+        names = ", ".join(map(_name, _split(parameters)))
+        yield f"({names}) -> {re.sub(r'(?:[A-Za-z_]+(?:[.]|::))+', '', returned)}"
+
+
+def _name(parameter: str) -> str:
+    name, _, type = parameter.partition(":")
+    return f"{name.strip()}=..." if " = " in type else name.strip()
+
+
+def _split(parameters: str) -> Iterator[str]:
+    """The parts between the commas that no bracket holds."""
+    depth, part = 0, ""
+    for letter in parameters:
+        depth += (letter in "([{<") - (letter in ")]}>")
+        if letter == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += letter
+    if part:
+        yield part

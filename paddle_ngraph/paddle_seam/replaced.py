@@ -1,0 +1,212 @@
+"""What is replaced in Paddle, and how Paddle calls it. By what, the hooks say."""
+
+from __future__ import annotations
+
+from paddle_ngraph.paddle_seam.place import Place
+
+_LIBRARY = "paddle.base.libpaddle"
+
+
+def _of(owner: str, **signatures: str | None) -> tuple[Place, ...]:
+    return tuple(Place(owner, name, signature) for name, signature in signatures.items())
+
+
+# -- programs that Executor runs -----------------------------------------------------------------
+
+MAKE_EXECUTOR, RUN_EXECUTOR = _of(
+    "paddle.base.executor:_StandaloneExecutor",
+    _create_new_executor="(self)",
+    run="(self, feed_names, return_numpy=..., enable_job_schedule_profiler=...)",
+)
+FEED_OLD_STYLE, FEED_PIR, RUN_PIR, RUN_OLD_STYLE = _of(
+    "paddle.base.executor:Executor",
+    _feed_data="(self, program, feed, feed_var_name, scope)",
+    _pir_feed_data="(self, program, feed, scope, data_op_infos)",
+    _run_pir_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
+    "return_numpy)",
+    _run_impl="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, scope, "
+    "return_numpy, use_program_cache, use_prune)",
+)
+(MAKE_PLAN,) = _of(
+    "paddle.base.executor:_ExecutorCache",
+    get_program_and_executor="(self, program, feed, fetch_list, feed_var_name, fetch_var_name, "
+    "place, scope)",
+)
+ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
+    "paddle.base.executor",
+    _add_pir_fetch_ops="(program, fetch_list, fetch_var_name)",
+    _add_single_pir_fetch_op="(program, fetch_value, fetch_name, fetch_col)",
+    _get_strong_program_cache_key_for_new_exe="(program, scope, feed, fetch_list)",
+)
+
+# -- programs of dynamic mode --------------------------------------------------------------------
+
+(RUN_STATIC,) = _of(
+    "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer",
+    call_run_impl_with_hook="(self, inputs, parameters, attrs)",
+)
+
+# -- predictors ----------------------------------------------------------------------------------
+
+MAKE_CONFIG, ENABLE_PASSES, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _of(
+    f"{_LIBRARY}:AnalysisConfig",
+    __init__="(self) -> None or (self, arg0) -> None or (self, arg0, arg1) -> None",
+    enable_custom_passes="(self, passes=..., custom_pass_only=...) -> None",
+    set_model_buffer="(self, arg0, arg1, arg2, arg3) -> None",
+    model_from_memory="(self) -> bool",
+)
+# What a configuration is asked for and does not tell.
+ASK_OF_CONFIG = _of(
+    f"{_LIBRARY}:AnalysisConfig",
+    enable_onednn_bfloat16="(self) -> None",
+    enable_mkldnn_bfloat16="(self) -> None",
+    enable_custom_device="(self, device_type, device_id=..., precision=...) -> None",
+    enable_ipu="(self, ipu_device_num=..., ipu_micro_batch_size=..., ipu_enable_pipelining=..., "
+    "ipu_batches_per_step=...) -> None",
+    enable_cinn="(self) -> None",
+    enable_low_precision_io="(self, x=...) -> None",
+    enable_save_optim_model="(self, save_optimized_model=...) -> None",
+    use_optimized_model="(self, x=...) -> None",
+)
+MAKE_PREDICTOR, RUN_PREDICTOR, CLONE_PREDICTOR = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    __init__="(self, arg0) -> None",
+    run="(self, inputs) -> list[Tensor] or (self) -> None",
+    clone="(self) -> PaddleInferPredictor",
+)
+FREE_MEMORY = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    clear_intermediate_tensor="(self) -> None",
+    try_shrink_memory="(self) -> int",
+)
+HOOK_OPERATORS = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    register_input_hook="(self, arg0) -> None",
+    register_output_hook="(self, arg0) -> None",
+)
+# These two wherever a module has them.
+CREATE_PREDICTOR, PREDICTOR_POOL = _of(
+    "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
+)
+
+# -- files of models -----------------------------------------------------------------------------
+
+OPEN_PROGRAM, LOAD_COMBINED = _of(
+    "paddle.base.core",
+    deserialize_pir_program="(file_path, program, pir_version=...) -> bool",
+    load_combine_func="(arg0, arg1, arg2, arg3, arg4) -> None",
+)
+(LOAD_VARIABLES,) = _of(
+    "paddle.static.io",
+    load_vars="(executor, dirname, main_program=..., vars=..., predicate=..., filename=...)",
+)
+
+# -- variables -----------------------------------------------------------------------------------
+
+# What erases variables, and what ends scopes.
+ENDING_VARIABLES = _of(
+    f"{_LIBRARY}:_Scope",
+    erase="(self, names) -> None",
+    drop_kids="(self) -> None",
+    _remove_from_pool="(self) -> None",
+)
+# What returns the tensor of a variable, or tensors that may share its memory.
+HANDING_OUT = (
+    *_of(
+        _LIBRARY,
+        get_fetch_variable="(arg0, arg1, arg2) -> object",
+        get_variable_tensor="(arg0, arg1) -> DenseTensor",
+    ),
+    *_of(f"{_LIBRARY}:pir.Program", _state_dict="(self, arg0, arg1) -> dict[str, DenseTensor]"),
+    *_of(
+        f"{_LIBRARY}:DenseTensorArray",
+        __getitem__="(self, arg0) -> DenseTensor",
+        _move_to_list="(self) -> list",
+    ),
+    *_of(f"{_LIBRARY}:DistTensor", get_tensor="(self) -> DenseTensor"),
+    *_of(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
+    *_of(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
+    *_of(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
+    *_of(f"{_LIBRARY}:Variable", get_tensor="(self) -> DenseTensor"),
+)
+# What returns the bare address of memory.
+GIVING_ADDRESSES = (
+    *_of(
+        f"{_LIBRARY}:DenseTensor",
+        _mutable_data="(self, arg0, arg1) -> int",
+        _ptr="(self) -> int",
+    ),
+    *_of(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
+)
+# What remembers the address of the memory of a tensor that it is given, without holding it.
+KEEPING_ADDRESSES = _of(
+    f"{_LIBRARY}:PaddleInferTensor",
+    _share_external_data_bind="(self, arg0) -> None",
+    _share_external_data_paddle_tensor_bind="(self, arg0) -> None",
+)
+# What runs on a scope, or writes variables of one otherwise.
+RUNNING = (
+    *_of(
+        _LIBRARY,
+        _create_loaded_parameter="(arg0, arg1, arg2) -> None",
+        set_variable="(arg0, arg1, arg2) -> None",
+    ),
+    *_of(f"{_LIBRARY}:pir", create_loaded_parameter="(arg0, arg1, arg2) -> None"),
+    *_of(f"{_LIBRARY}:pir.PassManager", run="(self, arg0) -> None"),
+    *_of(
+        f"{_LIBRARY}:pir.Program",
+        set_state_dict="(self, state_dict, scope, copy_tensor=...) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:AnalysisPredictor",
+        init="(self, arg0, arg1) -> bool",
+        run="(self, arg0) -> list[PaddleTensor]",
+        zero_copy_run="(self, switch_stream=...) -> bool",
+    ),
+    *_of(
+        f"{_LIBRARY}:Executor",
+        create_variables="(self, arg0, arg1, arg2) -> None",
+        init_for_dataset="(self, arg0, arg1, arg2, arg3) -> TrainerBase",
+        run="(self, arg0, arg1, arg2, arg3, arg4, arg5) -> None",
+        run_prepared_ctx="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7) -> None or "
+        "(self, arg0, arg1, arg2, arg3, arg4) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:Fleet",
+        init_model="(self, arg0, arg1, arg2) -> None",
+        load_from_paddle_model="(self, arg0, arg1, arg2, arg3, arg4, arg5, arg6) -> None",
+        pull_dense="(self, arg0, arg1, arg2) -> None",
+        push_dense="(self, arg0, arg1, arg2) -> None",
+        shrink_dense_table="(self, arg0, arg1, arg2, arg3, arg4) -> None",
+    ),
+    *_of(
+        f"{_LIBRARY}:NativePaddlePredictor",
+        init="(self, arg0) -> bool",
+        run="(self, arg0) -> list[PaddleTensor]",
+        zero_copy_run="(self, switch_stream=...) -> bool",
+    ),
+    *_of(f"{_LIBRARY}:Operator", run="(self, arg0, arg1) -> None"),
+    *_of(f"{_LIBRARY}:Pass", apply="(self, arg0) -> None"),
+    *_of(
+        f"{_LIBRARY}:StandaloneExecutor",
+        run="(self, arg0, arg1) -> object",
+        run_profile="(self, arg0) -> object",
+    ),
+)
+# Trainers write in threads of their own, from the first function until one of the others.
+STARTING = _of(f"{_LIBRARY}:Executor", run_from_dataset="(self, arg0) -> None")
+ENDING = (
+    *_of(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
+    *_of(f"{_LIBRARY}:TrainerBase", finalize="(self) -> None"),
+)
+
+
+def places() -> list[Place]:
+    """All of them."""
+    found: list[Place] = []
+    for value in globals().values():
+        if isinstance(value, Place):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found += (each for each in value if isinstance(each, Place))
+    return found
