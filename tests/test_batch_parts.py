@@ -142,7 +142,7 @@ APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
         lambda x: transpose(reshape(transpose(x, 1, 0, 2), 2, 2, SAMPLES * 3), 2, 0, 1),
     ),
     "attention": ((4, 6), heads),
-    "core's softmax": ((5,), lambda x: bridge.NgraphBridge.extension("Softmax", [x])),
+    "core's softmax": ((5,), lambda x: bridge.NgraphBridge.extension("RowSoftmax", [x])),
     "core's layer normalization": (
         (5,),
         lambda x: bridge.NgraphBridge.extension(

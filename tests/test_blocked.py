@@ -16,8 +16,16 @@ from tests.ops.harness import check
 F = paddle.nn.functional
 CONV = ("conv2d", "conv2d_grad")
 DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
-KERNELS = ("Convolution", "ConvolutionDataGrad", "ConvolutionFilterGrad")
-OWN = {*KERNELS, "BatchNorm", "BatchNormGrad", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad"}
+KERNELS = ("BlockedConvolution", "BlockedConvolutionDataGrad", "BlockedConvolutionFilterGrad")
+OWN = {
+    *KERNELS,
+    "BatchNorm",
+    "BatchNormGrad",
+    "PaddleMaxPool",
+    "PaddleMaxPoolGrad",
+    "PaddleAvgPool",
+    "PaddleAvgPoolGrad",
+}
 
 
 @pytest.fixture
@@ -30,9 +38,7 @@ def built(monkeypatch):
         model, positions = build(bridge, *options)
         counts.clear()  # programs are also built to find out what can be converted
         for node in model.get_ops():
-            kind = node.get_type_name()
-            ours = kind != "Convolution" or node.get_attributes().keys() >= {"sizes"}
-            counts[kind if ours else "opset Convolution"] += 1
+            counts[node.get_type_name()] += 1
         return model, positions
 
     monkeypatch.setattr(NgraphBridge, "build", spy)
@@ -86,14 +92,14 @@ def test_depthwise_convolutions(built, stride, channels):
 @pytest.mark.parametrize(("channels", "features"), [(3, 16), (1, 6), (2, 20), (3, 7)])
 def test_an_image_is_read_as_it_is(built, channels, features):
     check_conv((5, channels, 17, 15), (features, channels, 7, 7), stride=2, padding=3)
-    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 1
+    assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 1
     assert built["Reblock"] == 2  # the output and its gradient
 
 
 @pytest.mark.parametrize("channels", [16, 12])
 def test_dilation_falls_back_where_there_is_no_fast_kernel(built, channels):
     check_conv((4, channels, 9, 9), (channels, channels, 3, 3), dilation=2, padding=2)
-    assert built["Convolution"] == 1
+    assert built["BlockedConvolution"] == 1
 
 
 @pytest.mark.parametrize(
@@ -288,7 +294,7 @@ def _odd_block(between):
 @pytest.mark.parametrize("channels", [(6, 12), (20, 50), (7, 6)])
 def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
     check(_odd_block(between), _odd_inputs(*channels), CONV, rtol=1e-3, atol=5e-4)
-    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+    assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
     # The output and its gradient, and the gradient of the bias.
     assert built["Reblock"] == 3, built
 
@@ -320,7 +326,7 @@ def test_padding_spoils_nothing(built, between):
     inputs["w"] *= 0.1  # what is divided by is not near to zero
     inputs["b"] = np.abs(inputs["b"]) + 2.0
     check(_odd_block(between), inputs, CONV, rtol=1e-3, atol=5e-4)
-    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+    assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
 
 
 def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
@@ -334,7 +340,7 @@ def test_windows_in_the_padding_of_a_pooling_spoil_nothing(built):
     inputs = _odd_inputs()
     inputs["b"] += np.sign(inputs["b"])
     check(build, inputs, CONV, rtol=1e-3, atol=5e-4)
-    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+    assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
 
 
 @pytest.mark.parametrize("between", [F.relu, F.tanh, lambda x: F.max_pool2d(F.relu(x), 2, 2)])
@@ -348,7 +354,7 @@ def test_nan_and_infinity_pass_padding_by(built, between):
             inputs = _odd_inputs()
             inputs[name].reshape(-1)[2] = value
             check(build, inputs, CONV, rtol=1e-3, atol=5e-4)
-    assert built["Convolution"] == built["ConvolutionFilterGrad"] == 2
+    assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
 
 
 def test_nan_and_infinity_of_a_gradient_pass_padding_by(built):
@@ -357,7 +363,7 @@ def test_nan_and_infinity_of_a_gradient_pass_padding_by(built):
         return paddle.where(out > 3.0, out * np.inf, out)
 
     check(build, _odd_inputs(), CONV, rtol=1e-3, atol=5e-4)
-    assert built["ConvolutionDataGrad"] == 1
+    assert built["BlockedConvolutionDataGrad"] == 1
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.0])
@@ -380,7 +386,7 @@ def test_blocks_of_other_widths_with_padding(built):
         return F.conv2d(hidden, paddle.ones([16, 32, 1, 1]))
 
     check(build, _odd_inputs(6, 32), CONV, rtol=1e-3, atol=5e-3)
-    assert built["Convolution"] == 3
+    assert built["BlockedConvolution"] == 3
 
 
 def test_padding_that_is_little():
@@ -399,4 +405,4 @@ def test_the_widest_block_that_divides():
 
 def test_parts_of_a_batch_that_are_not_equal(built):
     check_conv((7, 16, 6, 5), (16, 16, 3, 3), padding=1)
-    assert built["Convolution"] == 1
+    assert built["BlockedConvolution"] == 1

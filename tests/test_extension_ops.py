@@ -74,7 +74,7 @@ def test_survives_the_transformations_of_the_plugin(bridge):
     data = np.arange(-8, 8, dtype="float32").reshape(1, 1, 4, 4)
     (x,) = parameters(data)
     doubled = opset15.multiply(opset15.relu(x), np.float32(2))
-    pooled = bridge.extension("MaxPool", [doubled], **SMALL)
+    pooled = bridge.extension("PaddleMaxPool", [doubled], **SMALL)
     flat = opset15.reshape(pooled, np.array([4]), special_zero=False)
     ids = opset15.convert(flat, "i64")
     summed = bridge.extension(
@@ -89,7 +89,7 @@ def test_survives_the_transformations_of_the_plugin(bridge):
 
 def test_is_folded_when_its_inputs_are_constant(bridge):
     data = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
-    node = bridge.extension("MaxPool", [opset15.constant(data)], **SMALL)
+    node = bridge.extension("PaddleMaxPool", [opset15.constant(data)], **SMALL)
     (x,) = parameters(np.ones((1, 1, 2, 2), "float32"))
     model = ov.Model([opset15.add(node, x)], [x], "test")
     compiled = ov.compile_model(model, "CPU")
@@ -100,13 +100,13 @@ def test_is_folded_when_its_inputs_are_constant(bridge):
 
 def test_is_evaluated_by_the_plugin(bridge):
     inputs = parameters(np.ones((1, 1, 4, 4), "float32"))
-    model = ov.Model([bridge.extension("MaxPool", inputs, **SMALL)], inputs, "test")
+    model = ov.Model([bridge.extension("PaddleMaxPool", inputs, **SMALL)], inputs, "test")
     assert "Reference" in executed(ov.compile_model(model, "CPU"))
 
 
 def test_evaluates_without_a_plugin(bridge):
     data = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
-    node = bridge.extension("MaxPool", parameters(data), **SMALL)
+    node = bridge.extension("PaddleMaxPool", parameters(data), **SMALL)
     out = ov.Tensor(ov.Type.f32, ov.Shape([1, 1, 2, 2]))
     assert node.evaluate([out], [ov.Tensor(data)])
     np.testing.assert_array_equal(out.data, data[:, :, 1::2, 1::2])
@@ -126,7 +126,7 @@ def test_the_first_maximum_takes_the_gradient(bridge):
     data, out = np.zeros((1, 1, 4, 4), "float32"), np.zeros((1, 1, 2, 2), "float32")
     grad = np.arange(1, 5, dtype="float32").reshape(1, 1, 2, 2)
     inputs = parameters(data, out, grad)
-    node = bridge.extension("MaxPoolGrad", inputs, **SMALL)
+    node = bridge.extension("PaddleMaxPoolGrad", inputs, **SMALL)
     (found,) = run(node, inputs, [data, out, grad])
     np.testing.assert_array_equal(found[0, 0, ::2, ::2], grad[0, 0])
     assert found.sum() == grad.sum()
@@ -138,7 +138,7 @@ def test_softmax_of_a_row_that_has_none(bridge):
     rows[0, 30], rows[1, 36], rows[2, 3], rows[3, 5:7] = np.nan, np.nan, np.inf, [np.nan, np.inf]
     rows[4] = -np.inf
     inputs = parameters(rows)
-    (found,) = run(bridge.extension("Softmax", inputs), inputs, [rows])
+    (found,) = run(bridge.extension("RowSoftmax", inputs), inputs, [rows])
     assert np.isnan(found[:5]).all()
     powers = np.exp(rows[5].astype("float64"))
     np.testing.assert_allclose(found[5], powers / powers.sum(), rtol=1e-6)
@@ -148,14 +148,14 @@ def test_softmax_of_a_row_that_has_none(bridge):
     ("name", "shapes", "attributes", "message"),
     [
         ("Nothing", [(1,)], {}, "Nothing"),
-        ("MaxPool", [(2, 3)], SMALL, "MaxPool: input 0 has rank 2, not 4"),
-        ("MaxPool", [(1, 1, 4, 4)], {**SMALL, "strides": [0, 1]}, "out of range"),
-        ("MaxPool", [(1, 1, 4, 4)], {**SMALL, "kernel": [2]}, "holds 1 numbers"),
-        ("MaxPool", [(1, 1, 4, 4)] * 2, SMALL, "takes 1 input, got 2"),
-        ("MaxPoolGrad", [(1, 1, 4, 4), (1, 1, 2, 2), (1, 1, 2, 3)], SMALL, "must have shape"),
-        ("Softmax", [(4,)], {}, "Softmax: input 0 has rank 1, not 2"),
-        ("SoftmaxGrad", [(2, 3), (3, 2)], {}, "y and y_grad differ in shape"),
-        ("AvgPoolGrad", [(1, 1, 3, 2)], {**SMALL, "input": [4, 4]}, "must have shape"),
+        ("PaddleMaxPool", [(2, 3)], SMALL, "PaddleMaxPool: input 0 has rank 2, not 4"),
+        ("PaddleMaxPool", [(1, 1, 4, 4)], {**SMALL, "strides": [0, 1]}, "out of range"),
+        ("PaddleMaxPool", [(1, 1, 4, 4)], {**SMALL, "kernel": [2]}, "holds 1 numbers"),
+        ("PaddleMaxPool", [(1, 1, 4, 4)] * 2, SMALL, "takes 1 input, got 2"),
+        ("PaddleMaxPoolGrad", [(1, 1, 4, 4), (1, 1, 2, 2), (1, 1, 2, 3)], SMALL, "must have shape"),
+        ("RowSoftmax", [(4,)], {}, "RowSoftmax: input 0 has rank 1, not 2"),
+        ("RowSoftmaxGrad", [(2, 3), (3, 2)], {}, "y and y_grad differ in shape"),
+        ("PaddleAvgPoolGrad", [(1, 1, 3, 2)], {**SMALL, "input": [4, 4]}, "must have shape"),
     ],
 )
 def test_refuses_what_does_not_fit(bridge, name, shapes, attributes, message):
@@ -165,8 +165,8 @@ def test_refuses_what_does_not_fit(bridge, name, shapes, attributes, message):
 
 
 def test_refuses_other_dtypes(bridge):
-    with pytest.raises(NgraphError, match="MaxPool: input 0 is f64, not f32"):
-        bridge.extension("MaxPool", parameters(np.zeros((1, 1, 4, 4))), **SMALL)
+    with pytest.raises(NgraphError, match="PaddleMaxPool: input 0 is f64, not f32"):
+        bridge.extension("PaddleMaxPool", parameters(np.zeros((1, 1, 4, 4))), **SMALL)
     with pytest.raises(NgraphError, match="EmbeddingGrad: input 0 is f32"):
         floats = parameters(np.zeros(2, "float32"), np.zeros((2, 2), "float32"))
         bridge.extension("EmbeddingGrad", floats, rows=2, padding_idx=-1)
@@ -219,10 +219,10 @@ def test_convolutions_leave_zeros_in_the_padding(bridge, value):
     )
     data[1, 2, 3, 4], grad[1, 2, 3, 4] = value, value
     data, grad = in_blocks(data, 8), in_blocks(grad, 8)
-    out = convolved(bridge, "Convolution", [data, filter_], [8])
+    out = convolved(bridge, "BlockedConvolution", [data, filter_], [8])
     assert out.shape == grad.shape
     np.testing.assert_array_equal(out[:, 1, ..., 3:], 0.0)
-    data_grad = convolved(bridge, "ConvolutionDataGrad", [grad, filter_], [5, 5])
+    data_grad = convolved(bridge, "BlockedConvolutionDataGrad", [grad, filter_], [5, 5])
     assert data_grad.shape == data.shape
     np.testing.assert_array_equal(data_grad[..., 6:], 0.0)
     for found in (out, data_grad):
@@ -233,7 +233,7 @@ def test_the_gradient_of_a_filter_has_no_padding(bridge):
     data = in_blocks(np.ones((2, 6, 4, 4), "float32"), 8, padding=np.nan)
     grad = in_blocks(np.ones((2, 11, 4, 4), "float32"), 8, padding=np.nan)
     none = {"pads_begin": [0, 0], "pads_end": [0, 0]}
-    found = convolved(bridge, "ConvolutionFilterGrad", [data, grad], [11, 6, 1, 1], **none)
+    found = convolved(bridge, "BlockedConvolutionFilterGrad", [data, grad], [11, 6, 1, 1], **none)
     np.testing.assert_array_equal(found, np.full((11, 6, 1, 1), 32.0))
 
 
@@ -245,9 +245,14 @@ GROUPED = [(2, 1, 4, 4, 8), (12, 4, 3, 3)]
     [
         ("Reblock", [(2, 1, 4, 4, 8)], {"block": 1, "channels": 9}, "does not hold 9 channels"),
         ("Reblock", [(2, 8, 4, 4)], {"block": 0}, "blocks of 0 channels"),
-        ("Convolution", GROUPED, {"sizes": [8], "groups": 2}, "do not divide into blocks"),
-        ("Convolution", [(2, 1, 4, 4, 8), (8, 12, 3, 3)], {"sizes": [8]}, "does not fit"),
-        ("Convolution", [(2, 2, 4, 4, 4), (8, 8, 3, 3)], {"sizes": [8]}, "a block of 4 channels"),
+        ("BlockedConvolution", GROUPED, {"sizes": [8], "groups": 2}, "do not divide into blocks"),
+        ("BlockedConvolution", [(2, 1, 4, 4, 8), (8, 12, 3, 3)], {"sizes": [8]}, "does not fit"),
+        (
+            "BlockedConvolution",
+            [(2, 2, 4, 4, 4), (8, 8, 3, 3)],
+            {"sizes": [8]},
+            "a block of 4 channels",
+        ),
         ("LayerNorm", [(2, 3), (3,), (2,)], {}, "must have shape"),
         ("BatchNorm", [(2, 3, 4, 1), (3,), (3,), (3,), (4,)], {}, "must have shape"),
         ("BatchNormGrad", [(2, 3, 4, 1)] * 2 + [(3,)] * 3, {"rectified": True}, "takes 6 inputs"),

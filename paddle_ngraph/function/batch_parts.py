@@ -286,7 +286,8 @@ Rule = Callable[[_Batch, Node], "int | None"]
 
 _AT_AXIS_0 = """
     AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace GroupConvolution
-    GroupConvolutionBackpropData GroupNormalization LayerNorm SpaceToDepth
+    GroupConvolutionBackpropData GroupNormalization LayerNorm PaddleAvgPool PaddleMaxPool
+    RowSoftmax SpaceToDepth
 """
 
 # Where a node says along which axes it works: in an attribute, or in an input of this number.
@@ -339,7 +340,7 @@ def _worked_along(node: Node) -> list[int] | None:
     if isinstance(where, int):
         axes = _numbers(node, where)
     else:
-        axes = [int(node.get_attributes().get(where, -1))]  # the core's operators take rows
+        axes = [int(node.get_attributes()[where])]
     is_of_output = node.get_type_name() == "Unsqueeze"
     shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
     return None if axes is None else [axis % len(shape) for axis in axes]

@@ -238,7 +238,7 @@ class NgraphBridge:
         """A node of one of the core's own operators (core/ov/extension_ops.cc lists them).
 
         Args:
-            name: The class of the operator, e.g. ``"MaxPoolGrad"``.
+            name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
             inputs: Its inputs in order: nodes or outputs.
             attributes: Its attributes: numbers, bools or lists of them.
 

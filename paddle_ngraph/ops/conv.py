@@ -361,7 +361,7 @@ class _Blocks:
     def forward(self, data: Output, filter_: Output) -> Output | None:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
         data = self._layout.turned(data, self._data_block)
-        out = self._operator("Convolution", data, filter_, [self._out_block])
+        out = self._operator("BlockedConvolution", data, filter_, [self._out_block])
         return out and self._layout.plain(out, self._bridge.shape(filter_)[0])
 
     def data_gradient(self, grad: Output, filter_: Output) -> Output | None:
@@ -369,7 +369,7 @@ class _Blocks:
         if self._data_block == 1:
             return None
         grad = self._layout.turned(grad, self._out_block)
-        found = self._operator("ConvolutionDataGrad", grad, filter_, self._g.size)
+        found = self._operator("BlockedConvolutionDataGrad", grad, filter_, self._g.size)
         channels = self._bridge.shape(filter_)[1] * self._g.groups
         return found and self._layout.plain(found, channels)
 
@@ -379,7 +379,7 @@ class _Blocks:
         data = self._layout.turned(data, self._data_block)
         grad = self._layout.turned(grad, self._out_block)
         shape = [features, channels // self._g.groups, *self._g.kernel]
-        found = self._operator("ConvolutionFilterGrad", data, grad, shape)
+        found = self._operator("BlockedConvolutionFilterGrad", data, grad, shape)
         if found is None and self._data_block == 1 and channels < _IMAGE_CHANNELS:
             return self._image_filter_gradient(data, grad, shape)
         return found
@@ -390,7 +390,7 @@ class _Blocks:
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)
         whole = [shape[0], _IMAGE_CHANNELS, *shape[2:]]
-        found = self._operator("ConvolutionFilterGrad", data, grad, whole)
+        found = self._operator("BlockedConvolutionFilterGrad", data, grad, whole)
         ends = [bridge.ints([value]) for value in (0, shape[1], 1, 1)]
         return found and opset15.slice(found, *ends).output(0)
 

@@ -33,7 +33,7 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     if bridge.trains("pd_op.softmax_grad") and _is_of_rows(bridge, x, axis):
-        out = _by_rows(bridge, "Softmax", [x])
+        out = _by_rows(bridge, "RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
     bridge.set_output_node(op, "out", out)
@@ -49,7 +49,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
     """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     if _is_of_rows(bridge, out, axis):
-        return _by_rows(bridge, "SoftmaxGrad", [out, out_grad])
+        return _by_rows(bridge, "RowSoftmaxGrad", [out, out_grad])
     total = _sum_along(bridge, opset15.multiply(out, out_grad), axis)
     return opset15.multiply(opset15.subtract(out_grad, total), out)
 

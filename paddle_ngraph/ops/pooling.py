@@ -172,7 +172,7 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is not None:
-        pooled = bridge.extension("AvgPool", [found], **pooling.attributes())
+        pooled = bridge.extension("PaddleAvgPool", [found], **pooling.attributes())
         return layout.plain(pooled, bridge.shape(x)[1])
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
@@ -189,13 +189,13 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
 
 def _average_by_planes(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     if len(pooling.size) == 2:
-        return bridge.extension("AvgPool", [x], **pooling.attributes())
+        return bridge.extension("PaddleAvgPool", [x], **pooling.attributes())
     batch, channels, depth, *plane = bridge.shape(x)
     deep = pooling.depth(pooling.out[1] * pooling.out[2])
     flat = reshaped(bridge, x, [batch, channels * depth, *plane])
-    pooled = bridge.extension("AvgPool", [flat], **pooling.plane().attributes())
+    pooled = bridge.extension("PaddleAvgPool", [flat], **pooling.plane().attributes())
     column = reshaped(bridge, pooled, [batch, channels, *deep.size])
-    pooled = bridge.extension("AvgPool", [column], **deep.attributes())
+    pooled = bridge.extension("PaddleAvgPool", [column], **deep.attributes())
     return reshaped(bridge, pooled, [batch, channels, *pooling.out])
 
 
@@ -205,16 +205,18 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
     if found is not None:
         grad = layout.turned(grad, bridge.shape(found)[4])
         attributes = pooling.attributes()
-        spread = bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **attributes)
+        spread = bridge.extension("PaddleAvgPoolGrad", [grad], input=pooling.size, **attributes)
         return layout.plain(spread, bridge.shape(x)[1])
     if len(pooling.size) == 2:
-        return bridge.extension("AvgPoolGrad", [grad], input=pooling.size, **pooling.attributes())
+        return bridge.extension(
+            "PaddleAvgPoolGrad", [grad], input=pooling.size, **pooling.attributes()
+        )
     batch, channels, *_ = bridge.shape(grad)
     deep, plane = pooling.depth(pooling.out[1] * pooling.out[2]), pooling.plane()
     column = reshaped(bridge, grad, [batch, channels, *deep.out])
-    spread = bridge.extension("AvgPoolGrad", [column], input=deep.size, **deep.attributes())
+    spread = bridge.extension("PaddleAvgPoolGrad", [column], input=deep.size, **deep.attributes())
     flat = reshaped(bridge, spread, [batch, channels * pooling.size[0], *plane.out])
-    spread = bridge.extension("AvgPoolGrad", [flat], input=plane.size, **plane.attributes())
+    spread = bridge.extension("PaddleAvgPoolGrad", [flat], input=plane.size, **plane.attributes())
     return reshaped(bridge, spread, [batch, channels, *pooling.size])
 
 
@@ -222,12 +224,12 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is not None:
-        pooled = bridge.extension("MaxPool", [found], **pooling.attributes())
+        pooled = bridge.extension("PaddleMaxPool", [found], **pooling.attributes())
         return layout.plain(pooled, bridge.shape(x)[1])
     if len(pooling.size) == 2:
-        return bridge.extension("MaxPool", [x], **pooling.attributes())
+        return bridge.extension("PaddleMaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)
-    pooled = bridge.extension("MaxPool", [rows.of(bridge, x)], **rows.pooling.attributes())
+    pooled = bridge.extension("PaddleMaxPool", [rows.of(bridge, x)], **rows.pooling.attributes())
     return reshaped(bridge, pooled, [*bridge.shape(x)[:2], *pooling.out])
 
 
@@ -239,15 +241,17 @@ def _maximum_grad(
     if found is not None:
         turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
         inputs = [found, *turned]
-        x_grad = bridge.extension("MaxPoolGrad", inputs, **pooling.attributes())
+        x_grad = bridge.extension("PaddleMaxPoolGrad", inputs, **pooling.attributes())
         return layout.plain(x_grad, bridge.shape(x)[1])
     if len(pooling.size) == 2:
-        return bridge.extension("MaxPoolGrad", [x, out, grad], **pooling.attributes())
+        return bridge.extension("PaddleMaxPoolGrad", [x, out, grad], **pooling.attributes())
     rows = _Rows(pooling)
     shape = [*bridge.shape(x)[:2], *rows.pooling.out]
     pooled = [reshaped(bridge, node, shape) for node in (out, grad)]
     inputs = [rows.of(bridge, x), *pooled]
-    return rows.back(bridge, bridge.extension("MaxPoolGrad", inputs, **rows.pooling.attributes()))
+    return rows.back(
+        bridge, bridge.extension("PaddleMaxPoolGrad", inputs, **rows.pooling.attributes())
+    )
 
 
 class _Rows:
@@ -358,7 +362,9 @@ def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     if op.attr("norm_type") == 2:
         share = opset15.divide(grad, get_data(bridge, op, "out"))
     share = opset15.multiply(share, bridge.full(float(np.prod(framed.kernel)), "float32"))
-    spread = bridge.extension("AvgPoolGrad", [share], input=framed.size, **framed.attributes())
+    spread = bridge.extension(
+        "PaddleAvgPoolGrad", [share], input=framed.size, **framed.attributes()
+    )
     if any(pooling.begin + end):
         stop = [first + length for first, length in zip(pooling.begin, pooling.size)]
         axes = range(2, 2 + len(stop))

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 
 #include "paddle/common/enforce.h"
@@ -108,7 +109,7 @@ common::enforce::EnforceNotMet native_error(const py::error_already_set& error) 
   const size_t colon = text.find(':', at);
   if (at != std::string::npos && colon != std::string::npos) {
     file = text.substr(at + 5, colon - at - 5);
-    line = std::atoi(text.c_str() + colon + 1);
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), line);
     text.resize(at);
   }
   const size_t kind = text.find_first_not_of(" \n");

@@ -279,6 +279,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   enum class Left { kNone, kInUse, kFree };
   std::vector<Left> left(io.num_states, Left::kNone);
   std::vector<phi::DenseTensor> old;
+  old.reserve(io.num_states);
   for (size_t i = 0; i < io.num_states; ++i) old.push_back(*states[i]);
   {
     const Standstill standstill;

@@ -73,27 +73,27 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
 
 // (data, filter) -> out [N, ceil(O / block), OH, OW, block]; attribute `sizes` is [block]. Data is
 // blocked, or plain [N, C, H, W] where it has few channels.
-class Convolution : public OperatorIn<Convolution, ConvOp> {
+class BlockedConvolution : public OperatorIn<BlockedConvolution, ConvOp> {
  public:
-  OPENVINO_OP("Convolution", "paddle_ngraph", ConvOp);
+  OPENVINO_OP("BlockedConvolution", "paddle_ngraph", ConvOp);
 
  protected:
   ConvKind kind() const override { return ConvKind::forward; }
 };
 
 // (out_grad, filter) -> the data's gradient, blocked as out_grad is; `sizes` is [H, W].
-class ConvolutionDataGrad : public OperatorIn<ConvolutionDataGrad, ConvOp> {
+class BlockedConvolutionDataGrad : public OperatorIn<BlockedConvolutionDataGrad, ConvOp> {
  public:
-  OPENVINO_OP("ConvolutionDataGrad", "paddle_ngraph", ConvOp);
+  OPENVINO_OP("BlockedConvolutionDataGrad", "paddle_ngraph", ConvOp);
 
  protected:
   ConvKind kind() const override { return ConvKind::data_gradient; }
 };
 
 // (data, out_grad) -> the filter's gradient; `sizes` is its shape, [O, C / groups, KH, KW].
-class ConvolutionFilterGrad : public OperatorIn<ConvolutionFilterGrad, ConvOp> {
+class BlockedConvolutionFilterGrad : public OperatorIn<BlockedConvolutionFilterGrad, ConvOp> {
  public:
-  OPENVINO_OP("ConvolutionFilterGrad", "paddle_ngraph", ConvOp);
+  OPENVINO_OP("BlockedConvolutionFilterGrad", "paddle_ngraph", ConvOp);
 
  protected:
   ConvKind kind() const override { return ConvKind::filter_gradient; }

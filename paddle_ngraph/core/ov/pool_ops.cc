@@ -101,16 +101,16 @@ Pooling PoolOp::pooling_of(const ov::Shape& input, const ov::Shape& output) cons
 }
 
 // ---------------------------------------------------------------------------------------------
-// MaxPool
+// PaddleMaxPool
 
-void MaxPool::infer() {
+void PaddleMaxPool::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_planes(0);
   check_attributes();
   set_output_type(0, ov::element::f32, pooled_shape(get_input_shape(0)));
 }
 
-void MaxPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void PaddleMaxPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const Pooling pooling = pooling_of(inputs[0].get_shape(), outputs->front().get_shape());
   const Plane& plane = pooling.plane;
   const float* x = inputs[0].data<const float>();
@@ -122,9 +122,9 @@ void MaxPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs)
 }
 
 // ---------------------------------------------------------------------------------------------
-// MaxPoolGrad
+// PaddleMaxPoolGrad
 
-void MaxPoolGrad::infer() {
+void PaddleMaxPoolGrad::infer() {
   require(get_input_size() == 3, "takes 3 inputs, got ", get_input_size());
   for (size_t i = 0; i < 3; ++i) require_planes(i);
   check_attributes();
@@ -134,7 +134,7 @@ void MaxPoolGrad::infer() {
   set_output_type(0, ov::element::f32, get_input_shape(0));
 }
 
-void MaxPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void PaddleMaxPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const Pooling pooling = pooling_of(inputs[0].get_shape(), inputs[1].get_shape());
   const Plane& plane = pooling.plane;
   const float* x = inputs[0].data<const float>();
@@ -211,16 +211,16 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
 }
 
 // ---------------------------------------------------------------------------------------------
-// AvgPool
+// PaddleAvgPool
 
-void AvgPool::infer() {
+void PaddleAvgPool::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_planes(0);
   check_attributes();
   set_output_type(0, ov::element::f32, pooled_shape(get_input_shape(0)));
 }
 
-void AvgPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void PaddleAvgPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const Pooling pooling = pooling_of(inputs[0].get_shape(), outputs->front().get_shape());
   const Plane& plane = pooling.plane;
   const float* x = inputs[0].data<const float>();
@@ -231,9 +231,9 @@ void AvgPool::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs)
 }
 
 // ---------------------------------------------------------------------------------------------
-// AvgPoolGrad
+// PaddleAvgPoolGrad
 
-void AvgPoolGrad::infer() {
+void PaddleAvgPoolGrad::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_planes(0);
   check_attributes();
@@ -249,7 +249,7 @@ void AvgPoolGrad::infer() {
   set_output_type(0, ov::element::f32, input);
 }
 
-void AvgPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void PaddleAvgPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const Pooling pooling = pooling_of(outputs->front().get_shape(), inputs[0].get_shape());
   const Plane& plane = pooling.plane;
   const float* grad = inputs[0].data<const float>();

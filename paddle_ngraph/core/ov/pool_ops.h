@@ -59,9 +59,9 @@ class PoolOp : public OperatorWith<PoolAttributes> {
 };
 
 // x [N, C, H, W] -> the maxima [N, C, OH, OW].
-class MaxPool : public OperatorIn<MaxPool, PoolOp> {
+class PaddleMaxPool : public OperatorIn<PaddleMaxPool, PoolOp> {
  public:
-  OPENVINO_OP("MaxPool", "paddle_ngraph", PoolOp);
+  OPENVINO_OP("PaddleMaxPool", "paddle_ngraph", PoolOp);
 
  protected:
   void infer() override;
@@ -69,9 +69,9 @@ class MaxPool : public OperatorIn<MaxPool, PoolOp> {
 };
 
 // (x, out, out_grad) -> x_grad: the first element of a window that equals `out` gets its gradient.
-class MaxPoolGrad : public OperatorIn<MaxPoolGrad, PoolOp> {
+class PaddleMaxPoolGrad : public OperatorIn<PaddleMaxPoolGrad, PoolOp> {
  public:
-  OPENVINO_OP("MaxPoolGrad", "paddle_ngraph", PoolOp);
+  OPENVINO_OP("PaddleMaxPoolGrad", "paddle_ngraph", PoolOp);
 
  protected:
   void infer() override;
@@ -101,9 +101,9 @@ class MaxPoolWithIndexGrad
 };
 
 // x [N, C, H, W] -> the averages [N, C, OH, OW].
-class AvgPool : public OperatorIn<AvgPool, PoolOp> {
+class PaddleAvgPool : public OperatorIn<PaddleAvgPool, PoolOp> {
  public:
-  OPENVINO_OP("AvgPool", "paddle_ngraph", PoolOp);
+  OPENVINO_OP("PaddleAvgPool", "paddle_ngraph", PoolOp);
 
  protected:
   void infer() override;
@@ -111,9 +111,9 @@ class AvgPool : public OperatorIn<AvgPool, PoolOp> {
 };
 
 // out_grad [N, C, OH, OW] -> x_grad [N, C, H, W]; attribute `input` is [H, W].
-class AvgPoolGrad : public OperatorIn<AvgPoolGrad, PoolOp> {
+class PaddleAvgPoolGrad : public OperatorIn<PaddleAvgPoolGrad, PoolOp> {
  public:
-  OPENVINO_OP("AvgPoolGrad", "paddle_ngraph", PoolOp);
+  OPENVINO_OP("PaddleAvgPoolGrad", "paddle_ngraph", PoolOp);
 
  protected:
   void infer() override;

@@ -59,13 +59,13 @@ void each_row(const ov::Shape& shape, const Body& body) {
 
 }  // namespace
 
-void Softmax::infer() {
+void RowSoftmax::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_float(0, 2);
   set_output_type(0, ov::element::f32, get_input_shape(0));
 }
 
-void Softmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void RowSoftmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto& shape = inputs[0].get_shape();
   const float* x = inputs[0].data<const float>();
   float* y = outputs->front().data<float>();
@@ -73,14 +73,14 @@ void Softmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs)
   each_row(shape, [&](int64_t at) { softmax_row(x + at, length, y + at); });
 }
 
-void SoftmaxGrad::infer() {
+void RowSoftmaxGrad::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
   for (size_t i = 0; i < 2; ++i) require_float(i, 2);
   require(get_input_shape(0) == get_input_shape(1), "y and y_grad differ in shape");
   set_output_type(0, ov::element::f32, get_input_shape(0));
 }
 
-void SoftmaxGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void RowSoftmaxGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto& shape = inputs[0].get_shape();
   const float* y = inputs[0].data<const float>();
   const float* grad = inputs[1].data<const float>();

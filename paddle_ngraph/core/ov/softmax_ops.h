@@ -7,9 +7,9 @@ namespace paddle_ngraph {
 
 // x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a
 // NaN or +inf, or of nothing but -inf, becomes NaN.
-class Softmax : public OperatorOf<Softmax> {
+class RowSoftmax : public OperatorOf<RowSoftmax> {
  public:
-  OPENVINO_OP("Softmax", "paddle_ngraph", ExtensionOp);
+  OPENVINO_OP("RowSoftmax", "paddle_ngraph", ExtensionOp);
 
  protected:
   void infer() override;
@@ -17,9 +17,9 @@ class Softmax : public OperatorOf<Softmax> {
 };
 
 // (y, y_grad [R, L]) -> (y_grad - sum(y * y_grad)) * y.
-class SoftmaxGrad : public OperatorOf<SoftmaxGrad> {
+class RowSoftmaxGrad : public OperatorOf<RowSoftmaxGrad> {
  public:
-  OPENVINO_OP("SoftmaxGrad", "paddle_ngraph", ExtensionOp);
+  OPENVINO_OP("RowSoftmaxGrad", "paddle_ngraph", ExtensionOp);
 
  protected:
   void infer() override;
