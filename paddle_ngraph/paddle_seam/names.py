@@ -28,6 +28,7 @@ PLACES: list[Place] = []
 _CORE, _LIBRARY = "paddle.base.core", "paddle.base.libpaddle"
 _core = resolve(_CORE)
 _LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
+_RUNNABLE = "paddle.jit.dy2static.pir_partial_program:RunnableProgram"
 
 
 def _read(owner: str, name: str, signature: str | None = None) -> Any:
@@ -144,14 +145,25 @@ layers_of = _attribute(
 )
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
-# What a layer overrides.
-PLACES.append(
+# What is called by its own name.
+PLACES += [
+    Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
+    Place(_LAYER, "train_program"),
+    Place(_LAYER, "infer_program"),
+    Place(_LAYER, "training", ATTRIBUTE),
+    Place(_RUNNABLE, "program_attr"),
+    Place(_RUNNABLE, "forward_program"),
+    Place(_RUNNABLE, "backward_program"),
+    Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
+    # A layer overrides it.
     Place(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",
         "(self, inputs, initial_states, sequence_length)",
-    )
-)
+    ),
+]
 
 
 def exchange_native(executor: Any, native: Any) -> None:
