@@ -17,6 +17,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Operation,
     Program,
     Scope,
+    StaticLayer,
     Tensor,
     Value,
 )
@@ -28,7 +29,6 @@ PLACES: list[Place] = []
 _CORE, _LIBRARY = "paddle.base.core", "paddle.base.libpaddle"
 _core = resolve(_CORE)
 _LAYER = "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer"
-_RUNNABLE = "paddle.jit.dy2static.pir_partial_program:RunnableProgram"
 
 
 def _read(owner: str, name: str, signature: str | None = None) -> Any:
@@ -118,7 +118,7 @@ block_number: Callable[[OldOperator, str], int] = _read(
 insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
-prepare_attributes: Callable[[Any], tuple[Any, Any]] = _read(
+prepare_attributes: Callable[[StaticLayer], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )
 is_train_mode: Callable[[Any], bool] = _read(
@@ -150,12 +150,6 @@ PLACES += [
     Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
-    Place(_LAYER, "train_program"),
-    Place(_LAYER, "infer_program"),
-    Place(_LAYER, "training", ATTRIBUTE),
-    Place(_RUNNABLE, "program_attr"),
-    Place(_RUNNABLE, "forward_program"),
-    Place(_RUNNABLE, "backward_program"),
     Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
     # A layer overrides it.
     Place(
@@ -171,7 +165,7 @@ def exchange_native(executor: Any, native: Any) -> None:
     executor._new_exe = native
 
 
-def set_training(layer: Any, on: bool) -> None:
+def set_training(layer: StaticLayer, on: bool) -> None:
     """Has a ``PartialProgramLayer`` show its programs for training, or for evaluation."""
     layer.training = on
 
