@@ -222,6 +222,9 @@ def test_each_place_is_replaced_by_something_called_alike(place: Place) -> None:
 
 
 def test_every_reason_of_a_configuration_has_its_place() -> None:
+    assert set(predictor_hook._LEFT_ALONE) <= {
+        place.name for place in protocols.members(protocols.Config)
+    }
     assert {place.name for place in replaced.ASK_OF_CONFIG} == set(predictor_hook._NOTED)
 
 

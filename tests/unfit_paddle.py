@@ -78,6 +78,7 @@ def load(
     place = owners[owner]
     if signature == "attribute":
         rename_in_methods(place, name)
+        remove(place, name)
     elif fault == "removed":
         remove(place, name)
     else:

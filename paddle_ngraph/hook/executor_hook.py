@@ -154,7 +154,7 @@ def _as_tensor(value: Any, place: Any) -> Any:
 
 
 def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Paddle's own class, with the switch as its executor."""
+    """An executor of Paddle's that runs the switch in the place of its interpreter."""
 
     @wraps(original)
     def create_new_executor(self: Any) -> Any:

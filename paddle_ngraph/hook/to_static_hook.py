@@ -39,7 +39,13 @@ from paddle_ngraph.paddle_seam.names import (
     prepare_attributes,
     set_training,
 )
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.paddle_seam.protocols import (
+    Operation,
+    Program,
+    StaticLayer,
+    StaticPrograms,
+    Value,
+)
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -71,7 +77,7 @@ def install() -> None:
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
-    def call_run_impl_with_hook(self: Any, inputs: Any, parameters: Any, attrs: Any) -> Any:
+    def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
         if not flags.get("use_ngraph"):
             return original(self, inputs, parameters, attrs)
         native, *others = attrs
@@ -102,7 +108,7 @@ def explain(thing: Any) -> Report:
     return _switch(layer, native).report()
 
 
-def _latest_layer(thing: Any) -> Any:
+def _latest_layer(thing: Any) -> StaticLayer:
     """The ``PartialProgramLayer`` of what was called last."""
     if isinstance(thing, PirTranslatedLayer):
         layers = list(layers_of(thing).values())
@@ -120,7 +126,7 @@ def _latest_layer(thing: Any) -> Any:
     return layers[0]
 
 
-def _switch(layer: Any, native: Any) -> _Switch:
+def _switch(layer: StaticLayer, native: Any) -> _Switch:
     """The switch of a layer that stands beside these attributes of its own."""
     switches: dict[int, _Switch] = kept_on(layer, _SWITCHES, dict)
     found = switches.get(id(native))
@@ -142,7 +148,9 @@ class _Switch:
         in_sot_mode: Whether SOT has made it.
     """
 
-    def __init__(self, layer: Any, native: Any, is_training: bool, in_sot_mode: bool) -> None:
+    def __init__(
+        self, layer: StaticLayer, native: Any, is_training: bool, in_sot_mode: bool
+    ) -> None:
         self.native = native
         self._source = _Source(
             layer.train_program if is_training else layer.infer_program, is_training, in_sot_mode
@@ -207,7 +215,7 @@ def _largest(sizes: Sequence[int]) -> int:
     return max(sizes, default=cost.TYPICAL_SIZE)
 
 
-def _why_native(layer: Any) -> str | None:
+def _why_native(layer: StaticLayer) -> str | None:
     """Why a layer is left alone, or ``None``."""
     if not expected_place().is_cpu_place():
         return "it does not run on a CPU"
@@ -246,7 +254,7 @@ class _Source:
         is_training, in_sot_mode: As Paddle tells ``run_program``.
     """
 
-    programs: Any
+    programs: StaticPrograms
     is_training: bool
     in_sot_mode: bool
 

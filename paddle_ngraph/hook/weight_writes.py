@@ -1,8 +1,8 @@
 """Who can write a variable is known, for functions keep weights as constants.
 
 A variable of a scope is written by a program that runs, or through the object that Python has of
-its tensor. So two kinds of functions of Paddle's core are watched (core/paddle/exposure.h says what
-follows):
+its tensor. So two kinds of functions of Paddle's core are watched (paddle_seam/replaced.py lists
+them, core/paddle/exposure.h says what follows):
 
 - those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
   views, eager tensors and capsules made of it share its memory, which shows without their help;

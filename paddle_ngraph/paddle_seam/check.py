@@ -27,5 +27,5 @@ def places() -> Iterator[Place]:
     """All that is checked."""
     yield from replaced.places()
     yield from names.PLACES
-    for protocol, owner in protocols.CLASSES.items():
-        yield from (Place(owner, name) for name in protocols.members(protocol))
+    for protocol in protocols.CLASSES:
+        yield from protocols.members(protocol)

@@ -17,6 +17,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Operation,
     Program,
     Scope,
+    StaticLayer,
     Tensor,
     Value,
 )
@@ -117,7 +118,7 @@ block_number: Callable[[OldOperator, str], int] = _read(
 insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
-prepare_attributes: Callable[[Any], tuple[Any, Any]] = _read(
+prepare_attributes: Callable[[StaticLayer], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )
 is_train_mode: Callable[[Any], bool] = _read(
@@ -144,14 +145,19 @@ layers_of = _attribute(
 )
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
-# What a layer overrides.
-PLACES.append(
+# What is called by its own name.
+PLACES += [
+    Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
+    Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
+    Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
+    # A layer overrides it.
     Place(
         "paddle.nn.layer.rnn:RNNBase",
         "_cudnn_impl",
         "(self, inputs, initial_states, sequence_length)",
-    )
-)
+    ),
+]
 
 
 def exchange_native(executor: Any, native: Any) -> None:
@@ -159,7 +165,7 @@ def exchange_native(executor: Any, native: Any) -> None:
     executor._new_exe = native
 
 
-def set_training(layer: Any, on: bool) -> None:
+def set_training(layer: StaticLayer, on: bool) -> None:
     """Has a ``PartialProgramLayer`` show its programs for training, or for evaluation."""
     layer.training = on
 

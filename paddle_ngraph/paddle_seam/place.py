@@ -40,10 +40,10 @@ class Place(NamedTuple):
 
     def why_unfit(self) -> str | None:
         """What is not as expected, or ``None``."""
-        owner = resolve(self.owner)
-        if self.signature == ATTRIBUTE:
-            return None if self.name in _attributes_of(owner) else f"there is no {self}"
         found = self.now
+        if self.signature == ATTRIBUTE:
+            is_there = found is not MISSING or self.name in _attributes_of(resolve(self.owner))
+            return None if is_there else f"there is no {self}"
         if found is MISSING:
             return f"there is no {self}"
         if self.signature is not None and signature_of(found) != self.signature:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
+from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -195,6 +197,28 @@ class Plan(Protocol):
     def program(self, job_type: str, /) -> OldProgram: ...
 
 
+class StaticPrograms(Protocol):
+    """The programs of a layer of dynamic mode, and the names of what goes in, out and across."""
+
+    @property
+    def forward_program(self) -> Program: ...
+    @property
+    def backward_program(self) -> Program: ...
+    @property
+    def program_attr(self) -> dict[str, Any]: ...
+
+
+class StaticLayer(Protocol):
+    """What runs them."""
+
+    training: bool
+
+    @property
+    def train_program(self) -> StaticPrograms: ...
+    @property
+    def infer_program(self) -> StaticPrograms: ...
+
+
 class Executor(Protocol):
     """Paddle's interpreter of a plan."""
 
@@ -212,6 +236,13 @@ class Config(Protocol):
     def set_model(self, folder: str, /) -> None: ...
     @overload
     def set_model(self, program: str, parameters: str, /) -> None: ...
+    def use_gpu(self) -> bool: ...
+    def use_xpu(self) -> bool: ...
+    def tensorrt_engine_enabled(self) -> bool: ...
+    def onnxruntime_enabled(self) -> bool: ...
+    def openvino_engine_enabled(self) -> bool: ...
+    def onednn_int8_enabled(self) -> bool: ...
+    def shape_range_info_collected(self) -> bool: ...
     def onednn_enabled(self) -> bool: ...
     def disable_onednn(self) -> None: ...
     def enable_new_ir(self, on: bool, /) -> None: ...
@@ -241,6 +272,7 @@ class Predictor(Protocol):
 
 
 _LIBRARY = "paddle.base.libpaddle"
+_PARTIAL = "paddle.jit.dy2static.pir_partial_program"
 CLASSES: dict[type, str] = {
     Value: f"{_LIBRARY}:pir.Value",
     Operand: f"{_LIBRARY}:pir.OpOperand",
@@ -256,6 +288,8 @@ CLASSES: dict[type, str] = {
     Scope: f"{_LIBRARY}:_Scope",
     Job: f"{_LIBRARY}:Job",
     Plan: f"{_LIBRARY}:Plan",
+    StaticPrograms: f"{_PARTIAL}:RunnableProgram",
+    StaticLayer: f"{_PARTIAL}:PartialProgramLayer",
     Executor: f"{_LIBRARY}:StandaloneExecutor",
     Config: f"{_LIBRARY}:AnalysisConfig",
     Handle: f"{_LIBRARY}:PaddleInferTensor",
@@ -263,10 +297,15 @@ CLASSES: dict[type, str] = {
 }
 
 
-def members(protocol: type) -> list[str]:
-    """The names that a protocol asks for."""
-    names = [*vars(protocol), *vars(protocol).get("__annotations__", ())]
-    return [name for name in names if name in _SPECIAL or not name.startswith("_")]
-
-
 _SPECIAL = ("__array__", "__enter__", "__exit__")
+
+
+def members(protocol: type) -> list[Place]:
+    """What a protocol asks of its class."""
+    owner = CLASSES[protocol]
+    methods = (name for name in vars(protocol) if name in _SPECIAL or not name.startswith("_"))
+    fields = vars(protocol).get("__annotations__", ())
+    return [
+        *(Place(owner, name) for name in methods),
+        *(Place(owner, n, ATTRIBUTE) for n in fields),
+    ]
