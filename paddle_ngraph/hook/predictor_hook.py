@@ -24,6 +24,7 @@ from paddle.base import core
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
@@ -84,6 +85,8 @@ def install() -> None:
         setattr(_Predictor, name, _on_both_ways(getattr(_Predictor, name)))
     for name in ("register_input_hook", "register_output_hook"):
         setattr(_Predictor, name, _on_native(getattr(_Predictor, name)))
+    for name in ("get_input_handle", "get_output_handle"):
+        setattr(_Predictor, name, _handing_out(getattr(_Predictor, name)))
     _replace_names()
 
 
@@ -306,19 +309,20 @@ class _Model:
         """Whether its files are still those it was made of: to make or clone one reads them."""
         return self._saved.stamp() == self._stamp
 
-    def clone(self, predictor: Any, *args: Any) -> Any:
-        """Paddle's clone of one of the predictors.
+    def clone(self, predictor: Any, engine: bool, *args: Any) -> Any:
+        """Paddle's clone of one of the predictors; ``engine``: of the way through nGraph.
 
         Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
         threads that clone wait here.
         """
         with self._lock:
-            return self._clone(predictor, *args)
+            return self._clone(predictor, engine, *args)
 
-    def _clone(self, predictor: Any, *args: Any) -> Any:
+    def _clone(self, predictor: Any, engine: bool, *args: Any) -> Any:
         with program_pass.runs_by_name() as runs:
             clone = _clone(predictor, *args)
-        self._share_parameters(runs)
+        if engine:  # a handle may write those of the other way, and each clone's are its own
+            self._share_parameters(runs)
         return clone
 
     def make_other(self, engine: bool) -> Any:
@@ -328,7 +332,7 @@ class _Model:
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
                 return None
             if self._other is not None:
-                return self._clone(self._other)
+                return self._clone(self._other, engine)
             if not engine:
                 self._other = _create(_Config(self._config))
             elif self.why_native is None:
@@ -380,9 +384,18 @@ class _Switch:
 
     def run_natively_from_now_on(self, reason: str, predictor: Any) -> Any:
         """The predictor that does so."""
+        native = self.native(predictor)
+        self.model.why_native = reason
+        return native
+
+    def native(self, predictor: Any) -> Any:
+        """The predictor that runs natively.
+
+        Raises:
+            NgraphError: There is none.
+        """
         if self.is_engine and not self._can_turn():
             raise NgraphError(_FILES_CHANGED)
-        self.model.why_native = reason
         return self.other if self.is_engine else predictor
 
     def _can_turn(self) -> bool:
@@ -500,7 +513,7 @@ def _clone_switched(self: Any, *args: Any) -> Any:
         return _clone(self, *args)
     if switch.is_engine and not switch.model.has_its_files():
         raise NgraphError(_FILES_CHANGED)
-    clone = switch.model.clone(self, *args)
+    clone = switch.model.clone(self, switch.is_engine, *args)
     return _switched(clone, switch.model, switch.is_engine, original=self)
 
 
@@ -526,6 +539,35 @@ def _on_native(original: Any) -> Any:
         return original(self, *args)
 
     return register
+
+
+_feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+
+def _handing_out(original: Any) -> Any:
+    """A handle of anything but an input or output can write parameters, for as long as it lives.
+
+    Each way has its own, and so has each clone of Paddle's: such a handle belongs to the native
+    way, which then runs. A model that was saved with engine operators has no other way: it reads
+    its weights in each run meanwhile.
+    """
+
+    @wraps(original)
+    def get_handle(self: Any, name: str) -> Any:
+        names = _feeds_and_results.get(self)
+        if names is None:
+            names = frozenset((*self.get_input_names(), *self.get_output_names()))
+            _feeds_and_results[self] = names
+        if name in names:
+            return original(self, name)
+        switch = _switches.get(self)
+        handle = original(self if switch is None else switch.native(self), name)
+        if switch is not None:
+            switch.run_natively_from_now_on("a handle of one of its variables is given out", self)
+        weight_writes.may_write_while_it_lives(handle)
+        return handle
+
+    return get_handle
 
 
 class PredictorPool:
