@@ -629,6 +629,92 @@ def test_hooks_of_operators_see_paddles(tmp_path):
     assert seen
 
 
+# -- inputs that one way can take, and the other -------------------------------------------------
+
+
+def cast():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    return [x], [paddle.cast(paddle.exp(x), "float64")]
+
+
+def cast_from_bfloat16():
+    x = paddle.static.data("x", [-1, 6], "bfloat16")
+    return [x], [paddle.cast(x, "float32") * 1.5]
+
+
+def share(handle, array):
+    tensor = paddle.base.core.DenseTensor()
+    tensor.set(array, paddle.CPUPlace())
+    handle.share_external_data(tensor)
+    return tensor
+
+
+def nothing(predictor):
+    """It never gave any."""
+
+
+def more_than_there_is(predictor):
+    predictor.get_input_handle("x").reshape([700, 6])
+
+
+def bfloat16(predictor):
+    return share(predictor.get_input_handle("x"), (rows()["x"].view("uint32") >> 16).astype("u2"))
+
+
+def tensors(predictor):
+    paddle.disable_static()
+    try:
+        predictor.run([paddle.to_tensor(rows(seed=8)["x"])])
+    finally:
+        paddle.enable_static()
+
+
+def other_rows(predictor):
+    predictor.get_input_handle("x").copy_from_cpu(rows(seed=9)["x"])
+
+
+def outcome(predictor, build, give):
+    """What a second run computes on what ``give`` has given, or raises."""
+    if build is cast and give is not nothing:
+        predict(predictor, rows())
+    kept = give(predictor)
+    try:
+        predictor.run()
+    except Exception as error:
+        return type(error)
+    (name,) = predictor.get_output_names()
+    result = predictor.get_output_handle(name).copy_to_cpu()
+    del kept
+    return result
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize(
+    ("build", "give"),
+    [
+        *[(cast, give) for give in (nothing, more_than_there_is, tensors, other_rows)],
+        (cast_from_bfloat16, bfloat16),
+    ],
+)
+def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, on):
+    """Whichever way was given it, and never on what an earlier run was given."""
+    files = save(tmp_path, build)
+    with paddle_ngraph.use_ngraph(False):
+        expected = outcome(inference.create_predictor(without_onednn(files)), build, give)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle_ngraph.use_ngraph(on):
+        result = outcome(predictor, build, give)
+    if isinstance(expected, type):
+        assert result is expected
+    else:
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+    if give in (tensors, other_rows):
+        assert (paddle_ngraph.stats()["engine_runs"] >= before + 2) == on
+
+
 # -- parameters that handles write ---------------------------------------------------------------
 
 

@@ -407,22 +407,13 @@ class _Switch:
     def _run(self, engine: bool, predictor: Any, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
-        if not args:
-            self._lend_inputs(predictor)
+        if not args and not _lend_inputs(predictor, self.other):
+            return _run(predictor)  # whatever it says of what it was given
         results = _run(self.other, *args)
+        if args:
+            _lend_inputs(self.other, predictor)  # which a run without any computes on again
         self._take_outputs(predictor)
         return results
-
-    def _lend_inputs(self, predictor: Any) -> None:
-        for name in predictor.get_input_names():
-            source, target = (each.get_input_handle(name) for each in (predictor, self.other))
-            try:
-                data = source.copy_to_cpu()
-            except RuntimeError:  # it was given none, and the run will say so
-                continue
-            target.reshape(list(data.shape))
-            target.copy_from_cpu(data)
-            target.set_lod(source.lod())
 
     def _take_outputs(self, predictor: Any) -> None:
         """Has the handles that the user has show what the other way made."""
@@ -431,6 +422,22 @@ class _Switch:
             _lend(predictor, ours, self.other.get_output_handle(theirs)) for ours, theirs in names
         ]
         self._lent = lent  # a handle does not hold what it shares
+
+
+def _lend_inputs(predictor: Any, other: Any) -> bool:
+    """Gives the other way copies of what a predictor was given; whether all of it can be read."""
+    for name in predictor.get_input_names():
+        source, target = (each.get_input_handle(name) for each in (predictor, other))
+        if source.type() == core.PaddleDType.BFLOAT16:  # which reads as other numbers
+            return False
+        try:
+            data = source.copy_to_cpu()
+        except Exception:  # there is none
+            return False
+        target.reshape(list(data.shape))
+        target.copy_from_cpu(data)
+        target.set_lod(source.lod())
+    return True
 
 
 def _lend(predictor: Any, name: str, source: Any) -> Any:
