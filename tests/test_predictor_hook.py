@@ -20,6 +20,7 @@ from paddle import inference
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.hook import predictor_hook
+from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.programs import floats
 
@@ -625,6 +626,228 @@ def test_hooks_of_operators_see_paddles(tmp_path):
     with engine_runs(False):
         assert_equal(predict(predictor, images()), native(files, images()))
     assert seen
+
+
+# -- inputs that one way can take, and the other -------------------------------------------------
+
+
+def cast():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    return [x], [paddle.cast(paddle.exp(x), "float64")]
+
+
+def cast_from_bfloat16():
+    x = paddle.static.data("x", [-1, 6], "bfloat16")
+    return [x], [paddle.cast(x, "float32") * 1.5]
+
+
+def share(handle, array):
+    tensor = paddle.base.core.DenseTensor()
+    tensor.set(array, paddle.CPUPlace())
+    handle.share_external_data(tensor)
+    return tensor
+
+
+def nothing(predictor):
+    """It never gave any."""
+
+
+def more_than_there_is(predictor):
+    predictor.get_input_handle("x").reshape([700, 6])
+
+
+def bfloat16(predictor):
+    return share(predictor.get_input_handle("x"), (rows()["x"].view("uint32") >> 16).astype("u2"))
+
+
+def tensors(predictor):
+    paddle.disable_static()
+    try:
+        predictor.run([paddle.to_tensor(rows(seed=8)["x"])])
+    finally:
+        paddle.enable_static()
+
+
+def other_rows(predictor):
+    predictor.get_input_handle("x").copy_from_cpu(rows(seed=9)["x"])
+
+
+def outcome(predictor, build, give):
+    """What a second run computes on what ``give`` has given, or raises."""
+    if build is cast and give is not nothing:
+        predict(predictor, rows())
+    kept = give(predictor)
+    try:
+        predictor.run()
+    except Exception as error:
+        return type(error)
+    (name,) = predictor.get_output_names()
+    result = predictor.get_output_handle(name).copy_to_cpu()
+    del kept
+    return result
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize(
+    ("build", "give"),
+    [
+        *[(cast, give) for give in (nothing, more_than_there_is, tensors, other_rows)],
+        (cast_from_bfloat16, bfloat16),
+    ],
+)
+def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, on):
+    """Whichever way was given it, and never on what an earlier run was given."""
+    files = save(tmp_path, build)
+    with paddle_ngraph.use_ngraph(False):
+        expected = outcome(inference.create_predictor(without_onednn(files)), build, give)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle_ngraph.use_ngraph(on):
+        result = outcome(predictor, build, give)
+    if isinstance(expected, type):
+        assert result is expected
+    else:
+        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+    if give in (tensors, other_rows):
+        assert (paddle_ngraph.stats()["engine_runs"] >= before + 2) == on
+
+
+# -- parameters that handles write ---------------------------------------------------------------
+
+
+def weight_of(files):
+    """The name of the first filter of a ``convnet``."""
+    program = SavedModel(*files).as_pir()
+    operators = program.global_block().ops
+    names = (op.attrs()["parameter_name"] for op in operators if op.name() == "builtin.parameter")
+    return min(name for name in names if ".w_" in name)
+
+
+def by_copy(handle, value):
+    handle.copy_from_cpu(value)
+
+
+def by_sharing(handle, value):
+    tensor = paddle.base.core.DenseTensor()
+    tensor.set(value, paddle.CPUPlace())
+    handle.share_external_data(tensor)
+    return tensor
+
+
+def write_filter(predictor, name, write, getter="get_input_handle"):
+    """Returns what the write needs alive."""
+    handle = getattr(predictor, getter)(name)
+    value = handle.copy_to_cpu()
+    return handle, write(handle, np.full_like(value, 0.37))
+
+
+def without_onednn(files):
+    config = config_of(files)
+    config.disable_onednn()  # which keeps the weights of a first run, natively too
+    return config
+
+
+def lives_of_clones(files, write, getter, flags):
+    """What three clones compute before and after the second one's filter is written.
+
+    ``flags``: whether the engine is on when they are made, run, written, and run again.
+    """
+    made, run, written, again = flags
+    name = weight_of(files)
+    with paddle_ngraph.use_ngraph(made):
+        first = inference.create_predictor(without_onednn(files))
+        clones = [first, first.clone()]
+        clones.append(clones[-1].clone())
+    with paddle_ngraph.use_ngraph(run), engine_runs(run):
+        results = [predict(clone, images()) for clone in clones]
+    with paddle_ngraph.use_ngraph(written):
+        kept = write_filter(clones[1], name, write, getter)
+    with paddle_ngraph.use_ngraph(again):
+        results += [predict(clone, images()) for clone in (*clones, clones[1].clone())]
+    with paddle_ngraph.use_ngraph(not again):
+        results += [predict(clone, images()) for clone in clones]
+    del kept
+    return results
+
+
+@pytest.mark.parametrize(
+    ("write", "getter"),
+    [
+        (by_copy, "get_input_handle"),  # those of outputs are read-only
+        (by_sharing, "get_input_handle"),
+        (by_sharing, "get_output_handle"),
+    ],
+)
+@pytest.mark.parametrize(
+    "flags", [(1, 1, 1, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1), (1, 1, 0, 0)], ids=str
+)
+def test_a_handle_of_a_parameter_writes_what_it_writes_natively(tmp_path, flags, write, getter):
+    """The predictor's own parameter, whichever way it runs, and none of a clone's."""
+    files = save(tmp_path, convnet)
+    found = lives_of_clones(files, write, getter, [bool(flag) for flag in flags])
+    with monkeypatched_native():
+        expected = lives_of_clones(files, write, getter, [False] * 4)
+    for results, right in zip(found, expected):
+        np.testing.assert_allclose(results[0], right[0], rtol=1e-4, atol=1e-4)
+    assert abs(found[4][0] - found[1][0]).max() > 0.05, "nothing was written"
+
+
+@contextlib.contextmanager
+def monkeypatched_native():
+    """The engine stays off inside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paddle_ngraph, "use_ngraph", lambda on=True: contextlib.nullcontext())
+        paddle_ngraph.disable()
+        yield
+
+
+@pytest.mark.parametrize("write", [by_copy, by_sharing])
+@pytest.mark.parametrize("kind", ["saved", "by name"])
+def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind, write):
+    """Its weights are constants, which are not what they were: in that predictor alone."""
+    files = save(tmp_path, convnet)
+    name, config = weight_of(files), config_of(files)
+    if kind == "saved":
+        saving.convert(SavedModel(*files), str(tmp_path / "engine"))
+        config = config_of([str(tmp_path / "engine.json"), str(tmp_path / "engine.pdiparams")])
+    else:
+        config.enable_custom_passes([predictor_hook.PASS])
+        config.enable_new_ir(True)
+        config.enable_new_executor(True)
+    config.disable_onednn()
+    predictors = [inference.create_predictor(config)]
+    predictors += [predictors[0].clone() for _ in range(3)]
+    expected = native(files, images())
+    with engine_runs():
+        for predictor in predictors * 2:
+            assert_equal(predict(predictor, images()), expected)
+    twin = inference.create_predictor(without_onednn(files))
+    kept = [write_filter(each, name, write) for each in (predictors[2], twin)]
+    changed = predict(twin, images())
+    assert abs(changed[0] - expected[0]).max() > 0.05, "nothing was written"
+    with engine_runs():
+        for _ in range(2):
+            for number, predictor in enumerate(predictors):
+                right = changed if number == 2 else expected
+                result = predict(predictor, images())
+                np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
+        for handle, _ in kept:  # which writes for as long as it lives
+            handle.copy_from_cpu(np.full_like(handle.copy_to_cpu(), -0.21))
+        result, right = predict(predictors[2], images()), predict(twin, images())
+    np.testing.assert_allclose(result[0], right[0], rtol=1e-4, atol=1e-4)
+    assert abs(right[0] - changed[0]).max() > 0.05
+
+
+def test_a_wrong_name_does_not_turn_the_engine_off(tmp_path):
+    files = save(tmp_path, convnet)
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(config_of(files))
+    with pytest.raises(RuntimeError):
+        predictor.get_input_handle("no such input")
+    with engine_runs():
+        assert_equal(predict(predictor, images()), native(files, images()))
 
 
 # -- native where that is better -----------------------------------------------------------------

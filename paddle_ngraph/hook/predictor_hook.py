@@ -22,9 +22,10 @@ import paddle.inference  # its names are among those replaced
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor
+from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor, PaddleDType
 from paddle_ngraph.paddle_seam.place import replace_everywhere
 from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Tensor
 from paddle_ngraph.program import cost, program_pass
@@ -81,6 +82,8 @@ def install() -> None:
         place.replace(_on_both_ways)
     for place in replaced.HOOK_OPERATORS:
         place.replace(_on_native)
+    for place in replaced.HAND_OUT:
+        place.replace(_handing_out)
     _replace_names()
 
 
@@ -299,19 +302,20 @@ class _Model:
         """Whether its files are still those it was made of: to make or clone one reads them."""
         return self._saved.stamp() == self._stamp
 
-    def clone(self, predictor: Predictor, *args: Any) -> Predictor:
-        """Paddle's clone of one of the predictors.
+    def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
+        """Paddle's clone of one of the predictors; ``engine``: of the way through nGraph.
 
         Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
         threads that clone wait here.
         """
         with self._lock:
-            return self._clone(predictor, *args)
+            return self._clone(predictor, engine, *args)
 
-    def _clone(self, predictor: Predictor, *args: Any) -> Predictor:
+    def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
         with program_pass.runs_by_name() as runs:
             clone = _clone(predictor, *args)
-        self._share_parameters(runs)
+        if engine:  # a handle may write those of the other way, and each clone's are its own
+            self._share_parameters(runs)
         return clone
 
     def make_other(self, engine: bool) -> Predictor | None:
@@ -321,7 +325,7 @@ class _Model:
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
                 return None
             if self._other is not None:
-                return self._clone(self._other)
+                return self._clone(self._other, engine)
             if not engine:
                 self._other = _create(AnalysisConfig(self._config))
             elif self.why_native is None:
@@ -373,9 +377,18 @@ class _Switch:
 
     def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
         """The predictor that does so."""
+        native = self.native(predictor)
+        self.model.why_native = reason
+        return native
+
+    def native(self, predictor: Predictor) -> Predictor:
+        """The predictor that runs natively.
+
+        Raises:
+            NgraphError: There is none.
+        """
         if self.is_engine and not self._can_turn():
             raise NgraphError(_FILES_CHANGED)
-        self.model.why_native = reason
         return self._turned if self.is_engine else predictor
 
     @property
@@ -393,22 +406,13 @@ class _Switch:
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
-        if not args:
-            self._lend_inputs(predictor)
-        results = _run(self.other, *args)
+        if not args and not _lend_inputs(predictor, self._turned):
+            return _run(predictor)  # whatever it says of what it was given
+        results = _run(self._turned, *args)
+        if args:
+            _lend_inputs(self._turned, predictor)  # which a run without any computes on again
         self._take_outputs(predictor)
         return results
-
-    def _lend_inputs(self, predictor: Predictor) -> None:
-        for name in predictor.get_input_names():
-            source, target = (each.get_input_handle(name) for each in (predictor, self._turned))
-            try:
-                data = source.copy_to_cpu()
-            except RuntimeError:  # it was given none, and the run will say so
-                continue
-            target.reshape(list(data.shape))
-            target.copy_from_cpu(data)
-            target.set_lod(source.lod())
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Has the handles that the user has show what the other way made."""
@@ -417,6 +421,22 @@ class _Switch:
             _lend(predictor, ours, self._turned.get_output_handle(theirs)) for ours, theirs in names
         ]
         self._lent = lent  # a handle does not hold what it shares
+
+
+def _lend_inputs(predictor: Predictor, other: Predictor) -> bool:
+    """Gives the other way copies of what a predictor was given; whether all of it can be read."""
+    for name in predictor.get_input_names():
+        source, target = (each.get_input_handle(name) for each in (predictor, other))
+        if source.type() == PaddleDType.BFLOAT16:  # which reads as other numbers
+            return False
+        try:
+            data = source.copy_to_cpu()
+        except Exception:  # there is none
+            return False
+        target.reshape(list(data.shape))
+        target.copy_from_cpu(data)
+        target.set_lod(source.lod())
+    return True
 
 
 def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
@@ -501,7 +521,7 @@ def _clone_switched(self: Predictor, *args: Any) -> Predictor:
         return _clone(self, *args)
     if switch.is_engine and not switch.model.has_its_files():
         raise NgraphError(_FILES_CHANGED)
-    clone = switch.model.clone(self, *args)
+    clone = switch.model.clone(self, switch.is_engine, *args)
     return _switched(clone, switch.model, switch.is_engine, original=self)
 
 
@@ -527,6 +547,35 @@ def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args)
 
     return register
+
+
+_feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
+
+
+def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
+    """A handle of anything but an input or output can write parameters, for as long as it lives.
+
+    Each way has its own, and so has each clone of Paddle's: such a handle belongs to the native
+    way, which then runs. A model that was saved with engine operators has no other way: it reads
+    its weights in each run meanwhile.
+    """
+
+    @wraps(original)
+    def get_handle(self: Predictor, name: str) -> Handle:
+        names = _feeds_and_results.get(self)
+        if names is None:
+            names = frozenset((*self.get_input_names(), *self.get_output_names()))
+            _feeds_and_results[self] = names
+        if name in names:
+            return original(self, name)
+        switch = _switches.get(self)
+        handle = original(self if switch is None else switch.native(self), name)
+        if switch is not None:
+            switch.run_natively_from_now_on("a handle of one of its variables is given out", self)
+        weight_writes.may_write_while_it_lives(handle)
+        return handle
+
+    return get_handle
 
 
 class PredictorPool:

@@ -59,6 +59,13 @@ def run_of(may_write: bool) -> Iterator[None]:
         _thread.may_write = before
 
 
+def may_write_while_it_lives(thing: Any) -> None:
+    """Says of an object that weights may be written through it, at any time."""
+    run = _core.ProgramRun(True)
+    run.__enter__()
+    weakref.finalize(thing, run.__exit__).atexit = False
+
+
 # -- hand-outs -----------------------------------------------------------------------------------
 
 

@@ -84,6 +84,11 @@ HOOK_OPERATORS = _of(
     register_input_hook="(self, arg0) -> None",
     register_output_hook="(self, arg0) -> None",
 )
+HAND_OUT = _of(
+    f"{_LIBRARY}:PaddleInferPredictor",
+    get_input_handle="(self, arg0) -> Tensor",
+    get_output_handle="(self, arg0) -> Tensor",
+)
 # These two wherever a module has them.
 CREATE_PREDICTOR, PREDICTOR_POOL = _of(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None
