@@ -337,10 +337,8 @@ _RULES: dict[str, Rule] = {
 def _worked_along(node: Node) -> list[int] | None:
     """The axes that a node works along; ``None`` where that is known only at run time."""
     where = _AXES[node.get_type_name()]
-    if isinstance(where, int):
-        axes = _numbers(node, where)
-    else:
-        axes = [int(node.get_attributes()[where])]
+    by_attribute = isinstance(where, str)
+    axes = [int(node.get_attributes()[where])] if by_attribute else _numbers(node, where)
     is_of_output = node.get_type_name() == "Unsqueeze"
     shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
     return None if axes is None else [axis % len(shape) for axis in axes]
