@@ -8,7 +8,6 @@ is known of contents hold sizes that know it (sizes.py): converters ask for shap
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -21,24 +20,13 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import flags
 from paddle_ngraph.errors import ConversionError, NgraphError
-from paddle_ngraph.function import (
-    batch_parts,
-    constants,
-    dynamic_shapes,
-    plugin_faults,
-    processor,
-    products,
-    refusals,
-)
+from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.fusion import fuse_rectifiers
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
-from paddle_ngraph.latest import Latest
 
 _TYPES = {
     "bool": Type.boolean,
@@ -306,14 +294,14 @@ class NgraphBridge:
             self._convert(self._pending.popleft())
 
     def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
-        """Converts what is not yet converted, and makes the model.
+        """Converts what is not yet converted, and makes the model, without any pass (build.py).
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
 
         Returns:
-            The model, and the input position that feeds each of its parameters; positions beyond
-            the inputs count on through :attr:`draws`. Its open dimensions are dynamic.
+            The model, at its signature, and the input position that feeds each of its parameters;
+            positions beyond the inputs count on through :attr:`draws`.
 
         Raises:
             ConversionError: As :meth:`convert`.
@@ -329,14 +317,10 @@ class NgraphBridge:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
-        self._open(model)
-        fuse_rectifiers(model, self.extension)
-        plugin_faults.avoid(model)
-        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
-        return model, positions
+        return model, [self._input_of_parameter[node.get_friendly_name()] for node in used]
 
-    def _open(self, model: ov.Model) -> None:
-        """Makes the open dimensions of a model dynamic."""
+    def open_dimensions(self, model: ov.Model) -> None:
+        """Makes the open dimensions of the model that was built dynamic."""
         if self._opening is None or self._shapes is None:
             return
         for node in model.get_ordered_ops():
@@ -464,125 +448,6 @@ class NgraphBridge:
             self._unknown.add(node.get_name())
             return None
         return np.array(results[output.get_index()].data)
-
-
-def finish(model: ov.Model) -> None:
-    """Gives a complete model the form that it is compiled in."""
-    products.by_onednn(model, NgraphBridge.extension)
-    constants.settle(model)
-    plugin_faults.keep_loops_apart(model)
-
-
-# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
-_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
-
-
-def try_conversion(graph: Graph, text: str) -> ConversionError | None:
-    """What a converter raises, where that can be known before a run: every shape is stated.
-
-    A conversion that succeeds is kept for the run.
-
-    Args:
-        graph: The subgraph.
-        text: Its graph string.
-    """
-    border = [*graph.inputs, *graph.states]
-    if graph.value_inputs or any(-1 in spec.shape for spec in border):
-        return None
-    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
-    bridge = NgraphBridge(graph, signature)
-    try:
-        bridge.convert()
-    except ConversionError as error:
-        return error
-    _converted.put((text, tuple(signature)), bridge)
-    return None
-
-
-def forget() -> None:
-    """Forgets what was converted before a run."""
-    _converted.clear()
-
-
-def build_model(
-    text: str,
-    signature: Sequence[tuple[str, tuple[int, ...]]],
-    values: dict[int, bytes],
-    weights: dict[int, memoryview],
-) -> tuple[Any, list[int], list[Draw], list[int], list[int], int]:
-    """Called by the C++ engine on a cache miss: the graph string to a model.
-
-    Args:
-        text: The graph string.
-        signature: nGraph element type name and shape of every input.
-        values: Raw contents of the inputs that are read by value.
-        weights: Views of the inputs that become constants.
-
-    Returns:
-        The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
-        draw before a run, and where shapes are open: the number of the open size, or -1, for each
-        dimension of each input, and the guards on the open sizes (:func:`sizes.to_words`). Last,
-        how many parts the batch has: the model is the one of a part.
-    """
-    if flags.get("ngraph_precision") == "bf16":
-        _warn_without_bfloat16()
-    signature = tuple(signature)
-    if not values and (found := _open_model(text, signature, weights)) is not None:
-        bare = found.model._Model__model
-        return bare, found.positions, [], found.dimensions, found.guards, 1
-    try:
-        bridge = _converted.pop((text, signature))
-        if bridge is None:
-            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
-        model, positions = bridge.build(weights)
-        parts = batch_parts.part(model, _core().num_threads())
-        finish(model)
-    except ConversionError as error:
-        refusals.suspect(text, error)
-        raise
-    except ValueError as error:  # an input is not what the program declares
-        refusals.suspect(text, NgraphError(str(error)))
-        raise
-    return model._Model__model, positions, bridge.draws, [], [], parts
-
-
-@cache
-def _warn_without_bfloat16() -> None:
-    if not processor.has_bfloat16():
-        warnings.warn(
-            "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
-            "AMX); float32 is used",
-            stacklevel=2,
-        )
-
-
-def _open_model(
-    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
-) -> dynamic_shapes.OpenModel | None:
-    """See :func:`dynamic_shapes.open_model`."""
-
-    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
-        for position in weights:  # a constant, with everything that it is
-            opening.fix(position)
-        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
-        model, positions = bridge.build(weights)
-        if bridge.draws:
-            raise NgraphError("how many numbers are drawn depends on sizes")
-        finish(model)
-        return model, positions
-
-    return dynamic_shapes.open_model(text, signature, build)
-
-
-def _arrays(
-    signature: Sequence[tuple[str, tuple[int, ...]]], values: dict[int, bytes]
-) -> dict[int, np.ndarray]:
-    return {
-        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-            signature[position][1]
-        )
-        for position, data in values.items()
-    }
 
 
 def _meet_numpy() -> None:

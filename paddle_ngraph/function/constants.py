@@ -41,13 +41,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # -- values of constants alone -------------------------------------------------------------------
 
 
-def settle(model: Model) -> None:
-    """Brings the constants of a complete model into a form that is computed right with."""
-    _compute_constants(model)
-    _part_packed_weights(model)
-
-
-def _compute_constants(model: Model) -> None:
+def compute_constants(model: Model) -> None:
     """Replaces what constants alone determine by its value."""
     values = list(_determined(model))
     if not values:
@@ -132,7 +126,7 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
 # -- ways of reading -----------------------------------------------------------------------------
 
 
-def _part_packed_weights(model: Model) -> None:
+def part_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
