@@ -20,6 +20,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
+from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
@@ -28,26 +29,15 @@ from paddle_ngraph.function.size_rules import Shapes
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 
-_TYPES = {
-    "bool": Type.boolean,
-    "int8": Type.i8,
-    "uint8": Type.u8,
-    "int16": Type.i16,
-    "int32": Type.i32,
-    "int64": Type.i64,
-    "float16": Type.f16,
-    "bfloat16": Type.bf16,
-    "float32": Type.f32,
-    "float64": Type.f64,
-}
-_DTYPES = {str(kind.get_type_name()): dtype for dtype, kind in _TYPES.items()}
+# Paddle's dtype name of a name of nGraph's.
+_NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
 def element_type(dtype: str) -> Type:
     """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
-    if dtype not in _TYPES:
+    if dtype not in DTYPES:
         raise NgraphError(f"the dtype {dtype} has no nGraph element type")
-    return _TYPES[dtype]
+    return getattr(Type, DTYPES[dtype].element)
 
 
 class Draw(NamedTuple):
@@ -375,7 +365,7 @@ class NgraphBridge:
         kind: Type = getattr(Type, dtype)
         if kind != element_type(spec.dtype):
             raise ValueError(
-                f"input {position} of the interval is {_DTYPES.get(dtype, dtype)}, "
+                f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
         if value is not None:
@@ -394,7 +384,7 @@ class NgraphBridge:
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
-            found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
+            found = _NAMES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.

@@ -20,6 +20,8 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
+from paddle_ngraph.function.node_tools import Key, key_of
+
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
@@ -98,7 +100,7 @@ def _determined(model: Model) -> Iterator[Output]:
     Where the plugin surely folds it, only what is packed, and is more than a view of a constant.
     """
     hard: dict[str, bool] = {}  # of the nodes that constants alone determine
-    read: dict[tuple[str, int], Output] = {}
+    read: dict[Key, Output] = {}
     for node in model.get_ordered_ops():
         kind, values = node.get_type_name(), node.input_values()
         sources = [value.get_node().get_name() for value in values]
@@ -109,7 +111,7 @@ def _determined(model: Model) -> Iterator[Output]:
         else:
             packs = _is_mistakable(node)
             read |= {
-                (source, value.get_index()): value
+                key_of(value): value
                 for source, value in zip(sources, values)
                 if hard.get(source) or (source in hard and packs and not is_constant(value))
             }

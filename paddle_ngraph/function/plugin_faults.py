@@ -12,7 +12,7 @@ from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants
-from paddle_ngraph.function.node_types import ELEMENTWISE
+from paddle_ngraph.function.node_tools import ELEMENTWISE, key_of
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 _EXACT_DIVIDE = "nonconvertable_divide_0"
@@ -184,9 +184,7 @@ def _is_of_groups(value: Output) -> bool:
 def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
     """Whether ``node`` reads the end of a unit and what a loop may compute."""
     read = {
-        (value.get_node().get_name(), value.get_index()): value
-        for value in node.input_values()
-        if not constants.is_constant(value)
+        key_of(value): value for value in node.input_values() if not constants.is_constant(value)
     }
     units = sum("unit" in traits[name] for name, _ in read)
     return units > 0 and sum(not _is_as_is(value, node) for value in read.values()) > 1
