@@ -7,7 +7,6 @@ graph of each interval the bridge builds the function again, and OpenVINO's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,8 @@ import openvino as ov
 import paddle_ngraph
 from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
-from paddle_ngraph.function.bridge import NgraphBridge, element_type, finish
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
+from paddle_ngraph.function.build import make_model
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.view import value_id
@@ -77,7 +77,7 @@ def functions(
     run: Callable[[Feed], Any], scope: Any, feed: Feed, constant_weights: bool
 ) -> list[Function]:
     """The functions of a program, in the order in which they run; see :func:`only_function`."""
-    with _recorded_programs() as programs, paddle_ngraph.use_ngraph(True):
+    with program_pass.rewritten_programs() as programs, paddle_ngraph.use_ngraph(True):
         run(feed)
     return [
         _function(op, program, scope, feed, constant_weights)
@@ -85,23 +85,6 @@ def functions(
         for op in program.global_block().ops
         if "ngraph_engine" in op.name()
     ]
-
-
-@contextmanager
-def _recorded_programs() -> Iterator[list[Any]]:
-    """Collects the programs that the program pass rewrites."""
-    programs: list[Any] = []
-    original = program_pass.apply
-
-    def apply(program: Any, *arguments: Any) -> Any:
-        programs.append(program)
-        return original(program, *arguments)
-
-    program_pass.apply = apply  # type: ignore[assignment]
-    try:
-        yield programs
-    finally:
-        program_pass.apply = original
 
 
 def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: bool) -> Function:
@@ -115,9 +98,8 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
     ]
     constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
     known = {i: arrays[i] for i in constant | set(graph.value_inputs)}
-    model, positions = NgraphBridge(graph, signature, known).build()
-    finish(model)
-    return Function(model, [arrays[i] for i in positions], _fetched(op, program), text)
+    draft, positions = make_model(NgraphBridge(graph, signature, known))
+    return Function(draft.model, [arrays[i] for i in positions], _fetched(op, program), text)
 
 
 def _tensors_read(op: Any) -> Iterator[Any]:

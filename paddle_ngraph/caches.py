@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddle_ngraph import _core
-from paddle_ngraph.function import bridge, dynamic_shapes, refusals
+from paddle_ngraph.function import build, dynamic_shapes, refusals
 from paddle_ngraph.hook import program_key, scopes
 from paddle_ngraph.program import native_interval
 
@@ -26,7 +26,7 @@ def clear() -> None:
     """Gives up all of it: compiled functions, memory for the next run, and refusals."""
     dynamic_shapes.forget()
     native_interval.clear()
-    bridge.forget()
+    build.forget()
     program_key.forget()
     refusals.clear()
     _core.clear_cache()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from paddle_ngraph import dtypes
+
 # Paddle's dimensions end there (phi::DDim).
 MAX_RANK = 9
 # More elements than there are addresses.
@@ -17,13 +19,7 @@ _MAX_ELEMENTS = 2**48
 _MAX_NAME = 256
 _MAX_INDEX = 2**31
 
-DTYPES = frozenset(
-    {
-        *("bool", "uint8", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-        *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
-        *("complex64", "complex128", "pstring", "undefined"),
-    }
-)
+DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys()
 
 
 class Malformed(ValueError):

@@ -129,7 +129,10 @@ def main(first: int, end: int) -> None:
     core, compiled, marked = ov.Core(), 0, 0
     for seed in range(first, end):
         model = _Draw(seed).model()
-        plugin_faults.avoid(model)
+        plugin_faults.divide_exactly(model)
+        plugin_faults.squeeze_to_scalars(model)
+        plugin_faults.keep_what_abs_reads(model)
+        plugin_faults.compare_from_below(model)
         plugin_faults.keep_loops_apart(model)
         if model.has_rt_info("ngraph_loops_apart"):
             marked += 1

@@ -7,8 +7,9 @@ import paddle
 import pytest
 from openvino import opset15
 
+from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import converter, unregister
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from tests.programs import Program, floats
@@ -134,3 +135,12 @@ def test_gradients_that_are_scalars_of_products():
         return [out, *paddle.static.gradients([(x - 1.0), out], [x])]
 
     Program(build).both(x=floats(), y=floats(1, 3))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_the_table_of_dtypes_says_what_ngraph_and_numpy_say(name):
+    kind = element_type(name)
+    assert kind.get_type_name() == DTYPES[name].element
+    if DTYPES[name].range is not None and name != "bool":
+        limits = np.iinfo(kind.to_dtype())
+        assert DTYPES[name].range == (limits.min, limits.max)

@@ -14,7 +14,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import bridge
+from paddle_ngraph.function import build as build_module
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.old_style import translation
 from tests.programs import Program, chain, floats, linear_regression
@@ -46,8 +46,8 @@ def test_a_program_of_engine_operators_stays_in_the_thread_that_runs_it(build, s
         threads.append(threading.get_ident())
         return build_as_ever(*args)
 
-    build_as_ever = bridge.build_model
-    monkeypatch.setattr(bridge, "build_model", build_model)
+    build_as_ever = build_module.build_model
+    monkeypatch.setattr(build_module, "build_model", build_model)
     paddle_ngraph.clear_cache()
     Program(build).both(x=X)
     assert threads

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import sys, zlib
 import numpy as np, paddle, paddle_ngraph
-from paddle_ngraph.function import bridge
+from paddle_ngraph.function import build
 
 phase, folder = sys.argv[1:]
 paddle.enable_static()
@@ -36,15 +36,15 @@ def run():
     assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
     return result
 
-build_model = bridge.build_model
+build_model = build.build_model
 def written_meanwhile(*arguments):
     write(second)
-    bridge.build_model = build_model
+    build.build_model = build_model
     return build_model(*arguments)
 
 write(first)
 if phase == "build":
-    bridge.build_model = written_meanwhile
+    build.build_model = written_meanwhile
 paddle_ngraph.enable()
 run()
 for numbers in (first, second, first):

@@ -13,13 +13,13 @@ from paddle.static import Program
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import bridge, processor
+from paddle_ngraph.function import build, processor
 
 
 @pytest.fixture(autouse=True)
 def float32_afterwards() -> Iterator[None]:
     paddle_ngraph.clear_cache()
-    bridge._warn_without_bfloat16.cache_clear()
+    build._warn_without_bfloat16.cache_clear()
     yield
     flags.set("ngraph_precision", "f32")
 

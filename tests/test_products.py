@@ -14,7 +14,8 @@ from openvino import Type, opset15
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import bridge, processor, products
+from paddle_ngraph.function import build, processor, products
+from paddle_ngraph.function.bridge import NgraphBridge
 from tests.programs import Program, floats
 
 
@@ -28,13 +29,12 @@ def has_avx512(request, monkeypatch) -> bool:
 def kinds(monkeypatch) -> Counter[str]:
     """Counts the products of all functions that are built, by the type of their nodes."""
     counts: Counter[str] = Counter()
-    finish = bridge.finish
 
-    def spy(model: ov.Model) -> None:
-        finish(model)
-        counts.update(n.get_type_name() for n in model.get_ops())
+    def count(draft: build.Draft) -> None:
+        counts.update(n.get_type_name() for n in draft.model.get_ops())
 
-    monkeypatch.setattr(bridge, "finish", spy)
+    spy = build.Pass("count", "what is compiled is counted", count)
+    monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
     return counts
 
 
@@ -47,7 +47,7 @@ def product(
     weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
     node = opset15.matmul(a, weights, transpose_a, False)
     model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
-    products.by_onednn(model, bridge.NgraphBridge.extension)
+    products.by_onednn(model, NgraphBridge.extension)
     (result,) = model.get_results()
     assert list(result.get_output_shape(0)) == [m, n]
     return str(result.input_value(0).get_node().get_type_name())
@@ -92,7 +92,7 @@ def test_views_of_constants_are_constants(has_avx512):
     for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
         node = opset15.matmul(a, view, False, False)
         model = ov.Model([opset15.result(node)], [a], "product")
-        products.by_onednn(model, bridge.NgraphBridge.extension)
+        products.by_onednn(model, NgraphBridge.extension)
         (result,) = model.get_results()
         assert result.input_value(0).get_node().get_type_name() == expected
 
@@ -111,7 +111,7 @@ def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
     for shape in ([4, 512, 512], [-1, 512]):
         a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        products.by_onednn(model, bridge.NgraphBridge.extension)
+        products.by_onednn(model, NgraphBridge.extension)
         assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
 
 

@@ -10,6 +10,8 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.function import registry
 from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.classify import classify, settle
+from paddle_ngraph.program.view import BlockView
 from tests.programs import Program, chain, floats, linear_regression
 
 
@@ -462,6 +464,28 @@ def test_float64_stays_native():
 
 
 # -- the report --------------------------------------------------------------------------------
+
+
+def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before():
+    """int64 may be joined where it is only used as positions: not once that is native."""
+
+    def build():
+        ids = paddle.static.data("ids", [-1], "int64")
+        return paddle.nn.Embedding(20, 3)(paddle.concat([ids, ids]))
+
+    program = Program(build)
+    capable = classify(BlockView(program.main.global_block()))
+    before = {**capable.ops}
+    joins, looks_up = (
+        next(node for node in capable.ops if node.type == f"pd_op.{name}")
+        for name in ("concat", "embedding")
+    )
+    smaller = settle(capable.without({looks_up: "a test says so"}))
+    assert capable.ops == before and capable.can_convert(joins) and capable.can_convert(looks_up)
+    assert not smaller.can_convert(joins) and "64 bits" in smaller.reasons[joins]
+    assert smaller.reasons[looks_up] == "a test says so"
+    assert settle(smaller).ops == smaller.ops  # it ends where nothing changes
+    program.both(ids=np.array([3, 1, 19]))
 
 
 def test_the_report_reads_well():

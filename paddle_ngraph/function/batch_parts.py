@@ -19,7 +19,7 @@ import numpy as np
 from openvino import Model, Node, Output, PartialShape, opset15
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_types import ELEMENTWISE
+from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
 
 # Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
 # gains (LeNet-5, Zen 4).
@@ -129,7 +129,7 @@ class _Batch:
     def __init__(self, model: Model, samples: int) -> None:
         self.samples = samples
         self.targets: list[tuple[Node, int]] = []
-        self._axes: dict[tuple[str, int], int] = {}
+        self._axes: dict[Key, int] = {}
         for node in model.get_ordered_ops():
             if node.get_type_name() == "Parameter":
                 self._put(node, 0)
@@ -141,7 +141,7 @@ class _Batch:
 
     def axis(self, value: Output) -> int | None:
         """Along which axis ``value`` is batched; ``None`` if it is the same for all samples."""
-        return self._axes.get(_key(value))
+        return self._axes.get(key_of(value))
 
     def first_alone(self, node: Node) -> int | None:
         """The axis of the first value that ``node`` reads, if no other is batched."""
@@ -153,7 +153,7 @@ class _Batch:
             shape = output.get_partial_shape()
             if axis is None or shape.is_dynamic or output.get_shape()[axis] % self.samples:
                 raise _NotApart
-            self._axes[_key(output)] = axis
+            self._axes[key_of(output)] = axis
 
 
 # Each rule gives the axis along which a node's outputs are batched, None where they may not be.
@@ -334,11 +334,14 @@ _RULES: dict[str, Rule] = {
 }
 
 
+def _attribute(node: Node, name: str) -> int:
+    return int(node.get_attributes()[name])
+
+
 def _worked_along(node: Node) -> list[int] | None:
     """The axes that a node works along; ``None`` where that is known only at run time."""
     where = _AXES[node.get_type_name()]
-    by_attribute = isinstance(where, str)
-    axes = [int(node.get_attributes()[where])] if by_attribute else _numbers(node, where)
+    axes = _numbers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"
     shape = node.get_output_shape(0) if is_of_output else node.get_input_shape(0)
     return None if axes is None else [axis % len(shape) for axis in axes]
@@ -352,7 +355,3 @@ def _numbers(node: Node, place: int) -> list[int] | None:
     if source.get_type_name() != "Constant":
         return None
     return [int(number) for number in np.atleast_1d(source.get_data())]
-
-
-def _key(value: Output) -> tuple[str, int]:
-    return value.get_node().get_name(), value.get_index()

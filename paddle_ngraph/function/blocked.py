@@ -22,7 +22,7 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.function import processor
 from paddle_ngraph.function.bridge import NgraphBridge, as_output
-from paddle_ngraph.function.node_types import ELEMENTWISE
+from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
 
 _DEPTH = 32  # of a chain of such operators that is followed
 _NARROW = 8  # the block of channels that no block divides
@@ -58,8 +58,8 @@ class Blocked:
 
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
-        self._found: dict[tuple[str, int], Output | None] = {}
-        self._padding: dict[tuple[str, int], np.ndarray] = {}  # of blocked values; otherwise 0
+        self._found: dict[Key, Output | None] = {}
+        self._padding: dict[Key, np.ndarray] = {}  # of blocked values; otherwise 0
         bridge.settle = self._settled
 
     @staticmethod
@@ -74,7 +74,7 @@ class Blocked:
         """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
         source = as_output(node)
         result = self._reblocked(source, 1, channels)
-        self._found[_key(result)] = source
+        self._found[key_of(result)] = source
         return result
 
     def turned(self, node: Any, block: int) -> Output:
@@ -86,13 +86,13 @@ class Blocked:
         if found is not None and self._block(found) == block and self._is_clean(found):
             return found
         source = output if found is None else found
-        key = (*_key(source), block)
+        key = (*key_of(source), block)
         if key not in self._bridge.shared:
             turned = self._reblocked(source, block, self._bridge.shape(output)[1])
             self._bridge.shared[key] = turned
         turned = self._bridge.shared[key]
         if found is None:
-            self._found[_key(output)] = turned
+            self._found[key_of(output)] = turned
         return turned
 
     def find(self, node: Any) -> Output | None:
@@ -112,7 +112,7 @@ class Blocked:
         return self._search(output, _DEPTH) if len(self._bridge.shape(output)) == 4 else None
 
     def _is_clean(self, blocked: Output) -> bool:
-        return not self._padding.get(_key(blocked), np.float32(0)).any()
+        return not self._padding.get(key_of(blocked), np.float32(0)).any()
 
     def _settled(self, output: Output) -> Output:
         """``output`` of an operator, as its plain readers see it.
@@ -125,7 +125,7 @@ class Blocked:
         return output if found is None else self.plain(found, self._bridge.shape(output)[1])
 
     def _search(self, output: Output, depth: int) -> Output | None:
-        key = _key(output)
+        key = key_of(output)
         if key not in self._found:
             self._found[key] = self._rebuilt(output, depth) if depth else None
         return self._found[key]
@@ -156,7 +156,7 @@ class Blocked:
         padding = self._computed_padding(result)
         if padding is None or not np.isfinite(padding):
             return None
-        self._padding[_key(result)] = padding
+        self._padding[key_of(result)] = padding
         return result
 
     def _computed_padding(self, blocked: Output) -> np.ndarray | None:
@@ -172,7 +172,7 @@ class Blocked:
     def _padding_of(self, operand: Output) -> np.ndarray | None:
         """The padding of a blocked operand, or the number that is one for all; None if unknown."""
         if len(self._bridge.shape(operand)) == 5:
-            return self._padding.get(_key(operand), np.zeros((), np.float32))
+            return self._padding.get(key_of(operand), np.zeros((), np.float32))
         value = self._bridge.known_value(operand)
         return None if value is None else value.reshape(())
 
@@ -216,7 +216,3 @@ def _factory() -> NodeFactory:
 
 def _is_float(output: Output) -> bool:
     return bool(output.get_element_type() == Type.f32)
-
-
-def _key(output: Output) -> tuple[str, int]:
-    return output.get_node().get_name(), output.get_index()

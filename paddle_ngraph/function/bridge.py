@@ -8,7 +8,6 @@ is known of contents hold sizes that know it (sizes.py): converters ask for shap
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -21,45 +20,24 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph import flags
+from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
-from paddle_ngraph.function import (
-    batch_parts,
-    constants,
-    dynamic_shapes,
-    plugin_faults,
-    processor,
-    products,
-    refusals,
-)
+from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.fusion import fuse_rectifiers
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
-from paddle_ngraph.latest import Latest
 
-_TYPES = {
-    "bool": Type.boolean,
-    "int8": Type.i8,
-    "uint8": Type.u8,
-    "int16": Type.i16,
-    "int32": Type.i32,
-    "int64": Type.i64,
-    "float16": Type.f16,
-    "bfloat16": Type.bf16,
-    "float32": Type.f32,
-    "float64": Type.f64,
-}
-_DTYPES = {str(kind.get_type_name()): dtype for dtype, kind in _TYPES.items()}
+# Paddle's dtype name of a name of nGraph's.
+_NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
 
 
 def element_type(dtype: str) -> Type:
     """The nGraph element type of a Paddle dtype name. Raises NgraphError when there is none."""
-    if dtype not in _TYPES:
+    if dtype not in DTYPES:
         raise NgraphError(f"the dtype {dtype} has no nGraph element type")
-    return _TYPES[dtype]
+    return getattr(Type, DTYPES[dtype].element)
 
 
 class Draw(NamedTuple):
@@ -306,14 +284,14 @@ class NgraphBridge:
             self._convert(self._pending.popleft())
 
     def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
-        """Converts what is not yet converted, and makes the model.
+        """Converts what is not yet converted, and makes the model, without any pass (build.py).
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
 
         Returns:
-            The model, and the input position that feeds each of its parameters; positions beyond
-            the inputs count on through :attr:`draws`. Its open dimensions are dynamic.
+            The model, at its signature, and the input position that feeds each of its parameters;
+            positions beyond the inputs count on through :attr:`draws`.
 
         Raises:
             ConversionError: As :meth:`convert`.
@@ -329,14 +307,10 @@ class NgraphBridge:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
-        self._open(model)
-        fuse_rectifiers(model, self.extension)
-        plugin_faults.avoid(model)
-        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
-        return model, positions
+        return model, [self._input_of_parameter[node.get_friendly_name()] for node in used]
 
-    def _open(self, model: ov.Model) -> None:
-        """Makes the open dimensions of a model dynamic."""
+    def open_dimensions(self, model: ov.Model) -> None:
+        """Makes the open dimensions of the model that was built dynamic."""
         if self._opening is None or self._shapes is None:
             return
         for node in model.get_ordered_ops():
@@ -391,7 +365,7 @@ class NgraphBridge:
         kind: Type = getattr(Type, dtype)
         if kind != element_type(spec.dtype):
             raise ValueError(
-                f"input {position} of the interval is {_DTYPES.get(dtype, dtype)}, "
+                f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
         if value is not None:
@@ -410,7 +384,7 @@ class NgraphBridge:
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:
         if output.get_element_type() != element_type(spec.dtype):
-            found = _DTYPES.get(output.get_element_type().get_type_name(), "another dtype")
+            found = _NAMES.get(output.get_element_type().get_type_name(), "another dtype")
             raise NgraphError(f"output '{name}' became {found}, Paddle's is {spec.dtype}")
         shape = self.shape(output)
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
@@ -464,125 +438,6 @@ class NgraphBridge:
             self._unknown.add(node.get_name())
             return None
         return np.array(results[output.get_index()].data)
-
-
-def finish(model: ov.Model) -> None:
-    """Gives a complete model the form that it is compiled in."""
-    products.by_onednn(model, NgraphBridge.extension)
-    constants.settle(model)
-    plugin_faults.keep_loops_apart(model)
-
-
-# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
-_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
-
-
-def try_conversion(graph: Graph, text: str) -> ConversionError | None:
-    """What a converter raises, where that can be known before a run: every shape is stated.
-
-    A conversion that succeeds is kept for the run.
-
-    Args:
-        graph: The subgraph.
-        text: Its graph string.
-    """
-    border = [*graph.inputs, *graph.states]
-    if graph.value_inputs or any(-1 in spec.shape for spec in border):
-        return None
-    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
-    bridge = NgraphBridge(graph, signature)
-    try:
-        bridge.convert()
-    except ConversionError as error:
-        return error
-    _converted.put((text, tuple(signature)), bridge)
-    return None
-
-
-def forget() -> None:
-    """Forgets what was converted before a run."""
-    _converted.clear()
-
-
-def build_model(
-    text: str,
-    signature: Sequence[tuple[str, tuple[int, ...]]],
-    values: dict[int, bytes],
-    weights: dict[int, memoryview],
-) -> tuple[Any, list[int], list[Draw], list[int], list[int], int]:
-    """Called by the C++ engine on a cache miss: the graph string to a model.
-
-    Args:
-        text: The graph string.
-        signature: nGraph element type name and shape of every input.
-        values: Raw contents of the inputs that are read by value.
-        weights: Views of the inputs that become constants.
-
-    Returns:
-        The bare model of OpenVINO's bindings, the input of each parameter, the random numbers to
-        draw before a run, and where shapes are open: the number of the open size, or -1, for each
-        dimension of each input, and the guards on the open sizes (:func:`sizes.to_words`). Last,
-        how many parts the batch has: the model is the one of a part.
-    """
-    if flags.get("ngraph_precision") == "bf16":
-        _warn_without_bfloat16()
-    signature = tuple(signature)
-    if not values and (found := _open_model(text, signature, weights)) is not None:
-        bare = found.model._Model__model
-        return bare, found.positions, [], found.dimensions, found.guards, 1
-    try:
-        bridge = _converted.pop((text, signature))
-        if bridge is None:
-            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
-        model, positions = bridge.build(weights)
-        parts = batch_parts.part(model, _core().num_threads())
-        finish(model)
-    except ConversionError as error:
-        refusals.suspect(text, error)
-        raise
-    except ValueError as error:  # an input is not what the program declares
-        refusals.suspect(text, NgraphError(str(error)))
-        raise
-    return model._Model__model, positions, bridge.draws, [], [], parts
-
-
-@cache
-def _warn_without_bfloat16() -> None:
-    if not processor.has_bfloat16():
-        warnings.warn(
-            "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
-            "AMX); float32 is used",
-            stacklevel=2,
-        )
-
-
-def _open_model(
-    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
-) -> dynamic_shapes.OpenModel | None:
-    """See :func:`dynamic_shapes.open_model`."""
-
-    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
-        for position in weights:  # a constant, with everything that it is
-            opening.fix(position)
-        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
-        model, positions = bridge.build(weights)
-        if bridge.draws:
-            raise NgraphError("how many numbers are drawn depends on sizes")
-        finish(model)
-        return model, positions
-
-    return dynamic_shapes.open_model(text, signature, build)
-
-
-def _arrays(
-    signature: Sequence[tuple[str, tuple[int, ...]]], values: dict[int, bytes]
-) -> dict[int, np.ndarray]:
-    return {
-        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-            signature[position][1]
-        )
-        for position, data in values.items()
-    }
 
 
 def _meet_numpy() -> None:

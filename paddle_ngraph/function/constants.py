@@ -20,6 +20,8 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
+from paddle_ngraph.function.node_tools import Key, key_of
+
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(
     {"Broadcast", "Convert", "Gather", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
@@ -41,13 +43,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # -- values of constants alone -------------------------------------------------------------------
 
 
-def settle(model: Model) -> None:
-    """Brings the constants of a complete model into a form that is computed right with."""
-    _compute_constants(model)
-    _part_packed_weights(model)
-
-
-def _compute_constants(model: Model) -> None:
+def compute_constants(model: Model) -> None:
     """Replaces what constants alone determine by its value."""
     values = list(_determined(model))
     if not values:
@@ -104,7 +100,7 @@ def _determined(model: Model) -> Iterator[Output]:
     Where the plugin surely folds it, only what is packed, and is more than a view of a constant.
     """
     hard: dict[str, bool] = {}  # of the nodes that constants alone determine
-    read: dict[tuple[str, int], Output] = {}
+    read: dict[Key, Output] = {}
     for node in model.get_ordered_ops():
         kind, values = node.get_type_name(), node.input_values()
         sources = [value.get_node().get_name() for value in values]
@@ -115,7 +111,7 @@ def _determined(model: Model) -> Iterator[Output]:
         else:
             packs = _is_mistakable(node)
             read |= {
-                (source, value.get_index()): value
+                key_of(value): value
                 for source, value in zip(sources, values)
                 if hard.get(source) or (source in hard and packs and not is_constant(value))
             }
@@ -132,7 +128,7 @@ def _redirect(model: Model, value: Output, constant: Node) -> None:
 # -- ways of reading -----------------------------------------------------------------------------
 
 
-def _part_packed_weights(model: Model) -> None:
+def part_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():

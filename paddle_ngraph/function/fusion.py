@@ -7,6 +7,8 @@ from collections.abc import Callable
 from openvino import Model, Node, Output
 from openvino.utils import replace_node
 
+from paddle_ngraph.function.node_tools import Key, key_of
+
 Extension = Callable[..., Node]
 
 
@@ -32,14 +34,14 @@ class _Readers:
     """Who reads each output; nodes that are not of the model do not count."""
 
     def __init__(self, model: Model) -> None:
-        self._found: dict[tuple[str, int], list[Node]] = {}
+        self._found: dict[Key, list[Node]] = {}
         for node in model.get_ordered_ops():
             for source in node.input_values():
-                self._found.setdefault(_key(source), []).append(node)
+                self._found.setdefault(key_of(source), []).append(node)
 
     def of(self, output: Output) -> list[Node]:
         """The readers of ``output``, one that reads it twice named twice."""
-        return self._found.get(_key(output), [])
+        return self._found.get(key_of(output), [])
 
 
 def _fuse_forward(norm: Node, readers: _Readers, extension: Extension) -> None:
@@ -64,7 +66,7 @@ def _rectifier(output: Output, readers: _Readers) -> tuple[Node, float] | None:
     clamp, is_nan, select = found["Clamp"], found["NotEqual"], found["Select"]
     parts = [is_nan.output(0), output, clamp.output(0)]
     bounds = clamp.get_attributes()
-    if [_key(source) for source in select.input_values()] != [_key(part) for part in parts]:
+    if [key_of(source) for source in select.input_values()] != [key_of(part) for part in parts]:
         return None
     if bounds["min"] != 0 or len(readers.of(parts[0])) != 1 or len(readers.of(parts[2])) != 1:
         return None
@@ -105,7 +107,7 @@ def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
         return grad, out, 0.0
     ceiling = _number(below.input_value(1))
     is_bound = below.get_type_name() == "Less" and ceiling is not None and ceiling > 0
-    if not is_bound or _key(below.input_value(0)) != _key(out):
+    if not is_bound or key_of(below.input_value(0)) != key_of(out):
         return None
     return grad, out, float(ceiling or 0.0)
 
@@ -122,7 +124,3 @@ def _number(output: Output) -> float | None:
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None
     return float(node.get_data().reshape(-1)[0])
-
-
-def _key(output: Output) -> tuple[str, int]:
-    return output.get_node().get_name(), output.get_index()

@@ -12,7 +12,7 @@ from openvino import Model, Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants
-from paddle_ngraph.function.node_types import ELEMENTWISE
+from paddle_ngraph.function.node_tools import ELEMENTWISE, key_of
 
 # Marks a Divide that the engine must not turn into a product with a rounded reciprocal.
 _EXACT_DIVIDE = "nonconvertable_divide_0"
@@ -41,15 +41,7 @@ _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
-def avoid(model: Model) -> None:
-    """Brings a model into a form that the plugin computes right, whatever its inputs."""
-    _divide_exactly(model)
-    _squeeze_to_scalars(model)
-    _keep_what_abs_reads(model)
-    _compare_from_below(model)
-
-
-def _divide_exactly(model: Model) -> None:
+def divide_exactly(model: Model) -> None:
     """Marks divisions to be kept as they are, where the engine computes these right.
 
     It joins a division by or of a constant to what its other input comes from; joined to one of
@@ -68,7 +60,7 @@ def _divide_exactly(model: Model) -> None:
             node.get_rt_info()[_EXACT_DIVIDE] = True
 
 
-def _keep_what_abs_reads(model: Model) -> None:
+def keep_what_abs_reads(model: Model) -> None:
     """Forms |x| as |-x| where something else reads x too: nothing else reads -x.
 
     The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
@@ -83,7 +75,7 @@ def _keep_what_abs_reads(model: Model) -> None:
             replace_node(node, opset15.abs(opset15.negative(x)))
 
 
-def _compare_from_below(model: Model) -> None:
+def compare_from_below(model: Model) -> None:
     """Writes a > b as b < a: with AVX-512 the plugin finds a NaN greater than every number."""
     for node in model.get_ops():
         turned = _TURNED.get(node.get_type_name())
@@ -91,7 +83,7 @@ def _compare_from_below(model: Model) -> None:
             replace_node(node, turned(node.input_value(1), node.input_value(0)))
 
 
-def _squeeze_to_scalars(model: Model) -> None:
+def squeeze_to_scalars(model: Model) -> None:
     """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
     for node in model.get_ops():
         if node.get_type_name() == "Reshape" and len(node.get_output_partial_shape(0)) == 0:
@@ -192,9 +184,7 @@ def _is_of_groups(value: Output) -> bool:
 def _joins(node: Node, traits: dict[str, frozenset[str]]) -> bool:
     """Whether ``node`` reads the end of a unit and what a loop may compute."""
     read = {
-        (value.get_node().get_name(), value.get_index()): value
-        for value in node.input_values()
-        if not constants.is_constant(value)
+        key_of(value): value for value in node.input_values() if not constants.is_constant(value)
     }
     units = sum("unit" in traits[name] for name, _ in read)
     return units > 0 and sum(not _is_as_is(value, node) for value in read.values()) > 1

@@ -11,6 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+from paddle_ngraph.dtypes import DTYPES, Range
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Op
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from paddle_ngraph.function.bridge import NgraphBridge
 
 ConverterFunction = Callable[["NgraphBridge", Op], None]
-# The least and the greatest value of a tensor of whole numbers.
-Range = tuple[int, int]
 RangeRule = Callable[[Op, Mapping[str, Range]], "Range | None"]
 F = TypeVar("F", bound=ConverterFunction)
 
@@ -31,14 +30,10 @@ INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
 # What a tensor may be whose shape is looked at, or whose contents shape the function.
-KNOWN = ANY | {"int8", "uint8", "int16", "float16", "bfloat16", "float64"}
+KNOWN = frozenset(DTYPES)
 
 RANGES: Mapping[str, Range] = {
-    "bool": (0, 1),
-    "uint8": (0, 2**8 - 1),
-    "int8": (-(2**7), 2**7 - 1),
-    "int16": (-(2**15), 2**15 - 1),
-    "int32": (-(2**31), 2**31 - 1),
+    name: dtype.range for name, dtype in DTYPES.items() if dtype.range is not None
 }
 # What a range rule takes an open dimension for; its converter must not go beyond.
 LONGEST_AXIS = 2**30

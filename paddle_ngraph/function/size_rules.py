@@ -20,11 +20,11 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.node_tools import Key, key_of
 from paddle_ngraph.function.sizes import Guards, Number, Size, Terms, hint_of, is_open
 from paddle_ngraph.graph import FOLD_LIMIT
 
 Dims = list[Number]
-Key = tuple[str, int]
 
 # The engine computes whole numbers in 32 bits, and may divide them in float32.
 _LEAST_INTEGER, _MOST_INTEGER = -(2**31), 2**31 - 1
@@ -69,18 +69,18 @@ class Shapes:
             if number is not None:
                 dims[axis] = self._guards.size(number)
                 self._places.setdefault(number, (parameter, axis))
-        self._dims[_key(parameter)] = dims
+        self._dims[key_of(parameter)] = dims
 
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
         """Tells the shape of ``output``, which no rule knows."""
         if list(map(hint_of, dims)) == list(output.get_shape()):
-            self._dims[_key(output)] = list(dims)
+            self._dims[key_of(output)] = list(dims)
 
     def of(self, output: Output) -> Dims:
         """The shape of ``output``."""
-        key = _key(output)
+        key = key_of(output)
         if key not in self._dims:
             self._follow(output.get_node())
         return list(self._dims[key])
@@ -97,7 +97,7 @@ class Shapes:
                 # Nothing is computed of no elements, and often by other nodes.
                 if isinstance(dim, Size) and not dim >= 1:
                     int(dim)
-            self._dims[_key(output)] = dims
+            self._dims[key_of(output)] = dims
 
     def _by_rule(self, node: Node, inputs: list[Dims], known: list[Dims]) -> list[Dims] | None:
         kind = node.get_type_name()
@@ -124,7 +124,7 @@ class Shapes:
 
     def value(self, output: Output) -> np.ndarray | None:
         """The whole numbers in ``output``, Sizes among them, where they follow from sizes alone."""
-        key = _key(output)
+        key = key_of(output)
         if key not in self._values:
             self._values[key] = self._computed(output)
         return self._values[key]
@@ -244,7 +244,7 @@ class Shapes:
         if plain or not parts:
             parts.append(_ints(plain))
         found = parts[0] if len(parts) == 1 else opset15.concat(parts, 0).output(0)
-        self._values[_key(found)] = _array(values)
+        self._values[key_of(found)] = _array(values)
         self._sources[found.get_node().get_name()] = "sizes" if is_open(values) else "nothing"
         return found
 
@@ -299,10 +299,6 @@ class Shapes:
     def _require_32_bits(self, number: Number) -> None:
         if not _LEAST_INTEGER <= number <= _MOST_INTEGER:
             raise NgraphError("a size that needs 64 bits")
-
-
-def _key(output: Output) -> Key:
-    return output.get_node().get_name(), output.get_index()
 
 
 def _ints(numbers: Sequence[int]) -> Output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,9 +102,10 @@ class _Channels:
         return opset15.constant(np.full(self._spread, value, np.float32))
 
 
-def _uses_running_statistics(op: Op) -> bool:
-    is_test = op.attr("is_test") and not op.attr("trainable_statistics")
-    return bool(is_test or op.attr("use_global_stats"))
+def uses_running_statistics(attributes: Mapping[str, Any]) -> bool:
+    """Whether a batch normalization reads its running statistics only, and leaves them as is."""
+    is_test = attributes.get("is_test") and not attributes.get("trainable_statistics")
+    return bool(is_test or attributes.get("use_global_stats"))
 
 
 @converter("pd_op.batch_norm", outputs={"reserve_space": Role.WORKSPACE})
@@ -120,7 +121,7 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     channels = _Channels(bridge, x, op.attr("data_format"))
     running = [bridge.get_input_node(op, name) for name in ("mean", "variance")]
-    if _uses_running_statistics(op):
+    if uses_running_statistics(op.attrs):
         mean, variance = map(channels.spread, running)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
         out = _scaled(bridge, op, channels, x, mean, inverse)

@@ -335,7 +335,7 @@ def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
     return replace(pooling, size=size, begin=[0] * len(size), exclusive=False), end
 
 
-@converter("pd_op.lp_pool2d", inputs={"kernel_size": Role.CONSTANT}, limits=_LP_LIMITS)
+@converter("pd_op.lp_pool2d", limits=_LP_LIMITS)
 def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     """The sum of each window, or the root of the sum of squares (Paddle ``lp_pool2d``)."""
     x: Any = get_data(bridge, op, "x")
@@ -352,7 +352,7 @@ def lp_pool(bridge: NgraphBridge, op: Op) -> None:
     set_data(bridge, op, "out", opset15.sqrt(total) if op.attr("norm_type") == 2 else total)
 
 
-@converter("pd_op.lp_pool2d_grad", inputs={"kernel_size": Role.CONSTANT}, limits=_LP_LIMITS)
+@converter("pd_op.lp_pool2d_grad", limits=_LP_LIMITS)
 def lp_pool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` to each element, times ``x / out`` for norm 2 (Paddle ``lp_pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")

@@ -37,7 +37,7 @@ def settle(candidates: Candidates) -> Capability:
             or _what_is_made_natively(candidates)
         )
         if not refused:
-            return Capability(**vars(candidates), static=integers.static)
+            return Capability(**{**vars(candidates), "static": integers.static})
         candidates = candidates.without(refused)
 
 

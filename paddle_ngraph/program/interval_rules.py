@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paddle_ngraph import _core
 from paddle_ngraph.function import disk_cache, refusals
-from paddle_ngraph.function.bridge import try_conversion
+from paddle_ngraph.function.build import try_conversion
 from paddle_ngraph.function.registry import Role
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.program.border import Border

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 from paddle_ngraph import statistics
@@ -51,6 +51,8 @@ def apply(
     Returns:
         What was converted and what was not, with reasons.
     """
+    if (programs := getattr(_local, "rewritten", None)) is not None:
+        programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
     purpose = Purpose(keep_weights, open_size, sorted(gradients))
@@ -66,7 +68,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
     Weights are kept for a predictor, whose ``scope`` nobody else writes. Elsewhere nothing is known
     of what the program will run beside.
     """
-    runs = getattr(_by_name, "runs", None)
+    runs = getattr(_local, "runs_by_name", None)
     has_state = runs is not None and changes_parameters(block)
     report = apply(block, scope is not None and not may_write_variables(block))
     if runs is not None:
@@ -92,18 +94,29 @@ class RunByName(NamedTuple):
     scope: Any
 
 
-_by_name = threading.local()
+# What is collected in this thread, where somebody asks for it.
+_local = threading.local()
 
 
 @contextmanager
-def runs_by_name() -> Iterator[list[RunByName]]:
-    """Collects what the pass does by its name inside, in this thread."""
-    before = getattr(_by_name, "runs", None)
-    _by_name.runs = []
+def _collected(what: str) -> Iterator[list[Any]]:
+    before = getattr(_local, what, None)
+    found: list[Any] = []
+    setattr(_local, what, found)
     try:
-        yield _by_name.runs
+        yield found
     finally:
-        _by_name.runs = before
+        setattr(_local, what, before)
+
+
+def runs_by_name() -> AbstractContextManager[list[RunByName]]:
+    """Collects what the pass does by its name inside, in this thread."""
+    return _collected("runs_by_name")
+
+
+def rewritten_programs() -> AbstractContextManager[list[Any]]:
+    """Collects the programs that the pass rewrites inside, in this thread."""
+    return _collected("rewritten")
 
 
 def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:

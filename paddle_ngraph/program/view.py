@@ -11,6 +11,7 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import NativeForm, Op, TensorSpec
+from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 
 # They name a variable or a constant and compute nothing.
@@ -416,7 +417,7 @@ def overwritten(op: Operation) -> Iterator[tuple[Value, Value]]:
         result = op.result(outputs.index(name_out))
         if not operand.initialized() or not result.initialized():
             continue
-        if op.name() in _STATISTICS and result.use_empty() and _keeps_statistics(op.attrs()):
+        if op.name() in _STATISTICS and result.use_empty() and uses_running_statistics(op.attrs()):
             continue
         yield operand, result
 
@@ -430,12 +431,6 @@ def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
 
 # Running statistics share memory with what updates them; Paddle does not call that in place.
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
-
-
-def _keeps_statistics(attributes: Mapping[str, Any]) -> bool:
-    """Whether a batch normalization reads its running statistics only."""
-    is_test = attributes["is_test"] and not attributes["trainable_statistics"]
-    return bool(is_test or attributes["use_global_stats"])
 
 
 def _ordered(op: Operation) -> frozenset[str]:

@@ -12,6 +12,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.build import make_model
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.view import BlockView
@@ -205,8 +206,8 @@ def test_batch_norm_becomes_part_of_a_convolution():
     sources = [x, weight, mean, variance, scale, bias]
     graph = Graph([convolution, normalization], sources, [], [out], [])
     values = {spec.id: np.abs(floats(*spec.shape)) for spec in sources[1:]}
-    model, _ = NgraphBridge(graph, [("f32", s.shape) for s in sources], values).build()
-    compiled = openvino.Core().compile_model(model, "CPU")
+    draft, _ = make_model(NgraphBridge(graph, [("f32", s.shape) for s in sources], values))
+    compiled = openvino.Core().compile_model(draft.model, "CPU")
     kinds = {
         node.get_rt_info()["layerType"].value for node in compiled.get_runtime_model().get_ops()
     }

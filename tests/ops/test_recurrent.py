@@ -10,6 +10,7 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.function import registry
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.build import make_model
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.ops.harness import check, check_native
@@ -329,8 +330,8 @@ def test_the_gradient_computes_nothing_again():
     (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
     graph = Graph.from_string(text)
     signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
-    model, _ = NgraphBridge(graph, signature).build()
-    loops = [node for node in model.get_ops() if node.get_type_name() == "TensorIterator"]
+    draft, _ = make_model(NgraphBridge(graph, signature))
+    loops = [node for node in draft.model.get_ops() if node.get_type_name() == "TensorIterator"]
     assert len(loops) == 4
 
 

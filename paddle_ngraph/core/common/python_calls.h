@@ -28,7 +28,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 11> kPythonCall
     {"paddle_ngraph.function.disk_cache", "build_environment"},
     {"paddle_ngraph.function.dynamic_shapes", "remember"},
     {"paddle_ngraph.function.dynamic_shapes", "give_up"},
-    {"paddle_ngraph.function.bridge", "build_model"},
+    {"paddle_ngraph.function.build", "build_model"},
     {"paddle_ngraph.program.native_interval", "run"},
     {"paddle_ngraph.program.native_interval", "makes_empty"},
     {"paddle_ngraph.function.refusals", "refuse_graph"},

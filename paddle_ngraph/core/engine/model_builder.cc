@@ -73,10 +73,9 @@ py::object reference_to(phi::DenseTensor* tensor) {
 }
 
 Draw to_draw(const py::handle& draw) {
-  const auto [distribution, a, b, seed, shape] =
-      draw.cast<std::tuple<int, double, double, int64_t, std::vector<size_t>>>();
-  return {static_cast<Distribution>(distribution), static_cast<float>(a), static_cast<float>(b),
-          seed, shape};
+  return {static_cast<Distribution>(draw.attr("distribution").cast<int>()),
+          draw.attr("a").cast<float>(), draw.attr("b").cast<float>(),
+          draw.attr("seed").cast<int64_t>(), draw.attr("shape").cast<std::vector<size_t>>()};
 }
 
 std::string text_of(const py::error_already_set& error) {
@@ -180,16 +179,16 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
                              const std::vector<size_t>& weights, const Settings& settings) {
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
-    py::tuple result = python(PythonCall::kBuildModel)(
+    const py::object result = python(PythonCall::kBuildModel)(
         graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights));
     BuiltFunction built;
-    built.parameter_inputs = result[1].cast<std::vector<size_t>>();
-    for (const auto& draw : py::list(result[2])) built.draws.push_back(to_draw(draw));
-    built.open_dimensions = result[3].cast<std::vector<int>>();
-    built.guards = result[4].cast<std::vector<int64_t>>();
-    void* model = address_of(result[0]);
+    built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
+    for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
+    built.open_dimensions = result.attr("open_dimensions").cast<std::vector<int>>();
+    built.guards = result.attr("guards").cast<std::vector<int64_t>>();
+    void* model = address_of(result.attr("model"));
     Settings of_part = settings;
-    of_part.parts = result[5].cast<int>();
+    of_part.parts = result.attr("parts").cast<int>();
     of_part.streams = std::min(of_part.parts, num_threads());
     const auto compile = [&] {
       py::gil_scoped_release release;

@@ -1,6 +1,11 @@
-"""What types of nodes have in common."""
+"""What passes and layouts ask of nodes: what a type does, and which output is which."""
 
 from __future__ import annotations
+
+from openvino import Output
+
+# Identifies an output among those of one build: the bindings make a new object at each access.
+Key = tuple[str, int]
 
 # Types that compute every element from the elements at its place.
 _NAMES = """
@@ -10,3 +15,8 @@ _NAMES = """
     Sqrt SquaredDifference Subtract Swish Tanh
 """
 ELEMENTWISE = frozenset(_NAMES.split())
+
+
+def key_of(output: Output) -> Key:
+    """What identifies an output."""
+    return output.get_node().get_name(), output.get_index()

@@ -1,0 +1,43 @@
+"""The dtypes that functions compute with or hand on: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# The least and the greatest value of a tensor of whole numbers.
+Range = tuple[int, int]
+
+
+class Dtype(NamedTuple):
+    """A dtype.
+
+    Attributes:
+        element: nGraph's name of it, as a type and in signatures.
+        range: Its values, where these are whole numbers of less than 64 bits.
+    """
+
+    element: str
+    range: Range | None = None
+
+
+# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types of both.
+DTYPES: Mapping[str, Dtype] = {
+    "bool": Dtype("boolean", (0, 1)),
+    "int8": Dtype("i8", (-(2**7), 2**7 - 1)),
+    "uint8": Dtype("u8", (0, 2**8 - 1)),
+    "int16": Dtype("i16", (-(2**15), 2**15 - 1)),
+    "int32": Dtype("i32", (-(2**31), 2**31 - 1)),
+    "int64": Dtype("i64"),
+    "float16": Dtype("f16"),
+    "bfloat16": Dtype("bf16"),
+    "float32": Dtype("f32"),
+    "float64": Dtype("f64"),
+}
+# Others that Paddle's own operators may have in an interval, unseen by converters.
+UNSEEN = frozenset(
+    {
+        *("uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),
+        *("complex64", "complex128", "pstring", "undefined"),
+    }
+)

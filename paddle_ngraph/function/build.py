@@ -1,0 +1,285 @@
+"""A build: from a graph string to the model that is compiled.
+
+The bridge makes a model, operator by operator, and the passes bring it into its final form. Each
+has its place in :data:`PASSES`, and its reason.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+from openvino import Type
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.function import (
+    batch_parts,
+    constants,
+    dynamic_shapes,
+    fusion,
+    plugin_faults,
+    processor,
+    products,
+    refusals,
+)
+from paddle_ngraph.function.bridge import Draw, NgraphBridge, element_type
+from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.latest import Latest
+
+# nGraph element type name and shape of every input.
+Signature = Sequence["tuple[str, tuple[int, ...]]"]
+
+
+@dataclass
+class Draft:
+    """A model on its way through the passes.
+
+    Attributes:
+        model: The model.
+        bridge: What made it.
+        threads: How many share out the parts of its batch; ``None``: it stays whole.
+        parts: How many parts the batch has: the model is the one of a part.
+    """
+
+    model: ov.Model
+    bridge: NgraphBridge
+    threads: int | None = None
+    parts: int = 1
+
+
+class Pass(NamedTuple):
+    """One step of a build: its name, why it is there and where, and what it does."""
+
+    name: str
+    reason: str
+    run: Callable[[Draft], None]
+
+
+def _part_the_batch(draft: Draft) -> None:
+    if draft.threads is not None:
+        draft.parts = batch_parts.part(draft.model, draft.threads)
+
+
+def _on_model(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
+    return lambda draft: change(draft.model)
+
+
+PASSES = (
+    Pass(
+        "open dimensions",
+        "a model built at one signature becomes the one of all shapes that its guards allow",
+        lambda draft: draft.bridge.open_dimensions(draft.model),
+    ),
+    Pass(
+        "fuse rectifiers",
+        "saves a walk over the data; finds comparisons only as converters write them",
+        lambda draft: fusion.fuse_rectifiers(draft.model, draft.bridge.extension),
+    ),
+    Pass(
+        "divide exactly",
+        "the plugin multiplies by a rounded reciprocal",
+        _on_model(plugin_faults.divide_exactly),
+    ),
+    Pass(
+        "squeeze to scalars",
+        "the plugin crashes on some scalars that a Reshape makes",
+        _on_model(plugin_faults.squeeze_to_scalars),
+    ),
+    Pass(
+        "keep what Abs reads",
+        "the plugin writes over what others read too",
+        _on_model(plugin_faults.keep_what_abs_reads),
+    ),
+    Pass(
+        "compare from below",
+        "with AVX-512 the plugin finds a NaN greater than every number",
+        _on_model(plugin_faults.compare_from_below),
+    ),
+    Pass(
+        "part the batch",
+        "a request for each part keeps its activations in a core's caches; it has rules for nodes "
+        "of nGraph, and decides how large the products are",
+        _part_the_batch,
+    ),
+    Pass(
+        "products by oneDNN",
+        "its kernels are the faster ones for some large products",
+        lambda draft: products.by_onednn(draft.model, draft.bridge.extension),
+    ),
+    Pass(
+        "compute constants",
+        "the plugin computes some of constants alone at the first run, and then writes over them",
+        _on_model(constants.compute_constants),
+    ),
+    Pass(
+        "part packed weights",
+        "the plugin takes weights for the same that are packed in two ways; these are constants "
+        "only now",
+        _on_model(constants.part_packed_weights),
+    ),
+    Pass(
+        "keep loops apart",
+        "the plugin crashes on some loops that it fuses; which, the final nodes tell",
+        _on_model(plugin_faults.keep_loops_apart),
+    ),
+)
+
+
+class BuiltModel(NamedTuple):
+    """What a build hands to the C++ engine, which reads it by these names.
+
+    Attributes:
+        model: The bare model of OpenVINO's bindings.
+        parameter_inputs: The input that feeds each of its parameters; what is beyond the inputs
+            counts on through the draws.
+        draws: The random numbers to take before a run.
+        open_dimensions: Where shapes are open, the number of the open size, or -1, for each
+            dimension of each input.
+        guards: On the open sizes, as :func:`sizes.to_words` writes them.
+        parts: How many parts the batch has: the model is the one of a part.
+    """
+
+    model: Any
+    parameter_inputs: list[int]
+    draws: Sequence[Draw] = ()
+    open_dimensions: Sequence[int] = ()
+    guards: Sequence[int] = ()
+    parts: int = 1
+
+
+def build_model(
+    text: str,
+    signature: Signature,
+    values: dict[int, bytes],
+    weights: dict[int, memoryview],
+) -> BuiltModel:
+    """Called by the C++ engine on a cache miss: the graph string to a model.
+
+    Args:
+        text: The graph string.
+        signature: nGraph element type name and shape of every input.
+        values: Raw contents of the inputs that are read by value.
+        weights: Views of the inputs that become constants.
+    """
+    if flags.get("ngraph_precision") == "bf16":
+        _warn_without_bfloat16()
+    signature = tuple(signature)
+    if not values and (found := _open_model(text, signature, weights)) is not None:
+        return BuiltModel(
+            _bare(found.model),
+            found.positions,
+            open_dimensions=found.dimensions,
+            guards=found.guards,
+        )
+    try:
+        bridge = _converted.pop((text, signature))
+        if bridge is None:
+            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
+        draft, positions = make_model(bridge, weights, _core.num_threads())
+    except ConversionError as error:
+        refusals.suspect(text, error)
+        raise
+    except ValueError as error:  # an input is not what the program declares
+        refusals.suspect(text, NgraphError(str(error)))
+        raise
+    return BuiltModel(_bare(draft.model), positions, bridge.draws, parts=draft.parts)
+
+
+def make_model(
+    bridge: NgraphBridge, weights: Mapping[int, Any] | None = None, threads: int | None = None
+) -> tuple[Draft, list[int]]:
+    """The model of a graph after all passes, and the input of each of its parameters.
+
+    Args:
+        bridge: Of the graph, at a signature.
+        weights: The contents of inputs that become constants, by position: buffers in C order.
+        threads: See :class:`Draft`.
+
+    Raises:
+        ConversionError: Names the operator that could not be converted, and why.
+    """
+    model, positions = bridge.build(weights)
+    draft = Draft(model, bridge, threads)
+    for step in PASSES:
+        step.run(draft)
+    return draft, positions
+
+
+def _bare(model: ov.Model) -> Any:
+    """The model without what OpenVINO's Python puts around it."""
+    return model._Model__model
+
+
+# Bridges that have converted a graph of known shapes before its first run, by graph and signature.
+_converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
+
+
+def try_conversion(graph: Graph, text: str) -> ConversionError | None:
+    """What a converter raises, where that can be known before a run: every shape is stated.
+
+    A conversion that succeeds is kept for the run.
+
+    Args:
+        graph: The subgraph.
+        text: Its graph string.
+    """
+    border = [*graph.inputs, *graph.states]
+    if graph.value_inputs or any(-1 in spec.shape for spec in border):
+        return None
+    signature = [(str(element_type(s.dtype).get_type_name()), s.shape) for s in border]
+    bridge = NgraphBridge(graph, signature)
+    try:
+        bridge.convert()
+    except ConversionError as error:
+        return error
+    _converted.put((text, tuple(signature)), bridge)
+    return None
+
+
+def forget() -> None:
+    """Forgets what was converted before a run."""
+    _converted.clear()
+
+
+@cache
+def _warn_without_bfloat16() -> None:
+    if not processor.has_bfloat16():
+        warnings.warn(
+            "FLAGS_ngraph_precision=bf16: this processor has no units for bfloat16 (AVX512_BF16, "
+            "AMX); float32 is used",
+            stacklevel=2,
+        )
+
+
+def _open_model(
+    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
+) -> dynamic_shapes.OpenModel | None:
+    """See :func:`dynamic_shapes.open_model`."""
+
+    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
+        for position in weights:  # a constant, with everything that it is
+            opening.fix(position)
+        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+        bridge.convert()
+        if bridge.draws:
+            raise NgraphError("how many numbers are drawn depends on sizes")
+        draft, positions = make_model(bridge, weights)
+        return draft.model, positions
+
+    return dynamic_shapes.open_model(text, signature, build)
+
+
+def _arrays(signature: Signature, values: dict[int, bytes]) -> dict[int, np.ndarray]:
+    return {
+        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
