@@ -16,6 +16,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.function import build, dynamic_shapes
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.build import PASSES, Draft
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, chain, floats
@@ -121,8 +122,8 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
             opening = dynamic_shapes.Opening(signature, rows)
         bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
         model, positions = bridge.build(weights)
-        threads = None if is_open else 2
-        yield Draft(model, bridge, threads), [arrays[position] for position in positions]
+        draft = Draft(model, bridge, Settings(threads=2), is_whole=is_open)
+        yield draft, [arrays[position] for position in positions]
 
 
 # The plugin computes them wrong, or crashes, before the passes that avoid its faults.

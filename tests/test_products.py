@@ -13,9 +13,9 @@ import pytest
 from openvino import Type, opset15
 
 import paddle_ngraph
-from paddle_ngraph import flags
 from paddle_ngraph.function import build, processor, products
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.settings import Settings
 from tests.programs import Program, floats
 
 
@@ -99,11 +99,13 @@ def test_views_of_constants_are_constants(has_avx512):
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_another_precision_is_the_plugins(has_avx512):
-    flags.set("ngraph_precision", "bf16")
-    try:
-        assert product(512, 512, 512) == "MatMul"
-    finally:
-        flags.set("ngraph_precision", "f32")
+    (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
+    for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
+        a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
+        model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
+        step.run(build.Draft(model, NgraphBridge, Settings(precision)))
+        kinds = {node.get_type_name() for node in model.get_ops()}
+        assert kinds & {"Gemm", "MatMul"} == {expected}
 
 
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)

@@ -16,7 +16,6 @@ import numpy as np
 import openvino as ov
 from openvino import Type
 
-from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import (
     batch_parts,
@@ -30,6 +29,7 @@ from paddle_ngraph.function import (
 )
 from paddle_ngraph.function.bridge import Draw, NgraphBridge, element_type
 from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
 
@@ -44,13 +44,15 @@ class Draft:
     Attributes:
         model: The model.
         bridge: What made it.
-        threads: How many share out the parts of its batch; ``None``: it stays whole.
+        settings: What it is built for.
+        is_whole: Whether its batch stays whole.
         parts: How many parts the batch has: the model is the one of a part.
     """
 
     model: ov.Model
     bridge: NgraphBridge
-    threads: int | None = None
+    settings: Settings
+    is_whole: bool = True
     parts: int = 1
 
 
@@ -63,8 +65,13 @@ class Pass(NamedTuple):
 
 
 def _part_the_batch(draft: Draft) -> None:
-    if draft.threads is not None:
-        draft.parts = batch_parts.part(draft.model, draft.threads)
+    if not draft.is_whole:
+        draft.parts = batch_parts.part(draft.model, draft.settings.threads)
+
+
+def _multiply_by_onednn(draft: Draft) -> None:
+    if draft.settings.precision == "f32":  # else the plugin is to round as the setting says
+        products.by_onednn(draft.model, draft.bridge.extension)
 
 
 def _on_model(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
@@ -111,7 +118,7 @@ PASSES = (
     Pass(
         "products by oneDNN",
         "its kernels are the faster ones for some large products",
-        lambda draft: products.by_onednn(draft.model, draft.bridge.extension),
+        _multiply_by_onednn,
     ),
     Pass(
         "compute constants",
@@ -159,6 +166,8 @@ def build_model(
     signature: Signature,
     values: dict[int, bytes],
     weights: dict[int, memoryview],
+    precision: str,
+    threads: int,
 ) -> BuiltModel:
     """Called by the C++ engine on a cache miss: the graph string to a model.
 
@@ -167,11 +176,13 @@ def build_model(
         signature: nGraph element type name and shape of every input.
         values: Raw contents of the inputs that are read by value.
         weights: Views of the inputs that become constants.
+        precision, threads: See :class:`Settings`.
     """
-    if flags.get("ngraph_precision") == "bf16":
+    settings = Settings(precision, threads)
+    if settings.precision == "bf16":
         _warn_without_bfloat16()
     signature = tuple(signature)
-    if not values and (found := _open_model(text, signature, weights)) is not None:
+    if not values and (found := _open_model(text, signature, weights, settings)) is not None:
         return BuiltModel(
             _bare(found.model),
             found.positions,
@@ -182,7 +193,7 @@ def build_model(
         bridge = _converted.pop((text, signature))
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
-        draft, positions = make_model(bridge, weights, _core.num_threads())
+        draft, positions = make_model(bridge, weights, settings, is_whole=False)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
@@ -193,20 +204,24 @@ def build_model(
 
 
 def make_model(
-    bridge: NgraphBridge, weights: Mapping[int, Any] | None = None, threads: int | None = None
+    bridge: NgraphBridge,
+    weights: Mapping[int, Any] | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+    is_whole: bool = True,
 ) -> tuple[Draft, list[int]]:
     """The model of a graph after all passes, and the input of each of its parameters.
 
     Args:
         bridge: Of the graph, at a signature.
         weights: The contents of inputs that become constants, by position: buffers in C order.
-        threads: See :class:`Draft`.
+        settings: What the model is built for.
+        is_whole: Whether its batch stays whole.
 
     Raises:
         ConversionError: Names the operator that could not be converted, and why.
     """
     model, positions = bridge.build(weights)
-    draft = Draft(model, bridge, threads)
+    draft = Draft(model, bridge, settings, is_whole)
     for step in PASSES:
         step.run(draft)
     return draft, positions
@@ -259,7 +274,10 @@ def _warn_without_bfloat16() -> None:
 
 
 def _open_model(
-    text: str, signature: tuple[tuple[str, tuple[int, ...]], ...], weights: dict[int, memoryview]
+    text: str,
+    signature: tuple[tuple[str, tuple[int, ...]], ...],
+    weights: dict[int, memoryview],
+    settings: Settings,
 ) -> dynamic_shapes.OpenModel | None:
     """See :func:`dynamic_shapes.open_model`."""
 
@@ -270,7 +288,7 @@ def _open_model(
         bridge.convert()
         if bridge.draws:
             raise NgraphError("how many numbers are drawn depends on sizes")
-        draft, positions = make_model(bridge, weights)
+        draft, positions = make_model(bridge, weights, settings)
         return draft.model, positions
 
     return dynamic_shapes.open_model(text, signature, build)

@@ -12,19 +12,22 @@ from pathlib import Path
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import processor, registry
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.installation import versions
 from paddle_ngraph.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
-# The flags that decide what is built.
-_BUILDING = ("ngraph_num_threads", "ngraph_precision")
 # What tells OpenVINO's kernels to use less than the processor has.
 _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
-def build_environment(graph: str) -> str:
+def build_environment(graph: str, precision: str, threads: int) -> str:
     """Called by the C++ engine: what decides what is built of a graph string, beside itself.
+
+    Args:
+        graph: The graph string.
+        precision, threads: See :class:`Settings`.
 
     Returns:
         Versions, sources, processor and settings. Empty where the graph holds an operator whose
@@ -33,16 +36,19 @@ def build_environment(graph: str) -> str:
     foreign = registry.foreign_types()
     if foreign and any(op.type in foreign for op in Graph.from_string(graph).ops):
         return ""
-    settings = [f"{name}={flags.get(name)}" for name in _BUILDING]
-    settings += [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    return "\n".join([*_fixed_environment(), f"{_core.num_threads()} cores", *settings])
+    variables = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+    return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *variables])
 
 
 def is_stored(graph: str) -> bool:
     """Whether a function of this graph was built before, under the same conditions."""
     if not flags.get("ngraph_cache_dir"):
         return False
-    environment = build_environment(graph)
+    try:
+        settings = Settings.of(graph)
+    except ValueError:  # a flag that the run will tell of
+        return False
+    environment = build_environment(graph, settings.precision, settings.threads)
     return bool(environment) and bool(_core.is_graph_stored(graph, environment))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from openvino import Model, Node, Type
 from openvino.utils import replace_node
 
-from paddle_ngraph import flags
 from paddle_ngraph.function import constants, processor
 
 # Multiplications from which on oneDNN is the faster one, by 1.2 to 1.4 times with 1024 rows and
@@ -31,8 +30,6 @@ def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
         model: A complete model.
         extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    if flags.get("ngraph_precision") != "f32":
-        return  # the plugin is to round as the flag says
     for node in model.get_ordered_ops():
         if node.get_type_name() == "MatMul" and _is_worth_it(node):
             replace_node(node, extension("Gemm", node.input_values(), **node.get_attributes()))

@@ -137,6 +137,8 @@ auto with_python(Function&& function) {
   }
 }
 
+const char* precision_of(const Settings& settings) { return settings.bfloat16 ? "bf16" : "f32"; }
+
 py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
   py::list signature;
   for (const auto* tensor : inputs) {
@@ -154,9 +156,11 @@ void verify_graph(const std::string& graph) {
   });
 }
 
-std::string build_environment(const std::string& graph) {
-  return with_python(
-      [&] { return python(PythonCall::kBuildEnvironment)(graph).cast<std::string>(); });
+std::string build_environment(const std::string& graph, const Settings& settings) {
+  return with_python([&] {
+    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings), num_threads())
+        .cast<std::string>();
+  });
 }
 
 void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs) {
@@ -180,7 +184,8 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
     const py::object result = python(PythonCall::kBuildModel)(
-        graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights));
+        graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
+        precision_of(settings), num_threads());
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));

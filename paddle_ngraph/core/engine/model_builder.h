@@ -28,7 +28,7 @@ void verify_graph(const std::string& graph);
 // What decides what is built of a graph, beside the graph and its inputs: versions, processor,
 // settings. Empty where converters from outside the package have a part in it: nobody tells of
 // changes to these. Takes the GIL.
-std::string build_environment(const std::string& graph);
+std::string build_environment(const std::string& graph, const Settings& settings);
 
 // Remembers that the graph has met inputs of these shapes, for functions with open ones. Takes the
 // GIL.

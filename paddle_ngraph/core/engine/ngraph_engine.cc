@@ -484,7 +484,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& 
 
 BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
                                           const Settings& settings) const {
-  const auto on_disk = disk_key(key);
+  const auto on_disk = disk_key(key, settings);
   if (on_disk && !collects()) {
     auto loaded = load_function(*on_disk);
     if (loaded && serves(*loaded, key)) {
@@ -536,9 +536,10 @@ bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunctio
   return true;
 }
 
-std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key) const {
+std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
+                                              const Settings& settings) const {
   if (!has_places() && !collects()) return std::nullopt;
-  const std::string environment = build_environment(graph_);
+  const std::string environment = build_environment(graph_, settings);
   if (environment.empty()) return std::nullopt;
   std::ostringstream instance;
   if (has_closed_shapes_) instance << "closed ";

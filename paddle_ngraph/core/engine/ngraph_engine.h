@@ -126,6 +126,10 @@ class NgraphEngine {
   // What went wrong, if anything.
   std::string end_collection();
 
+  // What functions are built for now, by the flags. Throws InvalidInput for a precision that there
+  // is not.
+  Settings settings() const;
+
   // Throws NgraphError where the graph does not name so many inputs, states included.
   void require_inputs(size_t given) const;
 
@@ -159,11 +163,10 @@ class NgraphEngine {
   void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
                    const std::string& reason) const;
   Signature signature(const NgraphIO& io, const Settings& settings) const;
-  Settings settings() const;
   BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
                               const Settings& settings) const;
   BuiltFunction build(const NgraphIO& io, bool keeps_weights, const Settings& settings) const;
-  std::optional<DiskKey> disk_key(const Signature& key) const;
+  std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
   bool collects() const;
   // Stores what was built, if functions are collected. Returns whether they are.
   bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const;
