@@ -7,7 +7,7 @@ does not make, or where the engine would read what only a converted operator mak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
@@ -15,8 +15,6 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.program.capability import Candidates, Capability
 from paddle_ngraph.program.integers import Integers
 from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, value_id
-
-Slots = Mapping[OpNode, "list[tuple[str, str]]"]
 
 
 def classify(view: BlockView) -> Capability:
