@@ -13,6 +13,8 @@ SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngra
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 CPP := $(filter %.cc %.h,$(SOURCES))
+# Without what needs MKL, or the OpenMP of another compiler than clang.
+TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models lint bench \
@@ -56,6 +58,8 @@ models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write 
 lint: $(VENV)/.built  ## Check style, types and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
+	printf '%s\n' $(TIDY) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy -p build --quiet \
+		--extra-arg=-Wno-unknown-warning-option --extra-arg=-Qunused-arguments
 
 bench: $(VENV)/.built  ## Measure inference, training and overhead beside other engines (OPTIONS=--quick).
 	$(RUN) -m benchmarks $(OPTIONS)

@@ -19,7 +19,7 @@ std::atomic<bool> packs{true};
 // What a weight holds, in 64 bits. Paddle counts writes in some places only (not those of an
 // Executor, for one), so that the contents themselves are the one thing to go by.
 uint64_t fingerprint(const float* data, int64_t count) {
-  constexpr int64_t kBlock = 64 * 1024;  // that one thread takes at a time
+  constexpr int64_t kBlock = int64_t{64} * 1024;  // that one thread takes at a time
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<uint64_t> parts(blocks);
 #pragma omp parallel for schedule(static) if (blocks > 1)

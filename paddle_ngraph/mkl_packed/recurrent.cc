@@ -14,7 +14,7 @@ namespace paddle_ngraph::mkl_packed {
 namespace {
 
 // Floating-point operations below which a step is not worth more than one thread.
-constexpr int64_t kLeastParallelWork = 400 * 1000;
+constexpr int64_t kLeastParallelWork = 400'000;
 
 int threads_for(const Network& net) {
   const int64_t work = 2 * net.batch * net.gates() * std::max(net.hidden, net.input);

@@ -362,7 +362,8 @@ class ConvPlan {
     data += slice.first_channel * elements(problem_.data, 2);
     out += bounds_[part] * elements(problem_.out, 1);
     out += slice.first_feature * elements(problem_.out, 2);
-    filter += filter_places_[number] / sizeof(float);
+    const size_t floats_before = filter_places_[number] / sizeof(float);
+    filter += floats_before;
     static constexpr int kNames[][3] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},

@@ -3,6 +3,8 @@
 namespace paddle_ngraph {
 
 uintptr_t root_scope(uintptr_t scope) {
+  // An address that Python was given as a number.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   const auto* found = reinterpret_cast<const paddle::framework::Scope*>(scope);
   return reinterpret_cast<uintptr_t>(found->root());
 }

@@ -114,7 +114,7 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
   const auto step = static_cast<int32_t>(kStride > 0 ? kStride : stride);
   const auto end = static_cast<int32_t>(stripe.end);
   for (auto j = static_cast<int32_t>(stripe.begin); j < end; ++j) {
-    const float next = x[j * step];
+    const float next = x[int64_t{j} * step];
     const bool larger = out[j] < next;  // NaN is not
     out[j] = larger ? next : out[j];
     mask[j] = larger ? position + j * step : mask[j];
