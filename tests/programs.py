@@ -67,6 +67,11 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+def varied(*shape: int) -> np.ndarray:
+    """The same, others for each shape."""
+    return floats(*shape, seed=sum(shape) + len(shape))
+
+
 def chain() -> Any:
     """``exp(relu(x) * 2 + 1)`` for x [-1, 4]."""
     x = paddle.static.data("x", [-1, 4], "float32")

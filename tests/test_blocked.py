@@ -11,6 +11,7 @@ import pytest
 from paddle_ngraph import flags
 from paddle_ngraph.function import blocked, build
 from tests.ops.harness import check
+from tests.programs import floats
 
 F = paddle.nn.functional
 CONV = ("conv2d", "conv2d_grad")
@@ -42,14 +43,10 @@ def built(monkeypatch):
     return counts
 
 
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
 def check_conv(data, filter_, converted=CONV, **options):
     return check(
         lambda x, w: F.conv2d(x, w, **options),
-        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        {"x": floats(*data), "w": floats(*filter_, seed=1)},
         converted,
         rtol=1e-4,
         atol=2e-4,
@@ -120,18 +117,18 @@ def test_any_number_of_threads_and_samples(built, asked, batch):
 
 
 def test_inference_keeps_the_engines_convolution(built):
-    inputs = {"x": normal(4, 16, 9, 9), "w": normal(16, 16, 3, 3)}
+    inputs = {"x": floats(4, 16, 9, 9), "w": floats(16, 16, 3, 3)}
     check(lambda x, w: F.conv2d(x, w), inputs, ("conv2d",), gradients=False, rtol=1e-4, atol=1e-4)
     assert not OWN & {*built}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_nan_and_infinity_reach_what_depends_on_them(value):
-    data = normal(2, 8, 6, 6)
+    data = floats(2, 8, 6, 6)
     data[0, 3, 2, 2] = value
     check(
         lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
-        {"x": data, "w": normal(8, 8, 3, 3, seed=1)},
+        {"x": data, "w": floats(8, 8, 3, 3, seed=1)},
         CONV,
         rtol=1e-4,
         atol=1e-4,
@@ -157,13 +154,13 @@ def _block(activation, pool=None, bias=False):
 
 def _block_inputs(bias=False):
     inputs = {
-        "x": normal(4, 16, 7, 6),
-        "w": normal(16, 16, 3, 3, seed=1),
-        "v": 0.1 * normal(16, 16, 3, 3, seed=2),
-        "scale": normal(16, seed=3),
-        "offset": normal(16, seed=4),
+        "x": floats(4, 16, 7, 6),
+        "w": floats(16, 16, 3, 3, seed=1),
+        "v": 0.1 * floats(16, 16, 3, 3, seed=2),
+        "scale": floats(16, seed=3),
+        "offset": floats(16, seed=4),
     }
-    return {**inputs, "b": normal(16, seed=5)} if bias else inputs
+    return {**inputs, "b": floats(16, seed=5)} if bias else inputs
 
 
 def chosen(x):
@@ -206,9 +203,9 @@ def test_nan_and_infinity_pass_the_joint_operator(built, activation, value):
 
     filter_ = np.zeros((16, 8, 1, 1), "float32")
     filter_[:8, :, 0, 0] = np.eye(8)  # the other channels never see the value
-    inputs = {"x": normal(4, 8, 5, 5), "w": filter_}
+    inputs = {"x": floats(4, 8, 5, 5), "w": filter_}
     inputs["x"][1, 3, 2, 2] = value
-    inputs["scale"], inputs["offset"] = normal(16, seed=3), normal(16, seed=4)
+    inputs["scale"], inputs["offset"] = floats(16, seed=3), floats(16, seed=4)
     check(build, inputs, ("batch_norm_", "batch_norm_grad"), rtol=1e-3, atol=2e-4)
     assert not {"Relu", "Clamp", "Greater"} & {*built}, built
 
@@ -235,7 +232,7 @@ def test_pooling_in_blocks(built, pool):
 
 
 def test_pooling_of_nan_and_infinity():
-    data = normal(2, 8, 9, 9)
+    data = floats(2, 8, 9, 9)
     data[0, 0, 3:6, 3:6] = np.nan
     data[0, 1, :4, :4], data[1, 2, 5, 5], data[1, 3] = -np.inf, np.inf, -np.inf
     check(
@@ -252,10 +249,10 @@ def test_pooling_of_nan_and_infinity():
 
 def _odd_inputs(first=6, second=12):
     return {
-        "x": normal(4, 3, 13, 12),
-        "w": normal(first, 3, 3, 3, seed=1),
-        "b": normal(first, seed=2),
-        "v": 0.2 * normal(second, first, 3, 3, seed=3),
+        "x": floats(4, 3, 13, 12),
+        "w": floats(first, 3, 3, 3, seed=1),
+        "b": floats(first, seed=2),
+        "v": 0.2 * floats(second, first, 3, 3, seed=3),
     }
 
 

@@ -13,6 +13,8 @@ import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle import nn
 
+from tests.programs import floats
+
 Feed = dict[str, NDArray[Any]]
 Variable = Any
 
@@ -43,11 +45,6 @@ class Model:
     def tolerance(self) -> float:
         """How far results may be apart anyhow; a near tie of a maximum moves gradients by 1e-4."""
         return 1e-3 if self.trains else 1e-5
-
-
-def floats(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Normally distributed float32 numbers."""
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def whole(high: int, *shape: int, seed: int = 0) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native
+from tests.programs import floats
 
 F = paddle.nn.functional
 CONV = ("conv2d", "conv2d_grad")
@@ -15,15 +16,11 @@ SOLID = ("conv3d", "conv3d_grad")
 TRANSPOSED = ("conv2d_transpose", "conv2d_transpose_grad")
 
 
-def normal(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=shape).astype("float32")
-
-
 def check_conv(data, filter_, converted=CONV, **options):
     harness = {k: options.pop(k) for k in ("dynamic", "runs") if k in options}
     return check(
         lambda x, w: F.conv2d(x, w, **options),
-        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        {"x": floats(*data), "w": floats(*filter_, seed=1)},
         converted,
         rtol=1e-4,
         atol=1e-4,
@@ -138,7 +135,7 @@ def test_conv1d(groups, options):
     shape = (2, 11, 4) if "data_format" in options else (2, 4, 11)
     check(
         lambda x, w: F.conv1d(x, w, groups=groups, **options),
-        {"x": normal(*shape), "w": normal(8, 4 // groups, 3, seed=1)},
+        {"x": floats(*shape), "w": floats(8, 4 // groups, 3, seed=1)},
         CONV,
         rtol=1e-4,
         atol=1e-4,
@@ -148,7 +145,7 @@ def test_conv1d(groups, options):
 def check_conv3d(data, filter_, **options):
     check(
         lambda x, w: F.conv3d(x, w, **options),
-        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        {"x": floats(*data), "w": floats(*filter_, seed=1)},
         SOLID,
         rtol=1e-4,
         atol=1e-4,
@@ -193,7 +190,7 @@ def test_one_gradient_only(wanted):
 
     check(
         build,
-        {"x": normal(2, 3, 6, 7), "w": normal(4, 3, 3, 3, seed=1)},
+        {"x": floats(2, 3, 6, 7), "w": floats(4, 3, 3, 3, seed=1)},
         ["conv2d_grad"],
         gradients=False,
         rtol=1e-4,
@@ -202,11 +199,11 @@ def test_one_gradient_only(wanted):
 
 
 def test_nan_and_infinity_reach_what_they_touch():
-    data = normal(2, 2, 8, 8)
+    data = floats(2, 2, 8, 8)
     data[0, 0, 3, 4], data[1, 1, 2, 2] = np.nan, np.inf
     check(
         lambda x, w: F.conv2d(x, w),
-        {"x": data, "w": normal(3, 2, 3, 3, seed=1)},
+        {"x": data, "w": floats(3, 2, 3, 3, seed=1)},
         ["conv2d"],
         rtol=1e-4,
         atol=1e-4,
@@ -219,7 +216,7 @@ def test_nan_and_infinity_reach_what_they_touch():
 def test_transposed(groups, stride, padding):
     check(
         lambda x, w: F.conv2d_transpose(x, w, stride=stride, padding=padding, groups=groups),
-        {"x": normal(2, 4, 5, 6), "w": normal(4, 3, 3, 4, seed=1)},
+        {"x": floats(2, 4, 5, 6), "w": floats(4, 3, 3, 4, seed=1)},
         TRANSPOSED,
         rtol=1e-4,
         atol=1e-4,
@@ -239,7 +236,7 @@ def test_transposed_options(options):
     shape = (2, 5, 6, 4) if "data_format" in options else (2, 4, 5, 6)
     check(
         lambda x, w: F.conv2d_transpose(x, w, stride=2, **options),
-        {"x": normal(*shape), "w": normal(4, 3, 3, 3, seed=1)},
+        {"x": floats(*shape), "w": floats(4, 3, 3, 3, seed=1)},
         TRANSPOSED,
         rtol=1e-4,
         atol=1e-4,
@@ -249,7 +246,7 @@ def test_transposed_options(options):
 def test_transposed_depthwise():
     check(
         lambda x, w: F.conv2d_transpose(x, w, stride=2, padding=1, groups=4),
-        {"x": normal(2, 4, 5, 6), "w": normal(4, 1, 3, 3, seed=1)},
+        {"x": floats(2, 4, 5, 6), "w": floats(4, 1, 3, 3, seed=1)},
         ["depthwise_conv2d_transpose", "depthwise_conv2d_transpose_grad"],
         rtol=1e-4,
         atol=1e-4,
@@ -259,7 +256,7 @@ def test_transposed_depthwise():
 def check_transposed3d(data, filter_, **options):
     check(
         lambda x, w: F.conv3d_transpose(x, w, **options),
-        {"x": normal(*data), "w": normal(*filter_, seed=1)},
+        {"x": floats(*data), "w": floats(*filter_, seed=1)},
         ["conv3d_transpose", "conv3d_transpose_grad"],
         rtol=1e-4,
         atol=1e-4,
@@ -293,7 +290,7 @@ def test_transposed_conv1d(groups):
     depthwise = "depthwise_" if groups == 4 else ""
     check(
         lambda x, w: F.conv1d_transpose(x, w, stride=2, padding=1, groups=groups),
-        {"x": normal(2, 4, 11), "w": normal(4, 1 if groups == 4 else 2, 3, seed=1)},
+        {"x": floats(2, 4, 11), "w": floats(4, 1 if groups == 4 else 2, 3, seed=1)},
         [f"{depthwise}conv2d_transpose", f"{depthwise}conv2d_transpose_grad"],
         rtol=1e-4,
         atol=1e-4,
@@ -330,7 +327,7 @@ def test_single_elements_with_strides_and_padding(stride, padding):
             paddle.nn.functional.sigmoid(x) * 0.5, w, None, stride, padding
         )
 
-    check(build, {"x": normal(2, 1, 3, 4), "w": normal(3, 1, 1, 1)}, ["conv2d", "conv2d_grad"])
+    check(build, {"x": floats(2, 1, 3, 4), "w": floats(3, 1, 1, 1)}, ["conv2d", "conv2d_grad"])
 
 
 def test_filter_gradient_of_single_results_with_dilation_and_padding():
@@ -339,4 +336,4 @@ def test_filter_gradient_of_single_results_with_dilation_and_padding():
             paddle.nn.functional.sigmoid(x) * 0.5, w, None, 1, 1, dilation=2
         )
 
-    check(build, {"x": normal(2, 2, 3, 3), "w": normal(3, 2, 3, 3)}, ["conv2d", "conv2d_grad"])
+    check(build, {"x": floats(2, 2, 3, 3), "w": floats(3, 2, 3, 3)}, ["conv2d", "conv2d_grad"])

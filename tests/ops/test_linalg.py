@@ -7,12 +7,9 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native
+from tests.programs import varied
 
 MATMUL = ["matmul", "matmul_grad"]
-
-
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(sum(shape) + len(shape)).normal(size=shape).astype("float32")
 
 
 def transposed(value: np.ndarray, really: bool) -> np.ndarray:
@@ -39,8 +36,8 @@ BATCHES = [
 @pytest.mark.parametrize("transpose_y", [False, True])
 @pytest.mark.parametrize("x_batch, y_batch", BATCHES)
 def test_matmul(x_batch, y_batch, transpose_x, transpose_y):
-    x = transposed(normal(*x_batch, 4, 5), transpose_x)
-    y = transposed(normal(*y_batch, 5, 6), transpose_y)
+    x = transposed(varied(*x_batch, 4, 5), transpose_x)
+    y = transposed(varied(*y_batch, 5, 6), transpose_y)
     # Paddle's own gradient fails for these.
     has_gradient = (x_batch, y_batch) != ([2, 3], [3])
     check(
@@ -72,7 +69,7 @@ VECTORS = [
 def test_matmul_of_vectors(x_shape, y_shape, transpose_x, transpose_y):
     check(
         lambda x, y: paddle.matmul(x, y, transpose_x, transpose_y),
-        {"x": normal(*x_shape), "y": normal(*y_shape)},
+        {"x": varied(*x_shape), "y": varied(*y_shape)},
         ["matmul"],
     )
 
@@ -80,7 +77,7 @@ def test_matmul_of_vectors(x_shape, y_shape, transpose_x, transpose_y):
 def test_a_vector_is_not_transposed():
     check(
         lambda x, y: paddle.matmul(x, y, transpose_x=True),
-        {"x": normal(5), "y": normal(5, 6)},
+        {"x": varied(5), "y": varied(5, 6)},
         MATMUL[:1],
         gradients=False,  # Paddle's own fails
     )
@@ -88,17 +85,21 @@ def test_a_vector_is_not_transposed():
 
 @pytest.mark.parametrize("rows, inner, columns", [(1, 1, 1), (1, 5, 1), (4, 1, 6), (1, 5, 6)])
 def test_matmul_of_single_rows_and_columns(rows, inner, columns):
-    check(paddle.matmul, {"x": normal(rows, inner), "y": normal(inner, columns)}, MATMUL)
+    check(
+        paddle.matmul,
+        {"x": varied(rows, inner), "y": varied(inner, columns)},
+        MATMUL,
+    )
 
 
 @pytest.mark.parametrize("shape", [[-1, 5], [-1, -1]])
 def test_matmul_with_open_dimensions(shape):
-    inputs = {"x": normal(4, 5), "y": normal(5, 6)}
+    inputs = {"x": varied(4, 5), "y": varied(5, 6)}
     check(paddle.matmul, inputs, MATMUL, dynamic={"x": shape})
 
 
 def test_matmul_with_open_batch():
-    inputs = {"x": normal(2, 3, 4, 5), "y": normal(2, 3, 4, 5)}
+    inputs = {"x": varied(2, 3, 4, 5), "y": varied(2, 3, 4, 5)}
     check(
         lambda x, y: paddle.matmul(x, y, transpose_y=True),
         inputs,
@@ -113,25 +114,28 @@ def test_matmul_grad_leaves_an_output_out(wanted):
         out = paddle.matmul(x, y)
         return paddle.static.gradients([out], [{"x": x, "y": y}[wanted]])
 
-    inputs = {"x": normal(3, 4, 5), "y": normal(5, 6)}
+    inputs = {"x": varied(3, 4, 5), "y": varied(5, 6)}
     check(build, inputs, MATMUL, gradients=False)
 
 
 def test_matmul_keeps_nan_and_infinity():
-    x = normal(3, 4)
+    x = varied(3, 4)
     x[0, 1], x[1, 2] = np.nan, np.inf
-    check(paddle.matmul, {"x": x, "y": normal(4, 5)}, MATMUL)
+    check(paddle.matmul, {"x": x, "y": varied(4, 5)}, MATMUL)
 
 
 def test_large_matmul():
-    inputs = {"x": normal(64, 300), "y": normal(300, 200)}
+    inputs = {"x": varied(64, 300), "y": varied(300, 200)}
     check(paddle.matmul, inputs, MATMUL, rtol=1e-4, atol=1e-4)
 
 
 def test_matmul_of_float64_stays_native():
     check_native(
         paddle.matmul,
-        {"x": normal(3, 4).astype("float64"), "y": normal(4, 5).astype("float64")},
+        {
+            "x": varied(3, 4).astype("float64"),
+            "y": varied(4, 5).astype("float64"),
+        },
         ["matmul"],
         gradients=False,
     )
@@ -150,31 +154,39 @@ def test_matmul_with_flatten(x_shape, y_shape, x_rows, y_rows):
     def build(x, y):
         return paddle._C_ops.matmul_with_flatten(x, y, x_rows, y_rows)
 
-    inputs = {"x": normal(*x_shape), "y": normal(*y_shape)}
+    inputs = {"x": varied(*x_shape), "y": varied(*y_shape)}
     check(build, inputs, ["matmul_with_flatten", "matmul_with_flatten_grad"])
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_bmm(batch):
-    inputs = {"x": normal(batch, 4, 5), "y": normal(batch, 5, 6)}
+    inputs = {"x": varied(batch, 4, 5), "y": varied(batch, 5, 6)}
     check(paddle.bmm, inputs, ["bmm", "bmm_grad"])
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (1, 5), (4, 1)])
 def test_mv(shape):
-    inputs = {"x": normal(*shape), "vec": normal(shape[1])}
+    inputs = {"x": varied(*shape), "vec": varied(shape[1])}
     check(paddle.mv, inputs, ["mv", "mv_grad"])
 
 
 @pytest.mark.parametrize("shape", [(5,), (4, 5), (1, 5), (1,)])
 def test_dot(shape):
-    check(paddle.dot, {"x": normal(*shape), "y": normal(*shape)}, ["dot", "dot_grad"])
+    check(
+        paddle.dot,
+        {"x": varied(*shape), "y": varied(*shape)},
+        ["dot", "dot_grad"],
+    )
 
 
 @pytest.mark.parametrize("beta, alpha", [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
 @pytest.mark.parametrize("shape", [(4, 6), (1, 6), (4, 1), (6,), (1,)])
 def test_addmm(shape, beta, alpha):
-    inputs = {"input": normal(*shape), "x": normal(4, 5), "y": normal(5, 6)}
+    inputs = {
+        "input": varied(*shape),
+        "x": varied(4, 5),
+        "y": varied(5, 6),
+    }
     check(
         lambda input, x, y: paddle.addmm(input, x, y, beta=beta, alpha=alpha),
         inputs,
@@ -188,7 +200,11 @@ def test_addmm(shape, beta, alpha):
 @pytest.mark.parametrize("alpha, beta", [(1.0, 1.0), (0.5, -2.0)])
 def test_baddbmm(alpha, beta):
     build = lambda c, x, y: paddle.baddbmm(c, x, y, beta=beta, alpha=alpha)  # noqa: E731
-    feeds = {"c": normal(2, 3, 5), "x": normal(2, 3, 4), "y": normal(2, 4, 5)}
+    feeds = {
+        "c": varied(2, 3, 5),
+        "x": varied(2, 3, 4),
+        "y": varied(2, 4, 5),
+    }
     check(build, feeds, ["baddbmm", "baddbmm_grad"])
 
 
@@ -204,7 +220,7 @@ def test_baddbmm(alpha, beta):
     ],
 )
 def test_multi_dot(shapes):
-    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    feeds = {f"x{i}": varied(*shape) for i, shape in enumerate(shapes)}
     build = lambda **x: paddle.linalg.multi_dot(list(x.values()))  # noqa: E731
     check(build, feeds, ["multi_dot", "multi_dot_grad"], rtol=1e-4, atol=1e-5)
 
@@ -213,7 +229,7 @@ def test_multi_dot(shapes):
     "x, y", [([2, 4], [3, 2]), ([3], [4]), ([2, 3], [4]), ([2], [3, 4]), ([2, 1, 3], [2, 2, 2])]
 )
 def test_kron(x, y):
-    feeds = {"x": normal(*x), "y": normal(*y)}
+    feeds = {"x": varied(*x), "y": varied(*y)}
     check(paddle.kron, feeds, ["kron", "kron_grad"], rtol=1e-4, atol=1e-5)
 
 
@@ -224,7 +240,7 @@ def test_kron_of_whole_numbers():
 
 @pytest.mark.parametrize("shape, axis", [([2, 3], 1), ([3, 4], 0), ([2, 3, 3], -1), ([5, 3], 9)])
 def test_cross(shape, axis):
-    x, y = normal(*shape), normal(*shape)[::-1].copy()
+    x, y = varied(*shape), varied(*shape)[::-1].copy()
     x.reshape(-1)[:2] = [np.nan, np.inf]
     check(lambda x, y: paddle.cross(x, y, axis), {"x": x, "y": y}, ["cross", "cross_grad"])
 
@@ -246,7 +262,7 @@ EQUATIONS = [
 
 @pytest.mark.parametrize("equation, shapes", [(e[0], e[1:]) for e in EQUATIONS])
 def test_einsum(equation, shapes):
-    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    feeds = {f"x{i}": varied(*shape) for i, shape in enumerate(shapes)}
     build = lambda **x: paddle.einsum(equation, *x.values())  # noqa: E731
     check(build, feeds, ["einsum"], gradients=False, rtol=1e-4, atol=1e-5)
 
@@ -275,14 +291,14 @@ GRADIENTS = [
 
 @pytest.mark.parametrize("equation, shapes", GRADIENTS)
 def test_gradient_of_einsum(equation, shapes):
-    feeds = {f"x{i}": normal(*shape) for i, shape in enumerate(shapes)}
+    feeds = {f"x{i}": varied(*shape) for i, shape in enumerate(shapes)}
     build = lambda **x: product(equation, *x.values())  # noqa: E731
     check(build, feeds, ["einsum", "einsum_grad"], rtol=1e-4, atol=1e-5)
 
 
 def test_gradient_of_einsum_of_open_shape():
     build = lambda x, y: product("bij,bjk->bik", x, y)  # noqa: E731
-    feeds = {"x": normal(2, 3, 4), "y": normal(2, 4, 5)}
+    feeds = {"x": varied(2, 3, 4), "y": varied(2, 4, 5)}
     dynamic = {"x": [-1, -1, 4], "y": [-1, 4, 5]}
     check(build, feeds, ["einsum", "einsum_grad"], dynamic=dynamic, rtol=1e-4, atol=1e-5)
 
@@ -292,12 +308,17 @@ def test_gradient_of_one_operand_of_einsum():
         y.stop_gradient = True
         return product("ij,jk->ik", x, y)
 
-    check(build, {"x": normal(3, 4), "y": normal(4, 5)}, ["einsum", "einsum_grad"], rtol=1e-4)
+    check(
+        build,
+        {"x": varied(3, 4), "y": varied(4, 5)},
+        ["einsum", "einsum_grad"],
+        rtol=1e-4,
+    )
 
 
 def test_gradient_of_a_diagonal_by_einsum_stays_native():
     build = lambda x, y: product("ii,ij->j", x, y)  # noqa: E731
-    check_native(build, {"x": normal(3, 3), "y": normal(3, 5)}, ["einsum", "einsum_grad"])
+    check_native(build, {"x": varied(3, 3), "y": varied(3, 5)}, ["einsum", "einsum_grad"])
 
 
 def test_what_einsum_keeps_for_its_gradient_is_no_result():
@@ -308,5 +329,5 @@ def test_what_einsum_keeps_for_its_gradient_is_no_result():
         first, _ = out.get_defining_op().results()[1].all_used_ops()[0].results()
         return out, first * 2.0
 
-    feeds = {"x": normal(3, 4), "y": normal(4, 5)}
+    feeds = {"x": varied(3, 4), "y": varied(4, 5)}
     check(build, feeds, ["tanh"], native=["einsum", "einsum_grad"], rtol=1e-4)

@@ -8,16 +8,13 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.programs import floats
 
 F = paddle.nn.functional
 POOL = ("pool2d", "pool2d_grad")
 SOLID = ("pool3d", "pool3d_grad")
 INDEXED3D = ("max_pool3d_with_index", "max_pool3d_with_index_grad")
 INDEXED = ("max_pool2d_with_index", "max_pool2d_with_index_grad")
-
-
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
 def tied(*shape: int) -> np.ndarray:
@@ -27,7 +24,7 @@ def tied(*shape: int) -> np.ndarray:
 
 def with_specials(*shape: int) -> np.ndarray:
     """Many NaN and infinities."""
-    data = normal(*shape)
+    data = floats(*shape)
     flat = data.reshape(-1)
     chosen = np.random.default_rng(1).permutation(flat.size)
     part = flat.size // 12
@@ -71,14 +68,14 @@ def test_attributes(pool, options, channels_last):
 def test_average_that_counts_padding(padding, ceil_mode, stride):
     check(
         lambda x: F.avg_pool2d(x, 3, stride, padding, ceil_mode, exclusive=False),
-        {"x": normal(2, 3, 8, 7)},
+        {"x": floats(2, 3, 8, 7)},
         POOL,
     )
 
 
 @pytest.mark.parametrize("out", [1, 2, 3, [4, 3], [8, 7], [10, 2]])
 def test_adaptive_average(out):
-    check(lambda x: F.adaptive_avg_pool2d(x, out), {"x": normal(2, 3, 8, 7)}, POOL)
+    check(lambda x: F.adaptive_avg_pool2d(x, out), {"x": floats(2, 3, 8, 7)}, POOL)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 4, 1), (2, 3, 1, 6), (1, 5, 40, 37)])
@@ -117,7 +114,7 @@ def test_open_batch_and_size(pool):
 @pytest.mark.parametrize("kernel", [2, 3])
 @pytest.mark.parametrize("stride", [1, 2, 3, 8])
 def test_nan_and_infinity(kernel, stride):
-    data = normal(3, 2, 12, 11)
+    data = floats(3, 2, 12, 11)
     flat = data.reshape(-1)
     chosen = np.random.default_rng(1).permutation(flat.size)
     flat[chosen[:40]], flat[chosen[40:80]], flat[chosen[80:120]] = np.nan, np.inf, -np.inf
@@ -131,7 +128,7 @@ def test_gradient_that_is_nan_or_infinite():
         pooled = [F.max_pool2d(x, 3, 2), F.avg_pool2d(x, 3, 2)]
         return paddle.static.gradients(pooled, [x], [cotangent, cotangent])[0]
 
-    cotangent = normal(2, 3, 4, 3)
+    cotangent = floats(2, 3, 4, 3)
     cotangent[0, 0, 0, 0], cotangent[1, 2, 3, 2] = np.nan, np.inf
     check(build, {"x": tied(2, 3, 9, 8), "cotangent": cotangent}, ["pool2d_grad"], gradients=False)
 
@@ -185,7 +182,7 @@ def test_adaptive_maximum(out):
 
 
 def test_maximum_with_index_leaves_out_nan():
-    data = normal(2, 3, 9, 8)
+    data = floats(2, 3, 9, 8)
     data[0, 0, 3:5, 2:5], data[1, 1, 2, 2] = np.nan, np.inf
     check(
         lambda x: list(F.max_pool2d(x, 3, 1, return_mask=True)),
@@ -238,7 +235,7 @@ def test_solid_with_channels_last(pool):
 def test_solid_average_that_counts_padding(padding, ceil_mode):
     check(
         lambda x: F.avg_pool3d(x, 3, 2, padding, ceil_mode, exclusive=False),
-        {"x": normal(2, 3, 5, 6, 7)},
+        {"x": floats(2, 3, 5, 6, 7)},
         SOLID,
     )
 
@@ -302,17 +299,17 @@ def test_one_axis_adaptive(out):
 )
 def test_norm(norm, options):
     types = ("lp_pool2d", "lp_pool2d_grad")
-    check(lambda x: F.lp_pool2d(x, norm, **options), {"x": normal(2, 3, 9, 8)}, types)
+    check(lambda x: F.lp_pool2d(x, norm, **options), {"x": floats(2, 3, 9, 8)}, types)
 
 
 def test_norm_of_special_values():
-    data = normal(2, 3, 9, 8)
+    data = floats(2, 3, 9, 8)
     data[0, 0, :4, :4], data[0, 1, 2, 2], data[1, 2, 3, 3] = 0.0, np.nan, -np.inf
     check(lambda x: F.lp_pool2d(x, 2, 2), {"x": data}, ["lp_pool2d", "lp_pool2d_grad"])
 
 
 def test_other_norms_stay_native():
-    data = {"x": abs(normal(2, 3, 9, 8))}
+    data = {"x": abs(floats(2, 3, 9, 8))}
     check_native(lambda x: F.lp_pool2d(x, 3, 2), data, ["lp_pool2d", "lp_pool2d_grad"])
 
 
@@ -363,7 +360,7 @@ def test_unpool_to_one_place_twice():
     places = np.random.default_rng(0).integers(0, 20, (2, 3, 4, 5)).astype("int32")
     check(
         lambda x, i: F.max_unpool2d(x, i, 2, 2),
-        {"x": normal(2, 3, 4, 5), "i": places},
+        {"x": floats(2, 3, 4, 5), "i": places},
         ["unpool", "unpool_grad"],
     )
 

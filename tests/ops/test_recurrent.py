@@ -14,7 +14,7 @@ from paddle_ngraph.function.build import make_model
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.ops.harness import check, check_native
-from tests.programs import Program
+from tests.programs import Program, floats
 
 BOTH = ["rnn", "rnn_grad"]
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
@@ -29,10 +29,6 @@ def converted():
     flags.set("use_mkl_packed", False)
     yield
     flags.set("use_mkl_packed", True)
-
-
-def floats(*shape, seed=0, scale=1.0):
-    return (scale * np.random.default_rng(seed).normal(size=shape)).astype("float32")
 
 
 def network(mode, layers=1, bidirectional=False, dropout=0.0, is_test=False):
@@ -83,7 +79,7 @@ def feeds(mode, steps=5, batch=3, features=4, hidden=6, layers=1, bidirectional=
         shapes += [(rows, width), (rows, hidden)] * directions
     shapes += [(rows,)] * (2 * layers * directions)
     for i, shape in enumerate(shapes):
-        values[f"w{i}"] = floats(*shape, seed=3 + i, scale=0.25)
+        values[f"w{i}"] = 0.25 * floats(*shape, seed=3 + i)
     return values
 
 
