@@ -17,7 +17,7 @@ CPP := $(filter %.cc %.h,$(SOURCES))
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models lint bench \
+.PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models style lint bench \
 	packed docs clean
 
 help:  ## Show the targets.
@@ -55,9 +55,11 @@ fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged gr
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md
 
-lint: $(VENV)/.built  ## Check style, types and the order of the stages.
+style: $(VENV)/.built  ## Check style, types and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+lint: style  ## The same, and what clang-tidy finds in the core (some minutes).
 	printf '%s\n' $(TIDY) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy -p build --quiet \
 		--extra-arg=-Wno-unknown-warning-option --extra-arg=-Qunused-arguments
 

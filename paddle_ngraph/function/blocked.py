@@ -60,7 +60,7 @@ class Blocked:
         self._bridge = bridge
         self._found: dict[Key, Output | None] = {}
         self._padding: dict[Key, np.ndarray] = {}  # of blocked values; otherwise 0
-        bridge.settle = self._settled
+        bridge.materialize = self._materialized
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
@@ -73,11 +73,11 @@ class Blocked:
     def plain(self, node: Any, channels: int) -> Output:
         """[N, ceil(C / block), H, W, block] -> [N, C, H, W]; the blocked value is remembered."""
         source = as_output(node)
-        result = self._reblocked(source, 1, channels)
+        result = self._reorder(source, 1, channels)
         self._found[key_of(result)] = source
         return result
 
-    def turned(self, node: Any, block: int) -> Output:
+    def reordered(self, node: Any, block: int) -> Output:
         """[N, C, H, W] with ``block`` channels side by side, padding zero; 1: as it is."""
         output = as_output(node)
         if block == 1:
@@ -88,22 +88,22 @@ class Blocked:
         source = output if found is None else found
         key = (*key_of(source), block)
         if key not in self._bridge.shared:
-            turned = self._reblocked(source, block, self._bridge.shape(output)[1])
-            self._bridge.shared[key] = turned
-        turned = self._bridge.shared[key]
+            reordered = self._reorder(source, block, self._bridge.shape(output)[1])
+            self._bridge.shared[key] = reordered
+        reordered = self._bridge.shared[key]
         if found is None:
-            self._found[key_of(output)] = turned
-        return turned
+            self._found[key_of(output)] = reordered
+        return reordered
 
     def find(self, node: Any) -> Output | None:
-        """The blocked form of [N, C, H, W], if it can be had without turning the data.
+        """The blocked form of [N, C, H, W], if it can be had without reordering the data.
 
         Its padding is zero.
         """
         found = self._any(as_output(node))
         return found if found is not None and self._is_clean(found) else None
 
-    def _reblocked(self, source: Output, block: int, channels: int) -> Output:
+    def _reorder(self, source: Output, block: int, channels: int) -> Output:
         node = self._bridge.extension("Reblock", [source], block=block, channels=channels)
         return node.output(0)
 
@@ -114,7 +114,7 @@ class Blocked:
     def _is_clean(self, blocked: Output) -> bool:
         return not self._padding.get(key_of(blocked), np.float32(0)).any()
 
-    def _settled(self, output: Output) -> Output:
+    def _materialized(self, output: Output) -> Output:
         """``output`` of an operator, as its plain readers see it.
 
         What can be had in blocks is computed there, and only there.
@@ -184,7 +184,7 @@ class Blocked:
         if dims == list(shape):
             if found is not None and self._block(found) == block:
                 return found
-            return self.turned(source, block) if _is_float(source) else None
+            return self.reordered(source, block) if _is_float(source) else None
         if max(dims, default=1) == 1:
             return source
         dims = [1] * (4 - len(dims)) + dims

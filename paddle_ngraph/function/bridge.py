@@ -83,7 +83,7 @@ class NgraphBridge:
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
         # What a layout of its own makes of an operator's output before others read it.
-        self.settle: Callable[[Output], Output] = lambda output: output
+        self.materialize: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
         self.shared: dict[Any, Any] = {}
         values = values or {}
@@ -124,7 +124,7 @@ class NgraphBridge:
         spec = specs[position]
         if spec is None:
             return
-        output = self.settle(self._folded(as_output(node)))
+        output = self.materialize(self._folded(as_output(node)))
         self._check_output(name, spec, output)
         self._nodes[spec.id] = output
 

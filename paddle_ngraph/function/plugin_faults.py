@@ -27,7 +27,7 @@ _JOINED = (
     "Interpolate",
 )
 # Comparisons, and the same with the operands exchanged.
-_TURNED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
+_SWAPPED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
 # The core compiles a model with this in its runtime information without fused loops (snippets).
 _LOOPS_APART = "ngraph_loops_apart"
@@ -78,9 +78,9 @@ def keep_what_abs_reads(model: Model) -> None:
 def compare_from_below(model: Model) -> None:
     """Writes a > b as b < a: with AVX-512 the plugin finds a NaN greater than every number."""
     for node in model.get_ops():
-        turned = _TURNED.get(node.get_type_name())
-        if turned is not None:
-            replace_node(node, turned(node.input_value(1), node.input_value(0)))
+        swapped = _SWAPPED.get(node.get_type_name())
+        if swapped is not None:
+            replace_node(node, swapped(node.input_value(1), node.input_value(0)))
 
 
 def squeeze_to_scalars(model: Model) -> None:
@@ -136,7 +136,7 @@ def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
     if kind in {"Power", "Sqrt"} and "mean" in before:
         before |= {"normalized"}
     if kind == "Transpose":
-        before |= {"turned"}
+        before |= {"transposed"}
     if kind in _RESHAPES and _changes_rank(node):  # stays, so that who reads it reads no unit
         before -= {"unit"}
     if kind == "Reshape" and "normalized" in before:  # of groups, back to channels
@@ -152,7 +152,7 @@ def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> froz
     """The forms of products that units are made of, and whether this may be the last of one."""
     before = sources[0] | sources[1]
     left, right = (
-        product.get_attributes()[f"transpose_{name}"] and "turned" not in source
+        product.get_attributes()[f"transpose_{name}"] and "transposed" not in source
         for name, source in zip("ab", sources)
     )
     found = set()

@@ -405,11 +405,11 @@ class Size:
         """What it is at hand; only for what needs not be so elsewhere."""
         return evaluate(self.terms, self.guards.hints)
 
-    def _combined(self, other: Any, function: Any, turned: bool = False) -> Any:
+    def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:
         terms = _terms_of(other)
         if terms is None:
             return NotImplemented
-        pair = (terms, self.terms) if turned else (self.terms, terms)
+        pair = (terms, self.terms) if swapped else (self.terms, terms)
         return self.guards.of(function(*pair))
 
     def __add__(self, other: Any) -> Any:
@@ -421,7 +421,7 @@ class Size:
         return self._combined(other, lambda a, b: _sum(a, b, -1))
 
     def __rsub__(self, other: Any) -> Any:
-        return self._combined(other, lambda a, b: _sum(a, b, -1), turned=True)
+        return self._combined(other, lambda a, b: _sum(a, b, -1), swapped=True)
 
     def __mul__(self, other: Any) -> Any:
         return self._combined(other, _product)
@@ -471,12 +471,12 @@ class Size:
 
     # -- decisions: guards
 
-    def _is_at_least(self, other: Any, turned: bool = False, more: int = 0) -> Any:
+    def _is_at_least(self, other: Any, swapped: bool = False, more: int = 0) -> Any:
         terms = _terms_of(other)
         if terms is None:
             return NotImplemented
         difference = _sum(self.terms, terms, -1)
-        if turned:
+        if swapped:
             difference = _product(_constant(-1), difference)
         return self.guards.is_at_least_zero(_sum(difference, _constant(-more)))
 
@@ -487,10 +487,10 @@ class Size:
         return self._is_at_least(other, more=1)
 
     def __le__(self, other: Any) -> Any:
-        return self._is_at_least(other, turned=True)
+        return self._is_at_least(other, swapped=True)
 
     def __lt__(self, other: Any) -> Any:
-        return self._is_at_least(other, turned=True, more=1)
+        return self._is_at_least(other, swapped=True, more=1)
 
     def __eq__(self, other: Any) -> Any:
         terms = _terms_of(other)

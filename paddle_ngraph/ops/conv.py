@@ -228,8 +228,8 @@ class _Convolution:
         data = reshaped(bridge, data, [batch, g.groups, channels // g.groups, *spatial])
         data = transposed(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
         data = reshaped(bridge, data, [channels // g.groups, g.groups * batch, *spatial])
-        turned = transposed(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
-        grad = self._grouped(turned, _readers(grad))
+        swapped = transposed(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
+        grad = self._grouped(swapped, _readers(grad))
         found = self._convolve(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
         return transposed(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
@@ -360,7 +360,7 @@ class _Blocks:
 
     def forward(self, data: Output, filter_: Output) -> Output | None:
         """[N, C, H, W] and [O, C / groups, KH, KW] -> [N, O, OH, OW]."""
-        data = self._layout.turned(data, self._data_block)
+        data = self._layout.reordered(data, self._data_block)
         out = self._operator("BlockedConvolution", data, filter_, [self._out_block])
         return out and self._layout.plain(out, self._bridge.shape(filter_)[0])
 
@@ -368,7 +368,7 @@ class _Blocks:
         """[N, O, OH, OW] and [O, C / groups, KH, KW] -> [N, C, H, W]."""
         if self._data_block == 1:
             return None
-        grad = self._layout.turned(grad, self._out_block)
+        grad = self._layout.reordered(grad, self._out_block)
         found = self._operator("BlockedConvolutionDataGrad", grad, filter_, self._g.size)
         channels = self._bridge.shape(filter_)[1] * self._g.groups
         return found and self._layout.plain(found, channels)
@@ -376,8 +376,8 @@ class _Blocks:
     def filter_gradient(self, data: Output, grad: Output) -> Output | None:
         """[N, C, H, W] and [N, O, OH, OW] -> [O, C / groups, KH, KW]."""
         (_, channels, *_), (_, features, *_) = map(self._bridge.shape, (data, grad))
-        data = self._layout.turned(data, self._data_block)
-        grad = self._layout.turned(grad, self._out_block)
+        data = self._layout.reordered(data, self._data_block)
+        grad = self._layout.reordered(grad, self._out_block)
         shape = [features, channels // self._g.groups, *self._g.kernel]
         found = self._operator("BlockedConvolutionFilterGrad", data, grad, shape)
         if found is None and self._data_block == 1 and channels < _IMAGE_CHANNELS:

@@ -295,11 +295,11 @@ def _cross(bridge: NgraphBridge, op: Op, x: Any, y: Any) -> Any:
     dims, axis = bridge.shape(x), op.attr("axis")
     axis = dims.index(3) if axis == _NO_AXIS else axis % len(dims)
 
-    def turned(node: Any, order: list[int]) -> Any:
+    def permuted(node: Any, order: list[int]) -> Any:
         return opset15.gather(node, bridge.ints(order), bridge.full(axis, "int64"))
 
-    after = opset15.multiply(turned(x, [1, 2, 0]), turned(y, [2, 0, 1]))
-    before = opset15.multiply(turned(x, [2, 0, 1]), turned(y, [1, 2, 0]))
+    after = opset15.multiply(permuted(x, [1, 2, 0]), permuted(y, [2, 0, 1]))
+    before = opset15.multiply(permuted(x, [2, 0, 1]), permuted(y, [1, 2, 0]))
     return opset15.subtract(after, before)
 
 

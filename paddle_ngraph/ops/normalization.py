@@ -73,7 +73,7 @@ class _Channels:
         """``node`` in the form that ``rows`` has."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
-            return Blocked.of(self._bridge).turned(node, dims[4])
+            return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
     def unlike(self, rows: Any) -> Any:

@@ -203,7 +203,7 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is not None:
-        grad = layout.turned(grad, bridge.shape(found)[4])
+        grad = layout.reordered(grad, bridge.shape(found)[4])
         attributes = pooling.attributes()
         spread = bridge.extension("PaddleAvgPoolGrad", [grad], input=pooling.size, **attributes)
         return layout.plain(spread, bridge.shape(x)[1])
@@ -239,8 +239,8 @@ def _maximum_grad(
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
     if found is not None:
-        turned = [layout.turned(node, bridge.shape(found)[4]) for node in (out, grad)]
-        inputs = [found, *turned]
+        reordered = [layout.reordered(node, bridge.shape(found)[4]) for node in (out, grad)]
+        inputs = [found, *reordered]
         x_grad = bridge.extension("PaddleMaxPoolGrad", inputs, **pooling.attributes())
         return layout.plain(x_grad, bridge.shape(x)[1])
     if len(pooling.size) == 2:

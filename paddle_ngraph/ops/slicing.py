@@ -91,7 +91,7 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     ranges = [Positions(0, dim) for dim in dims]
     for axis in op.attr("axis"):
-        ranges[axis_of(axis, len(dims))] = Positions(0, dims[axis]).turned()
+        ranges[axis_of(axis, len(dims))] = Positions(0, dims[axis]).reversed()
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
 
@@ -116,7 +116,7 @@ class Positions:
         """Whether there are none."""
         return same([self.count], [0])
 
-    def turned(self) -> Positions:
+    def reversed(self) -> Positions:
         """The same, the last one first."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
@@ -171,9 +171,9 @@ def _put_back(
     backwards = [axis for axis, taken in enumerate(ranges) if taken.step < 0]
     if backwards:
         whole = [Positions(0, count) for count in counts]
-        turned = [all_.turned() if a in backwards else all_ for a, all_ in enumerate(whole)]
-        node = sliced(bridge, node, turned)
-    upwards = [taken.turned() if taken.step < 0 else taken for taken in ranges]
+        reordered = [all_.reversed() if a in backwards else all_ for a, all_ in enumerate(whole)]
+        node = sliced(bridge, node, reordered)
+    upwards = [taken.reversed() if taken.step < 0 else taken for taken in ranges]
     for axis, taken in enumerate(upwards):
         if taken.step > 1 and taken.count > 1:
             node = _spread(bridge, node, axis, taken.step)

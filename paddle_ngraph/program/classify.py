@@ -19,10 +19,10 @@ from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, v
 
 def classify(view: BlockView) -> Capability:
     """Says of every operator of a block whether it can be converted, and if not, why."""
-    return settle(_Classifier(view).candidates())
+    return fixpoint(_Classifier(view).candidates())
 
 
-def settle(candidates: Candidates) -> Capability:
+def fixpoint(candidates: Candidates) -> Capability:
     """Rejects until the rest fits together: what is rejected, its readers know no longer.
 
     It ends, as each round rejects at least one operator, and none comes back.

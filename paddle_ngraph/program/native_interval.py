@@ -248,9 +248,9 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
     if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
         shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
         full = [shape, dtype, ("value", "float64", 0.0)]
-        (blank,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
+        (placeholder,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
         inputs["dropout_state_in"] = (TensorSpec(-1, "uint8", (1,)),)
-        values[-1] = blank
+        values[-1] = placeholder
     operands = [
         _packed([values[spec.id] for spec in specs], name in input_lists)
         for name, specs in inputs.items()

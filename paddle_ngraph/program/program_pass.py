@@ -17,7 +17,7 @@ from paddle_ngraph import statistics
 from paddle_ngraph.program import cost, interval_rules, loops, packed_layers
 from paddle_ngraph.program.border import Border, Purpose, border_of
 from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.classify import classify, settle
+from paddle_ngraph.program.classify import classify, fixpoint
 from paddle_ngraph.program.partition import partition
 from paddle_ngraph.program.report import BlockReport, IntervalReport, NativeOp, Report
 from paddle_ngraph.program.rewrite import rewrite
@@ -189,4 +189,4 @@ def _plan_block(block: Any, purpose: Purpose) -> _Plan:
         cut_off = frozenset(interval_rules.cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return _Plan(capable, levels, borders, has_small_interval)
-        capable = settle(capable.without(refused).cut(cut_off))
+        capable = fixpoint(capable.without(refused).cut(cut_off))
