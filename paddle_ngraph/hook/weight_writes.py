@@ -61,9 +61,11 @@ def run_of(may_write: bool) -> Iterator[None]:
 
 def may_write_while_it_lives(thing: Any) -> None:
     """Says of an object that weights may be written through it, at any time."""
-    run = _core.ProgramRun(True)
-    run.__enter__()
-    weakref.finalize(thing, run.__exit__).atexit = False
+    key = id(thing)
+    if key not in _writers:
+        run = _core.ProgramRun(True)
+        run.__enter__()
+        _writers[key] = run, weakref.ref(thing, lambda _: _end(key))
 
 
 # -- hand-outs -----------------------------------------------------------------------------------
@@ -152,17 +154,14 @@ def _running(original: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-_training: dict[int, Any] = {}  # by id() of the trainer: its run, and what ends it when it dies
+# Trainers and the like, by id(): the run that each counts as, and what ends it when it dies.
+_writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
 
 
 def _starting(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def start(executor: Any, trainer: Any, *args: Any) -> T:
-        key = id(trainer)
-        if key not in _training:
-            run = _core.ProgramRun(True)
-            run.__enter__()
-            _training[key] = run, weakref.ref(trainer, lambda _: _end(key))
+        may_write_while_it_lives(trainer)
         return original(executor, trainer, *args)
 
     return start
@@ -180,6 +179,6 @@ def _ending(original: Callable[..., T]) -> Callable[..., T]:
 
 
 def _end(key: int) -> None:
-    if key in _training:
-        run, _ = _training.pop(key)
+    if key in _writers:
+        run, _ = _writers.pop(key)
         run.__exit__()

@@ -8,10 +8,10 @@ operator in the place of each. Here are the loop around the first three and the 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import statistics
 from paddle_ngraph.program import cost, interval_rules, loops, packed_layers
@@ -29,6 +29,8 @@ from paddle_ngraph.program.view import (
     is_packed,
     may_write_variables,
 )
+
+T = TypeVar("T")
 
 
 def apply(
@@ -51,7 +53,7 @@ def apply(
     Returns:
         What was converted and what was not, with reasons.
     """
-    if (programs := getattr(_local, "rewritten", None)) is not None:
+    if (programs := _rewritten.get()) is not None:
         programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
@@ -68,7 +70,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
     Weights are kept for a predictor, whose ``scope`` nobody else writes. Elsewhere nothing is known
     of what the program will run beside.
     """
-    runs = getattr(_local, "runs_by_name", None)
+    runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
     report = apply(block, scope is not None and not may_write_variables(block))
     if runs is not None:
@@ -95,28 +97,28 @@ class RunByName(NamedTuple):
 
 
 # What is collected in this thread, where somebody asks for it.
-_local = threading.local()
+_runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
+_rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
 
 
 @contextmanager
-def _collected(what: str) -> Iterator[list[Any]]:
-    before = getattr(_local, what, None)
-    found: list[Any] = []
-    setattr(_local, what, found)
+def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
+    found: list[T] = []
+    token = where.set(found)
     try:
         yield found
     finally:
-        setattr(_local, what, before)
+        where.reset(token)
 
 
 def runs_by_name() -> AbstractContextManager[list[RunByName]]:
     """Collects what the pass does by its name inside, in this thread."""
-    return _collected("runs_by_name")
+    return _collected(_runs_by_name)
 
 
 def rewritten_programs() -> AbstractContextManager[list[Any]]:
     """Collects the programs that the pass rewrites inside, in this thread."""
-    return _collected("rewritten")
+    return _collected(_rewritten)
 
 
 def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
