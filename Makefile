@@ -90,6 +90,6 @@ $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
-	@echo "Compiling the C++ core (about a minute) ..."
+	@echo "Compiling the C++ core (a few minutes) ..."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	@touch $@
