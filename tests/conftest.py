@@ -41,3 +41,12 @@ def leave_native() -> Iterator[Callable[..., None]]:
     """Takes types of operators: until the test ends, those stay native."""
     with ExitStack() as stack:
         yield lambda *types: stack.enter_context(registry.without(types))
+
+
+@pytest.fixture
+def small_intervals_pay() -> Iterator[None]:
+    """The engine runs whatever it can, and leaves nothing on disk."""
+    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
+    yield
+    paddle.set_flags(before)

@@ -281,12 +281,7 @@ def is_right(found, expected):
     )
 
 
-@pytest.fixture(autouse=True)
-def small_intervals_pay():
-    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
-    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
-    yield
-    paddle.set_flags(before)
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 
 def fault(case, ours, theirs, expected):

@@ -23,12 +23,7 @@ from tests.test_saving import Built, of_executor, of_predictor
 SIZE = 11
 
 
-@pytest.fixture(autouse=True)
-def small_intervals_pay():
-    before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
-    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
-    yield
-    paddle.set_flags(before)
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
 
 # -- models, of the operators that Paddle 1 had --------------------------------------------------
