@@ -10,7 +10,7 @@ import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.function import registry
 from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.classify import classify, settle
+from paddle_ngraph.program.classify import classify, fixpoint
 from paddle_ngraph.program.view import BlockView
 from tests.programs import Program, chain, floats, linear_regression
 
@@ -480,11 +480,11 @@ def test_what_is_rejected_takes_others_with_it_and_changes_nothing_known_before(
         next(node for node in capable.ops if node.type == f"pd_op.{name}")
         for name in ("concat", "embedding")
     )
-    smaller = settle(capable.without({looks_up: "a test says so"}))
+    smaller = fixpoint(capable.without({looks_up: "a test says so"}))
     assert capable.ops == before and capable.can_convert(joins) and capable.can_convert(looks_up)
     assert not smaller.can_convert(joins) and "64 bits" in smaller.reasons[joins]
     assert smaller.reasons[looks_up] == "a test says so"
-    assert settle(smaller).ops == smaller.ops  # it ends where nothing changes
+    assert fixpoint(smaller).ops == smaller.ops  # it ends where nothing changes
     program.both(ids=np.array([3, 1, 19]))
 
 
