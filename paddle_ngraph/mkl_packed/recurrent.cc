@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/common/float_environment.h"
 #include "core/common/unaliased.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
@@ -434,6 +435,7 @@ int64_t Network::reserve_size() const {
 }
 
 void forward(const Network& net, const ForwardData& data) {
+  const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
   // Without a gradient to come, layers write by turns into two memories.
@@ -460,6 +462,7 @@ void forward(const Network& net, const ForwardData& data) {
 }
 
 void backward(const Network& net, const BackwardData& data) {
+  const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
   Buffer turns[2] = {Buffer(net.layers > 2 ? size : 0), Buffer(net.layers > 1 ? size : 0)};

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <exception>
 
+#include "core/common/float_environment.h"
+
 namespace paddle_ngraph::mkl_packed {
 
 // FLAGS_ngraph_num_threads; every core the process may use when that is 0.
@@ -46,6 +48,7 @@ void for_shares(int64_t shares, const Body& body) {
   std::exception_ptr thrown;
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < shares; ++i) {
+    const DefaultFloatEnvironment environment;
     const OmpThreads one(1);
     try {
       body(i);
@@ -73,8 +76,12 @@ void for_pieces(int64_t rows, int64_t size, int64_t cost, const Body& body) {
     for (int64_t i = 0; i < rows * pieces; ++i) run(i);
     return;
   }
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < rows * pieces; ++i) run(i);
+#pragma omp parallel
+  {
+    const DefaultFloatEnvironment environment;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < rows * pieces; ++i) run(i);
+  }
 }
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -14,6 +14,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import mkl_packed
+from tests.float_environments import DENORMAL, FLUSHED, float_environment
 
 from .comparing import (
     MODES,
@@ -291,3 +292,18 @@ def test_any_number_of_threads(mode, ragged, batch, threads):
         np.testing.assert_allclose(packed(x)[0], native(x)[0], atol=1e-5)
     finally:
         paddle.set_flags(before)
+
+
+@pytest.mark.parametrize("batch", [3, 300])
+def test_denormals_count_whatever_the_thread_was_set_to(batch):
+    """A bias of 1e-40 opens the gate of a rectifier; see tests/test_float_environment.py."""
+    hidden, steps = 40, 2
+    net = mkl_packed.SimpleRNN(8, hidden, activation="relu")
+    for name, parameter in net.named_parameters():
+        value = DENORMAL if name.endswith("bias_ih_l0") else 0.0
+        parameter.set_value(np.full(parameter.shape, value, "float32"))
+    x = paddle.zeros([batch, steps, 8])
+    with float_environment(FLUSHED):
+        net(x)[0].sum().backward()
+    bias = next(p for name, p in net.named_parameters() if name.endswith("bias_ih_l0"))
+    np.testing.assert_array_equal(bias.grad.numpy(), np.full(hidden, batch * steps, "float32"))

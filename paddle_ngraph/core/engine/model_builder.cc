@@ -12,6 +12,7 @@
 
 #include "core/common/error.h"
 #include "core/common/faults.h"
+#include "core/common/float_environment.h"
 #include "core/common/python_calls.h"
 #include "core/common/threads.h"
 #include "core/engine/ngraph_engine.h"
@@ -181,6 +182,7 @@ void close_shapes(const std::string& graph) {
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
                              const std::vector<size_t>& weights, const Settings& settings) {
+  const DefaultFloatEnvironment environment;  // NumPy computes constants
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
     const py::object result = python(PythonCall::kBuildModel)(

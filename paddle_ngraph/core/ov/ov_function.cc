@@ -9,6 +9,7 @@
 #include <openvino/openvino.hpp>
 
 #include "core/common/error.h"
+#include "core/common/float_environment.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
 #include "core/ov/work.h"
@@ -282,11 +283,15 @@ class OvFunction::Implementation {
   std::vector<std::unique_ptr<Request>> idle_;
 };
 
-OvFunction::OvFunction(void* model, const Settings& settings)
-    : implementation_(std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings)) {}
+OvFunction::OvFunction(void* model, const Settings& settings) {
+  const DefaultFloatEnvironment environment;
+  implementation_ = std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings);
+}
 
-OvFunction::OvFunction(Blob blob, const Settings& settings)
-    : implementation_(std::make_unique<Implementation>(std::move(blob), settings)) {}
+OvFunction::OvFunction(Blob blob, const Settings& settings) {
+  const DefaultFloatEnvironment environment;
+  implementation_ = std::make_unique<Implementation>(std::move(blob), settings);
+}
 
 OvFunction::~OvFunction() = default;
 
@@ -299,12 +304,14 @@ const Settings& OvFunction::settings() const { return implementation_->settings(
 void OvFunction::save(const char* path) const { implementation_->save(path); }
 
 void OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  const DefaultFloatEnvironment environment;
   implementation_->run(inputs, outputs);
 }
 
 bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }
 
 void OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
+  const DefaultFloatEnvironment environment;
   implementation_->run(inputs, allocate);
 }
 
