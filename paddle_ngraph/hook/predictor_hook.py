@@ -389,10 +389,10 @@ class _Switch:
         """
         if self.is_engine and not self._can_turn():
             raise NgraphError(_FILES_CHANGED)
-        return self._turned if self.is_engine else predictor
+        return self._counterpart if self.is_engine else predictor
 
     @property
-    def _turned(self) -> Predictor:
+    def _counterpart(self) -> Predictor:
         """The predictor of the other way, where there is one."""
         assert self.other is not None
         return self.other
@@ -406,19 +406,20 @@ class _Switch:
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
-        if not args and not _lend_inputs(predictor, self._turned):
+        if not args and not _lend_inputs(predictor, self._counterpart):
             return _run(predictor)  # whatever it says of what it was given
-        results = _run(self._turned, *args)
+        results = _run(self._counterpart, *args)
         if args:
-            _lend_inputs(self._turned, predictor)  # which a run without any computes on again
+            _lend_inputs(self._counterpart, predictor)  # which a run without any computes on again
         self._take_outputs(predictor)
         return results
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Has the handles that the user has show what the other way made."""
-        names = zip(predictor.get_output_names(), self._turned.get_output_names())
+        names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
         lent = [
-            _lend(predictor, ours, self._turned.get_output_handle(theirs)) for ours, theirs in names
+            _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
+            for ours, theirs in names
         ]
         self._lent = lent  # a handle does not hold what it shares
 
