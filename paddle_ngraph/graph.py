@@ -3,8 +3,9 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs> <weights>
+        <trains> <threads>
 
-The last two are lists of positions, ``-`` where they are empty.
+Value inputs and weights are lists of positions, ``-`` where they are empty.
 
 The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
@@ -23,7 +24,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 4
+FORMAT = 5
 
 # Known whole numbers of at most this many elements are computed while a function is built, in 64
 # bits: shape arithmetic.
@@ -144,6 +145,7 @@ class Graph:
         adapts: Whether Paddle takes kernels for the dtypes at hand, as it does in old-style
             programs, and not for those that the program declares.
         gradients: Types of operators in another program that compute gradients of this one's.
+        threads: At most so many work on a run; 0: as the flags say.
     """
 
     ops: list[Op]
@@ -155,6 +157,7 @@ class Graph:
     weights: list[int] = field(default_factory=list)
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
+    threads: int = 0
 
     @property
     def trains(self) -> bool:
@@ -170,7 +173,7 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)} {self.threads}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -195,7 +198,9 @@ class Graph:
                 tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
-        others = {"gradients": self.gradients} if self.gradients else {}
+        others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
+        if self.threads:
+            others["threads"] = self.threads
         return {
             "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -222,7 +227,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 9 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 10 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -325,4 +330,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         weights=list(data["weights"]),
         adapts=bool(data["adapts"]),
         gradients=list(data.get("gradients", ())),
+        threads=data.get("threads", 0),
     )

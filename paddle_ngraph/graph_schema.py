@@ -154,10 +154,11 @@ _GRAPH: dict[str, Check] = {
     "weights": _list_of(_natural),
     "adapts": _truth,
     "gradients": _list_of(_name),
+    "threads": _natural,
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
-_check_graph = _record(_GRAPH, optional=frozenset({"gradients"}))
+_check_graph = _record(_GRAPH, optional=frozenset({"gradients", "threads"}))
 
 
 def check(data: Any) -> None:

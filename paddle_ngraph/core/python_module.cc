@@ -365,8 +365,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
-    const bool bfloat16 = NgraphEngine::of(graph)->settings().bfloat16;
-    return std::tuple(bfloat16 ? "bf16" : "f32", num_threads());
+    const Settings settings = NgraphEngine::of(graph)->settings();
+    return std::tuple(settings.bfloat16 ? "bf16" : "f32", threads_of(settings));
   });
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),

@@ -71,6 +71,7 @@ def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.MAKE_CONFIG.replace(lambda _: _remembering_copies)
     replaced.ENABLE_PASSES.replace(lambda _: _remembering_passes)
+    replaced.SET_THREADS.replace(_remembering_threads)
     replaced.SET_MODEL_BUFFER.replace(_remembering_buffers)
     replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
     for place in replaced.ASK_OF_CONFIG:
@@ -106,12 +107,14 @@ class _Settings:
         passes, only_passes: The arguments of ``enable_custom_passes``.
         folder: Has the model that it was given in buffers.
         why_native: A reason out of ``_NOTED``.
+        threads: What ``set_cpu_math_library_num_threads`` was called with; 0: it was not.
     """
 
     passes: list[str] = field(default_factory=list)
     only_passes: bool = False
     folder: saved_model.OwnFolder | None = None
     why_native: str | None = None
+    threads: int = 0
 
 
 _settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
@@ -135,6 +138,15 @@ def _remembering_passes(
     _enable_custom_passes(self, list(passes), custom_pass_only)
     settings = _settings_of(self)
     settings.passes, settings.only_passes = list(passes), custom_pass_only
+
+
+def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
+    @wraps(original)
+    def set_cpu_math_library_num_threads(self: Config, threads: int) -> None:
+        original(self, threads)
+        _settings_of(self).threads = max(threads, 0)
+
+    return set_cpu_math_library_num_threads
 
 
 def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
@@ -260,7 +272,7 @@ class _Model:
         :attr:`why_native` says afterwards why it should not be used, where it should not.
         """
         try:
-            with program_pass.runs_by_name() as runs:
+            with program_pass.runs_by_name(self._settings.threads) as runs:
                 predictor = make(self._engine_config())
         except Exception as error:  # Paddle alone has its own word on the model
             self.why_native = saved_model.last_line(error)
@@ -312,7 +324,7 @@ class _Model:
             return self._clone(predictor, engine, *args)
 
     def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
-        with program_pass.runs_by_name() as runs:
+        with program_pass.runs_by_name(self._settings.threads) as runs:
             clone = _clone(predictor, *args)
         if engine:  # a handle may write those of the other way, and each clone's are its own
             self._share_parameters(runs)

@@ -38,6 +38,7 @@ def apply(
     keep_weights: bool = False,
     open_size: int | None = cost.TYPICAL_SIZE,
     gradients: Collection[str] = (),
+    threads: int = 0,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -49,6 +50,7 @@ def apply(
         open_size: What the dimensions are about that the program leaves open, for the cost rule;
             ``None``: the rule does not count.
         gradients: Types of operators in another program that compute gradients of this one's.
+        threads: At most so many work on an interval; 0: as the flags say.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -57,7 +59,7 @@ def apply(
         programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients))
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), threads)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)
@@ -72,7 +74,8 @@ def apply_by_name(block: Any, scope: Any) -> None:
     """
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
-    report = apply(block, scope is not None and not may_write_variables(block))
+    keeps = scope is not None and not may_write_variables(block)
+    report = apply(block, keeps, threads=_threads.get())
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -99,6 +102,8 @@ class RunByName(NamedTuple):
 # What is collected in this thread, where somebody asks for it.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
+# What the pass by its name is told in this thread, as Paddle hands on nothing.
+_threads: ContextVar[int] = ContextVar("threads", default=0)
 
 
 @contextmanager
@@ -111,9 +116,19 @@ def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
         where.reset(token)
 
 
-def runs_by_name() -> AbstractContextManager[list[RunByName]]:
-    """Collects what the pass does by its name inside, in this thread."""
-    return _collected(_runs_by_name)
+@contextmanager
+def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
+    """Collects what the pass does by its name inside, in this thread.
+
+    Args:
+        threads: At most so many work on the intervals; 0: as the flags say.
+    """
+    token = _threads.set(threads)
+    try:
+        with _collected(_runs_by_name) as runs:
+            yield runs
+    finally:
+        _threads.reset(token)
 
 
 def rewritten_programs() -> AbstractContextManager[list[Any]]:
