@@ -26,7 +26,7 @@ MODEL, TITLE = "mobilenet_v2", "MobileNetV2, 224 x 224"
 BATCHES = (1, 2, 4)
 CLONES, PROCESSES = 8, 4
 TOLERANCE = 1e-3
-# Modes of the engine, and Paddle's own: whether they take oneDNN, and their threads of each predictor.
+# Modes: whether they take oneDNN, and the threads of each predictor.
 ENGINE = {"engine": (True, 1), "engine, all": (True, CORES)}
 MODES = {
     **ENGINE,
@@ -36,9 +36,10 @@ MODES = {
 }
 EXPLANATION = f"""\
 {TITLE}, requests of {BATCHES[0]} to {BATCHES[-1]} pictures, through Paddle Inference: one
-predictor cloned for {CLONES} threads, and {PROCESSES} processes with one each. Requests in a
-second, medians of turns, with one thread for each predictor and with all; the ratio is the throughput of
-the engine's faster mode by that of the fastest native one, turn by turn. Every answer is compared with native Paddle's. Memory is what one process holds."""
+predictor cloned for {CLONES} threads, and {PROCESSES} processes with one each, every predictor
+with one thread or with all. Requests in a second, medians of turns; the ratio is the throughput
+of the engine's faster mode by that of the fastest native one, turn by turn. Every answer is
+compared with native Paddle's. Memory is what one process holds."""
 
 
 @dataclass
