@@ -1,4 +1,4 @@
-# Everything starts from nothing: each target makes the environment it needs.
+# Everything starts from scratch: each target creates the environment it needs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngra
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
 CPP := $(filter %.cc %.h,$(SOURCES))
-# Without what needs MKL, or the OpenMP of another compiler than clang.
+# Without files that need MKL, or the OpenMP of a compiler other than clang.
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
@@ -44,7 +44,7 @@ paddleocr-run: $(VENV)/.paddleocr
 test: $(VENV)/.built  ## Run the tests (JOBS=2: in two processes).
 	$(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile) tests
 
-test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads asked for (THREADS="1 3").
+test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads requested (THREADS="1 3").
 	set -e; for count in $(THREADS); do FLAGS_ngraph_num_threads=$$count $(RUN) -m pytest tests; done
 
 sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANITIZERS="address thread").
@@ -60,14 +60,14 @@ style: $(VENV)/.built  ## Check style, types and the order of the stages.
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 
-lint: style  ## The same, and what clang-tidy finds in the core (some minutes).
+lint: style  ## The same, and clang-tidy on the core (a few minutes).
 	printf '%s\n' $(TIDY) | xargs -P "$$(nproc)" -n 1 $(BIN)/clang-tidy -p build --quiet \
 		--extra-arg=-Wno-unknown-warning-option --extra-arg=-Qunused-arguments
 
-bench: $(VENV)/.built  ## Measure inference, training and overhead beside other engines (OPTIONS=--quick).
+bench: $(VENV)/.built  ## Measure inference, training and overhead against other engines (OPTIONS=--quick).
 	$(RUN) -m benchmarks $(OPTIONS)
 
-packed: $(VENV)/.built  ## Measure the packed recurrent layers beside Paddle's and PyTorch's.
+packed: $(VENV)/.built  ## Measure the packed recurrent layers against Paddle's and PyTorch's.
 	$(RUN) benchmarks/mkl_packed.py
 
 docs: $(VENV)/.built  ## Write docs/operators.md from the registry.
@@ -77,7 +77,7 @@ clean:  ## Remove the environment and everything built.
 	rm -rf $(VENV) $(VENV)-paddleocr build dist *.egg-info paddle_ngraph/_core.so paddle_ngraph/mkl_packed/_mkl.so \
 		paddle_ngraph/_build_info.py
 
-# What the core is compiled against first, so that the build uses it as it is.
+# First what the core is compiled against, so that the build uses exactly that.
 $(VENV)/.tools: requirements/build.txt requirements/develop.txt
 	@echo "Making the environment $(VENV) with PaddlePaddle and OpenVINO (about 500 MB) ..."
 	$(PYTHON) -m venv $(VENV)

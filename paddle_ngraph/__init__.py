@@ -1,4 +1,4 @@
-"""paddle-ngraph: PaddlePaddle programs, faster on the CPU, with one line.
+"""paddle-ngraph: makes PaddlePaddle programs faster on the CPU, with one line of code.
 
 ::
 
@@ -61,7 +61,7 @@ elif _installation.wanted_by_environment():
 
 
 def __getattr__(name: str) -> _Any:
-    """The classes that need the compiled core, when they are asked for."""
+    """Imports the classes that need the compiled core only when they are accessed."""
     if name == "NgraphEngine":
         _library.load()
         from paddle_ngraph._core import NgraphEngine

@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph``: run scripts, explain and save models, show what is there."""
+"""``python -m paddle_ngraph``: run scripts, explain and save models, show what is installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m paddle_ngraph",
-        description="PaddlePaddle programs, faster on the CPU.",
+        description="Makes PaddlePaddle programs faster on the CPU.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True)
@@ -40,10 +40,12 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     explain = commands.add_parser(
-        "explain", help="say what nGraph makes of a saved model", description=_explain.__doc__
+        "explain",
+        help="show which operators of a saved model run through nGraph",
+        description=_explain.__doc__,
     )
     explain.add_argument(
-        "model", help="a folder, a .json or .pdmodel file, or its path without the ending"
+        "model", help="a folder, a .json or .pdmodel file, or its path without the extension"
     )
     explain.set_defaults(command=_explain)
 
@@ -56,10 +58,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     save.add_argument(
         "model",
-        help="a folder, a .json, .pdmodel or __model__ file, or its path without the ending",
+        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
     )
     save.add_argument(
-        "output", help="path of the new model, without an ending; those of a folder keep their name"
+        "output",
+        help="path of the new model, without an extension; in an existing folder it keeps its name",
     )
     save.add_argument(
         "--shapes",
@@ -67,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         action="append",
         default=[],
-        help="compile functions for inputs of these shapes, one for each input of the model; "
-        "they lie beside the new model (OUTPUT.ngraph). May be given again for other shapes",
+        help="compile functions for these shapes, one shape for each input of the model, and store "
+        "them beside the new model (OUTPUT.ngraph). May be repeated for other shapes",
     )
     save.set_defaults(command=_save)
 
@@ -120,10 +123,10 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _save(options: argparse.Namespace) -> int:
-    """Save a model as one whose intervals are engine operators: an ordinary Paddle model
+    """Save a model with engine operators in place of its intervals: an ordinary Paddle model
     (OUTPUT.json, OUTPUT.pdiparams) that runs wherever paddle_ngraph is imported, with nothing
-    switched on. With --shapes, functions compiled for these shapes come with it: a process with the
-    same versions, processor and number of threads starts with them, others compile their own."""
+    switched on. With --shapes, functions compiled for these shapes are stored beside it: a process
+    with the same versions, processor and number of threads uses them, others compile their own."""
     library.load()
     from paddle_ngraph.saved_models import saved_model, saving
 
@@ -142,7 +145,7 @@ def _save(options: argparse.Namespace) -> int:
 
 
 def _shape(text: str) -> tuple[str, list[int]]:
-    """A name and a shape out of ``x=1x3x640x640``."""
+    """A name and a shape from ``x=1x3x640x640``."""
     name, _, sizes = text.rpartition("=")
     numbers = sizes.split("x")
     if not name or not all(number.isdecimal() for number in numbers):

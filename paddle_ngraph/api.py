@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def enable() -> None:
     """Runs static programs on the CPU through nGraph, from the next run on.
 
-    That is what ``Executor.run`` runs, predictors of Paddle Inference, and what Paddle makes
-    programs of in dynamic mode: ``paddle.jit.to_static``, ``paddle.jit.load``, ``paddle.Model``.
+    These are the programs of ``Executor.run``, of Paddle Inference predictors, and those that
+    Paddle creates in dynamic mode: ``paddle.jit.to_static``, ``paddle.jit.load``, ``paddle.Model``.
 
     Raises:
         NgraphError: The engine is missing or was compiled against another release of Paddle or
-            OpenVINO; the message says how to get it.
+            OpenVINO; the message says how to fix that.
     """
     _switch(True)
 
@@ -59,16 +59,16 @@ def use_ngraph(on: bool = True) -> Iterator[None]:
 
 
 def explain(program: Any) -> Report:
-    """What the program pass makes of a program, without running or changing it.
+    """What the program pass would do with a program, without running or changing it.
 
     Args:
         program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, the
-            ``paddle.inference.Config`` of a predictor, or a function or layer of
-            ``paddle.jit.to_static`` or ``paddle.jit.load`` that was called before: its programs
-            for training, or for evaluation, as it stands.
+            ``paddle.inference.Config`` of a predictor, or a function or layer from
+            ``paddle.jit.to_static`` or ``paddle.jit.load`` that has been called before: its
+            programs for training or for evaluation, whichever mode it is in.
 
     Returns:
-        A report; ``str()`` of it lists the intervals, the share of operators converted, and the
+        A report; its ``str()`` lists the intervals, the share of operators converted, and the
         reason for each operator left native.
 
     Raises:
@@ -102,27 +102,28 @@ def save_inference_model(
     input_shapes: Inputs | Sequence[Inputs] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Saves a model whose intervals are engine operators already.
+    """Saves a model in which engine operators already replace the intervals.
 
     It is an ordinary model, ``<path_prefix>.json`` and ``.pdiparams``: ``create_predictor``,
-    ``load_inference_model`` and ``paddle.jit.load`` run it after ``import paddle_ngraph``, without
-    any switch. Without the import Paddle cannot run it.
+    ``load_inference_model`` and ``paddle.jit.load`` run it after ``import paddle_ngraph``, with
+    nothing to switch on. Without the import Paddle cannot run it.
 
     Args:
-        path_prefix, feed_vars, fetch_vars, executor, program: As
+        path_prefix, feed_vars, fetch_vars, executor, program: As in
             ``paddle.static.save_inference_model``.
-        input_shapes: What to compile functions for, which then lie beside the model in
-            ``<path_prefix>.ngraph``: a shape for each input by name, or several such dictionaries.
-            An array in the place of a shape stands for its contents too. A process with the same
-            versions, processor and threads takes these functions, others compile anew.
-        kwargs: As ``paddle.static.save_inference_model``, ``separate_parameters`` excepted.
+        input_shapes: The shapes to compile functions for: a shape for each input by name, or
+            several such dictionaries. The functions are stored beside the model in
+            ``<path_prefix>.ngraph``. An array given instead of a shape provides contents too. A
+            process with the same versions, processor and number of threads uses these functions;
+            others compile their own.
+        kwargs: As in ``paddle.static.save_inference_model``, except ``separate_parameters``.
 
     Returns:
         What was converted.
 
     Raises:
-        NgraphError: The program cannot be rewritten, or not be run with ``input_shapes``. What is
-            at ``path_prefix`` then is the model as Paddle saves it.
+        NgraphError: The program cannot be rewritten, or cannot be run with ``input_shapes``. At
+            ``path_prefix`` there is then the model as Paddle saves it.
     """
     library.load()
     from paddle_ngraph.saved_models import saving
@@ -155,7 +156,7 @@ def reset_stats() -> None:
 
 
 def cache_info() -> CacheInfo:
-    """Hits, misses, capacity, fill and evictions of the function cache."""
+    """Hits, misses, capacity, current size and evictions of the function cache."""
     library.load()
     from paddle_ngraph import statistics
 
@@ -163,9 +164,9 @@ def cache_info() -> CacheInfo:
 
 
 def clear_cache() -> None:
-    """Forgets every compiled function, and gives back the memory that is kept for the next run.
+    """Drops every compiled function, and releases the memory that is kept for the next run.
 
-    What a run has left to Paddle for good has another chance, too.
+    Intervals that a run left to Paddle for good get another chance too.
     """
     library.load()
     from paddle_ngraph import caches

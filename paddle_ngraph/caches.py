@@ -1,4 +1,4 @@
-"""What is kept from run to run: how much there is, and giving it up."""
+"""What is kept from run to run: how much there is, and how to release it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle_ngraph.program import native_interval
 
 
 def sizes() -> dict[str, int]:
-    """How much is kept from run to run, by what it is; :func:`clear` empties it."""
+    """How much is kept from run to run, by kind; :func:`clear` releases it."""
     texts, keys = program_key.sizes()
     return {
         **_core.table_sizes(),
@@ -23,7 +23,7 @@ def sizes() -> dict[str, int]:
 
 
 def clear() -> None:
-    """Gives up all of it: compiled functions, memory for the next run, and refusals."""
+    """Releases all of it: compiled functions, memory for the next run, and refusals."""
     dynamic_shapes.forget()
     native_interval.clear()
     build.forget()

@@ -1,11 +1,11 @@
-"""The dtypes that functions compute with or hand on: one table."""
+"""The dtypes that functions compute with or pass on: one table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# The least and the greatest value of a tensor of whole numbers.
+# The minimum and the maximum of an integer tensor.
 Range = tuple[int, int]
 
 
@@ -13,15 +13,15 @@ class Dtype(NamedTuple):
     """A dtype.
 
     Attributes:
-        element: nGraph's name of it, as a type and in signatures.
-        range: Its values, where these are whole numbers of less than 64 bits.
+        element: nGraph's name for it, as a type and in signatures.
+        range: Its range of values, for integers of less than 64 bits.
     """
 
     element: str
     range: Range | None = None
 
 
-# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types of both.
+# By Paddle's name. core/paddle/tensors.cc has the same pairs for the C++ types on both sides.
 DTYPES: Mapping[str, Dtype] = {
     "bool": Dtype("boolean", (0, 1)),
     "int8": Dtype("i8", (-(2**7), 2**7 - 1)),
@@ -34,7 +34,7 @@ DTYPES: Mapping[str, Dtype] = {
     "float32": Dtype("f32"),
     "float64": Dtype("f64"),
 }
-# Others that Paddle's own operators may have in an interval, unseen by converters.
+# Others that Paddle's own operators may have in an interval; converters do not see them.
 UNSEEN = frozenset(
     {
         *("uint32", "uint64", "float8_e4m3fn", "float8_e5m2"),

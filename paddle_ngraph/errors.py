@@ -1,4 +1,4 @@
-"""The one error type of the package, and the kind of it that names an operator."""
+"""The one error type of the package, and its subclass that names an operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class NgraphError(RuntimeError):
-    """What paddle-ngraph cannot do, in one sentence that names the thing and the way out."""
+    """Something paddle-ngraph cannot do, in one sentence that names the problem and the remedy."""
 
 
 class ConversionError(NgraphError):

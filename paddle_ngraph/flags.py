@@ -36,7 +36,7 @@ class Flag:
 
 
 def cache_directory() -> str:
-    """Where users keep what programs can make again; empty where there is no home."""
+    """The user's cache directory for this package; empty if there is no home directory."""
     folder = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.expanduser("~/.cache")
@@ -54,7 +54,7 @@ _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 def get(name: str) -> Any:
     """The value of a flag, of the type of its default, e.g. ``get("use_ngraph")``."""
-    # What paddle.get_flags reads, without its checks: each run asks several times.
+    # What paddle.get_flags reads, without its checks: each run reads flags several times.
     return flag_values()[FLAGS[name].key]
 
 
@@ -64,9 +64,9 @@ def set(name: str, value: bool | int | str) -> None:
 
 
 def read_environment() -> None:
-    """Takes over every ``FLAGS_...`` of ours that the environment holds.
+    """Takes over every ``FLAGS_...`` of ours that is set in the environment.
 
-    The core does not know the user's cache directory, so that it is told.
+    The core does not know the user's cache directory, so it is set here.
 
     Raises:
         NgraphError: A value is not of the flag's type.

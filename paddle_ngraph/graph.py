@@ -2,12 +2,13 @@
 
 The first line is read by the C++ engine::
 
-    ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs> <weights>
+    ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
         <trains> <threads>
 
-Value inputs and weights are lists of positions, ``-`` where they are empty.
+``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<trains>`` is 0 or 1;
+``<threads>`` is a limit, 0: none.
 
-The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
+The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
 the interval (:mod:`paddle_ngraph.program.native_interval`); it is data and is never executed.
 """
@@ -26,8 +27,8 @@ from paddle_ngraph.errors import NgraphError
 MAGIC = "ngraph_engine"
 FORMAT = 5
 
-# Known whole numbers of at most this many elements are computed while a function is built, in 64
-# bits: shape arithmetic.
+# Integer tensors of at most this many elements whose contents are known are computed in 64 bits
+# while a function is built: shape arithmetic.
 FOLD_LIMIT = 1024
 
 
@@ -51,11 +52,11 @@ class NativeForm:
     """What Paddle's own operator has and converters do not see.
 
     Attributes:
-        kinds: Paddle's types of attributes where their values do not tell, by name:
-            ``attributes_of`` of the core says which there are.
+        kinds: Paddle's types of attributes whose values do not show the type, by name:
+            ``attributes_of`` of the core lists them.
         lists: Inputs and outputs that hold a list of tensors, of any length.
-        unused: Inputs that the converter does not look at, made by the same graph.
-        results: The tensors of every output, also those that are ``None`` to converters.
+        unused: Inputs that the converter does not read, computed by the same graph.
+        results: The tensors of every output, including those that are ``None`` to converters.
     """
 
     kinds: dict[str, str] = field(default_factory=dict)
@@ -72,11 +73,11 @@ class Op:
         type: The operator's name, e.g. ``"pd_op.matmul"``.
         index: Its position in the operator list of its block.
         inputs: Tensors by Paddle's input name; an absent optional input is an empty tuple.
-        outputs: Tensors by Paddle's output name; an output that nobody uses is ``None``, an absent
-            optional output (the gradient of what is not trained) an empty tuple.
+        outputs: Tensors by Paddle's output name; an unused output is ``None``, an absent optional
+            output (the gradient of something that is not trained) an empty tuple.
         attrs: Attributes as plain Python values; a dtype is its name.
         constants: Contents of inputs that are known when the program is built, by input name.
-        form: What Paddle needs beside all this to run the operator itself; ``None``: it cannot.
+        form: What else Paddle needs to run the operator itself; ``None`` if it cannot.
     """
 
     type: str
@@ -130,22 +131,22 @@ class Op:
 
 @dataclass
 class Graph:
-    """A subgraph: its operators and its border.
+    """A subgraph: its operators, and the tensors that cross its border.
 
     Attributes:
         ops: In program order.
         inputs: Tensors that are only read.
         states: Tensors that are read and updated in place.
-        outputs: Fresh tensors, used outside.
+        outputs: New tensors, used outside.
         state_outputs: The new value of each state.
         value_inputs: Positions in ``inputs + states`` of tensors whose contents (shapes, axes) are
             read when a function is built.
         weights: Positions in ``inputs`` of parameters that only other programs write: constants of
-            a function for as long as they stay as they are.
-        adapts: Whether Paddle takes kernels for the dtypes at hand, as it does in old-style
-            programs, and not for those that the program declares.
-        gradients: Types of operators in another program that compute gradients of this one's.
-        threads: At most so many work on a run; 0: as the flags say.
+            a function for as long as they do not change.
+        adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
+            programs, and not by those that the program declares.
+        gradients: Types of operators in another program that compute gradients for this one.
+        threads: The most threads that work on a run; 0: as the flags say.
     """
 
     ops: list[Op]
@@ -161,7 +162,7 @@ class Graph:
 
     @property
     def trains(self) -> bool:
-        """Whether it computes gradients, or another program computes those of its results."""
+        """Whether it computes gradients, or another program computes those for its results."""
         types = {*(op.type for op in self.ops), *self.gradients}
         return any(type.rstrip("_").endswith("_grad") for type in types)
 
@@ -260,7 +261,7 @@ def _positions(numbers: list[int]) -> str:
 
 
 def _digest(body: str) -> str:
-    # Half a character, which only a damaged string holds, has bytes of its own too.
+    # A lone surrogate, which only a damaged string holds, is encoded too.
     return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
 
 

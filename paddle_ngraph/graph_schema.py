@@ -1,8 +1,8 @@
 """What the JSON of a graph string may hold: a table of fields, and what they must agree on.
 
-A graph string lies in saved programs, so it comes from anywhere. Whatever passes here is a graph:
-every field is there and of its type, every tensor is known, of a dtype and size that there are, and
-computed once before it is read.
+A graph string is stored in saved programs, so it may come from anywhere. Whatever passes here is a
+graph: every field is present and has the right type; every tensor is known, has an existing dtype
+and a possible size, and is computed once, before it is read.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 from paddle_ngraph import dtypes
 
-# Paddle's dimensions end there (phi::DDim).
+# Paddle has no more dimensions than that (phi::DDim).
 MAX_RANK = 9
-# More elements than there are addresses.
+# More elements than memory has addresses.
 _MAX_ELEMENTS = 2**48
 _MAX_NAME = 256
 _MAX_INDEX = 2**31
@@ -124,7 +124,7 @@ def _row(*checks: Check) -> Check:
     return check_row
 
 
-# What Paddle's own operator has beside what converters see (``graph.NativeForm``): kinds of
+# What Paddle's own operator has besides what converters see (``graph.NativeForm``): kinds of
 # attributes, inputs and outputs that are lists, unused inputs, results that differ from the
 # outputs.
 _FORM = _row(

@@ -1,4 +1,4 @@
-"""What is installed and fits: Paddle, OpenVINO, and what the core was compiled against."""
+"""What is installed, and whether it matches what the core was compiled against."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REBUILD = "run `pip install --no-build-isolation --force-reinstall --no-deps .`
 
 @cache
 def why_unavailable() -> str | None:
-    """Why the engine cannot be used, in one sentence with the way out; ``None`` when it can."""
+    """Why the engine cannot be used, in one sentence with the remedy; ``None`` when it can."""
     if _build_info is None:
         return "paddle-ngraph was not built: run `pip install .` in its source tree."
     if not _build_info.WITH_NGRAPH:
@@ -72,7 +72,7 @@ def wanted_by_environment() -> bool:
 
 
 def versions() -> list[str]:
-    """One line for each package that has to fit: installed and compiled against."""
+    """One line per package that has to match: the versions installed and compiled against."""
     lines = []
     for package, name in (("paddlepaddle", "PADDLE_VERSION"), ("openvino", "OPENVINO_VERSION")):
         built = getattr(_build_info, name, "nothing")

@@ -1,4 +1,4 @@
-"""The table for what is kept by key and can be had again: it holds what was used last."""
+"""A table of values that can be recomputed: it keeps those that were used last."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Latest(Generic[K, T]):
-    """Values by key; beyond ``size`` the one longest unused is dropped. Safe to use from threads.
+    """Values by key; beyond ``size`` the least recently used one is dropped. Thread-safe.
 
-    What leaves is freed outside of the lock: that may run anything.
+    Dropped values are freed outside the lock, since freeing one may run arbitrary code.
     """
 
     def __init__(self, size: int) -> None:
@@ -38,7 +38,7 @@ class Latest(Generic[K, T]):
             return self._found[key]
 
     def get_or_make(self, key: K, make: Callable[[], T]) -> T:
-        """The value; where there is none, what ``make`` returns. Two threads may both make one."""
+        """The value, or what ``make`` returns if there is none. Two threads may both make one."""
         found = self.get(key)
         return self.put(key, make()) if found is None else found
 
@@ -53,7 +53,7 @@ class Latest(Generic[K, T]):
         return value
 
     def pop(self, key: K) -> T | None:
-        """Takes a value out, or ``None``."""
+        """Removes and returns a value; ``None`` if there is none."""
         with self._lock:
             return self._found.pop(key, None)
 

@@ -1,9 +1,9 @@
-"""Locks that a forked process finds free.
+"""Locks that are free in a forked process.
 
-A fork copies a lock as it is, but of the threads only the one that forks. What another thread held
-would stay locked in the child for good. So every lock of the package is made here, and made anew in
-a child unless the thread that forked holds it. What such a lock guards is whole even then: a table
-that misses what the other thread was about to write.
+A fork copies a lock in its current state, but only the thread that forks. A lock held by another
+thread would stay locked in the child forever. So every lock of the package is created here, and is
+recreated in a child unless the forking thread holds it. The data that such a lock guards is
+consistent even then: a table may only lack what the other thread was about to write.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def new_lock() -> Any:
-    """A lock for ``with``, which its owner may take again."""
+    """A reentrant lock for ``with``."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock

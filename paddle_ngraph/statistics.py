@@ -17,7 +17,7 @@ _converted = 0
 
 
 class CacheInfo(NamedTuple):
-    """The function cache: least recently used functions leave first."""
+    """The function cache: least recently used functions are evicted first."""
 
     hits: int
     misses: int
@@ -38,10 +38,10 @@ def stats() -> dict[str, Any]:
     """What happened since the start or the last :func:`reset_stats`.
 
     Returns:
-        ``engine_runs``: executions of a function by an ``ngraph_engine`` operator;
-        ``native_runs``: executions of one by Paddle, in its place; ``functions_reused``: hits of
-        the function cache; ``functions_loaded`` and ``functions_built``: its misses, found on disk
-        and compiled; ``functions_with_weights``: how many of both keep weights as constants;
+        ``engine_runs``: runs of a function by an ``ngraph_engine`` operator; ``native_runs``: runs
+        of such an operator by Paddle instead; ``functions_reused``: hits of the function cache;
+        ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
+        ``functions_with_weights``: how many of the latter two keep weights as constants;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """
@@ -64,5 +64,5 @@ def reset_stats() -> None:
 
 
 def cache_info() -> CacheInfo:
-    """Hits, misses, capacity, fill and evictions of the function cache."""
+    """Hits, misses, capacity, current size and evictions of the function cache."""
     return CacheInfo(**_core.cache_info())

@@ -1,13 +1,13 @@
-"""A batch in parts: several requests side by side, each for some of the samples.
+"""A batch in parts: several concurrent requests, each for some of the samples.
 
-A picture of a batch passes through a network on its own. One request for the whole batch writes the
-activations of all its pictures to memory, layer by layer, and reads them again; a request for a
-part keeps them in a core's caches. So where every node computes each sample from that sample alone,
-the model becomes the one of a part of the batch.
+Each image of a batch passes through a network independently of the others. One request for the
+whole batch writes the activations of all its images to memory, layer by layer, and reads them
+again; a request for a part keeps them in a core's caches. So where every node computes each sample
+from that sample alone, the model is turned into one for a part of the batch.
 
-That they do follows from rules, one for each type of node. A value is either *batched*, the shares
-of the samples one after the other along an axis, or the same for all samples. What no rule covers
-keeps the batch whole.
+Whether they do is decided by rules, one for each type of node. A value is either *batched*, with
+the samples' shares one after the other along an axis, or the same for all samples. A node that no
+rule covers keeps the batch whole.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_IN_USE = 0.8
 
 
 def part(model: Model, threads: int) -> int:
-    """Turns the model of a batch into the one of a part of it, where that pays.
+    """Turns the model of a batch into the model of a part of it, where that is worth it.
 
     Args:
         model: A complete model.
@@ -38,7 +38,7 @@ def part(model: Model, threads: int) -> int:
 
     Returns:
         How many parts the batch has: the first axis of each parameter and of each result is divided
-        by it. 1: the model is as it was.
+        by this number. 1: the model is unchanged.
 
     Raises:
         NgraphError: A rule is wrong.
@@ -70,7 +70,7 @@ def _shape_of_part(output: Output, parts: int) -> list[int]:
 
 
 def _samples(model: Model) -> int:
-    """The size of axis 0 of all parameters; 1 where they have none in common."""
+    """The size of axis 0 of all parameters; 1 if they have none in common."""
     shapes = [node.get_output_partial_shape(0) for node in model.get_parameters()]
     if any(shape.is_dynamic for shape in shapes):
         return 1
@@ -83,7 +83,7 @@ def _samples(model: Model) -> int:
 
 
 def _worthwhile(model: Model, samples: int, threads: int) -> int:
-    """The greatest number of parts that have enough to do each, and leave few threads idle."""
+    """The largest number of parts that each have enough work, and leave few threads idle."""
     work = _multiplications(model) if samples > 1 else 0
     for parts in range(min(samples, work // LEAST), 1, -1):
         if samples % parts == 0 and _in_use(parts, threads) >= _LEAST_IN_USE:
@@ -92,7 +92,7 @@ def _worthwhile(model: Model, samples: int, threads: int) -> int:
 
 
 def _in_use(parts: int, threads: int) -> float:
-    """The share of the threads that work, in the mean over time."""
+    """The average share of the threads that are busy."""
     streams = min(parts, threads)
     turns = math.ceil(parts / streams)
     return parts / turns * (threads // streams) / threads
@@ -113,7 +113,7 @@ def _multiplications(model: Model) -> int:
 
 
 class _NotApart(Exception):
-    """A node may compute a sample from others."""
+    """A node may compute a sample from other samples."""
 
 
 class _Batch:
@@ -140,11 +140,11 @@ class _Batch:
             raise _NotApart
 
     def axis(self, value: Output) -> int | None:
-        """Along which axis ``value`` is batched; ``None`` if it is the same for all samples."""
+        """The axis along which ``value`` is batched; ``None`` if it is the same for all samples."""
         return self._axes.get(key_of(value))
 
     def first_alone(self, node: Node) -> int | None:
-        """The axis of the first value that ``node`` reads, if no other is batched."""
+        """The batch axis of the first value that ``node`` reads, if no other value is batched."""
         first, *rest = map(self.axis, node.input_values())
         return first if all(axis is None for axis in rest) else None
 
@@ -166,7 +166,7 @@ def _elementwise(batch: _Batch, node: Node) -> int | None:
 
 
 def _broadcast(batch: _Batch, node: Node) -> int | None:
-    """For operands whose last axes lie side by side."""
+    """For operands whose last axes are aligned."""
     values = node.input_values()
     axes = [batch.axis(value) for value in values]
     places = {axis - len(v.get_shape()) for v, axis in zip(values, axes) if axis is not None}
@@ -339,7 +339,7 @@ def _attribute(node: Node, name: str) -> int:
 
 
 def _worked_along(node: Node) -> list[int] | None:
-    """The axes that a node works along; ``None`` where that is known only at run time."""
+    """The axes that a node works along; ``None`` if they are known only at run time."""
     where = _AXES[node.get_type_name()]
     axes = _numbers(node, where) if isinstance(where, int) else [_attribute(node, where)]
     is_of_output = node.get_type_name() == "Unsqueeze"

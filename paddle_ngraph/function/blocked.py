@@ -1,13 +1,14 @@
 """The layout of convolutions in training: channels in blocks, [N, ceil(C / block), H, W, block].
 
 In this layout the core's convolutions, normalizations and poolings run on whole vector registers.
-What stands between them follows: :func:`blocked` builds a value a second time from blocked operands
-where it is made element by element, and turns it at most at the ends. The plain form of a value
-that nobody reads disappears with the function's other unused nodes.
+The operators between them follow: :func:`blocked` builds an elementwise value a second time from
+blocked operands, and reorders data at most at the ends. The plain form of a value, if nothing reads
+it, disappears with the function's other unused nodes.
 
-Where the channels do not divide by the block, padding fills up the last one. It is zero wherever an
-operator of the core reads it: a NaN there would reach the other channels in the next convolution.
-In between every value of it is the same number, known while the function is built.
+Where the number of channels is not a multiple of the block, padding fills the last block. It is
+zero wherever an operator of the core reads it: a NaN there would reach the other channels in the
+next convolution. In between, all of its values are the same number, known while the function is
+built.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def block_of(*channels: int) -> int:
 
 
 def padded_block_of(*channels: int) -> int:
-    """As :func:`block_of`; with padding, if that is little, where no block divides them."""
+    """As :func:`block_of`; if no block divides them, with padding, provided that is little."""
     block = block_of(*channels)
     if block == 1 and all(_padded(c, _NARROW) <= _WASTE * c for c in channels):
         return _NARROW
@@ -49,12 +50,12 @@ def padded_block_of(*channels: int) -> int:
 
 
 def _padded(channels: int, block: int) -> int:
-    """So many channels with padding."""
+    """The number of channels, padding included."""
     return -(-channels // block) * block
 
 
 class Blocked:
-    """The blocked values of one build: ``bridge.shared`` keeps it."""
+    """The blocked values of one build; ``bridge.shared`` keeps this object."""
 
     def __init__(self, bridge: NgraphBridge) -> None:
         self._bridge = bridge
@@ -64,7 +65,7 @@ class Blocked:
 
     @staticmethod
     def of(bridge: NgraphBridge) -> Blocked:
-        """The one of this build."""
+        """The object of this build."""
         if Blocked not in bridge.shared:
             bridge.shared[Blocked] = Blocked(bridge)
         found: Blocked = bridge.shared[Blocked]
@@ -78,7 +79,7 @@ class Blocked:
         return result
 
     def reordered(self, node: Any, block: int) -> Output:
-        """[N, C, H, W] with ``block`` channels side by side, padding zero; 1: as it is."""
+        """[N, C, H, W] with ``block`` channels side by side and padding of zero; 1: unchanged."""
         output = as_output(node)
         if block == 1:
             return output
@@ -96,7 +97,7 @@ class Blocked:
         return reordered
 
     def find(self, node: Any) -> Output | None:
-        """The blocked form of [N, C, H, W], if it can be had without reordering the data.
+        """The blocked form of [N, C, H, W], if no data has to be reordered for it.
 
         Its padding is zero.
         """
@@ -108,7 +109,7 @@ class Blocked:
         return node.output(0)
 
     def _any(self, output: Output) -> Output | None:
-        """As :meth:`find`, with whatever padding."""
+        """As :meth:`find`, with any padding."""
         return self._search(output, _DEPTH) if len(self._bridge.shape(output)) == 4 else None
 
     def _is_clean(self, blocked: Output) -> bool:
@@ -117,7 +118,7 @@ class Blocked:
     def _materialized(self, output: Output) -> Output:
         """``output`` of an operator, as its plain readers see it.
 
-        What can be had in blocks is computed there, and only there.
+        A value that can be computed in blocks is computed in blocks, and only there.
         """
         if output.get_node().get_type_name() not in ELEMENTWISE or not _is_float(output):
             return output
@@ -170,7 +171,7 @@ class Blocked:
         return self._bridge.known_value(computed.output(0))
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
-        """The padding of a blocked operand, or the number that is one for all; None if unknown."""
+        """The padding of a blocked operand, or the one number of another; None if unknown."""
         if len(self._bridge.shape(operand)) == 5:
             return self._padding.get(key_of(operand), np.zeros((), np.float32))
         value = self._bridge.known_value(operand)
@@ -179,7 +180,7 @@ class Blocked:
     def _operand(
         self, source: Output, found: Output | None, shape: Sequence[int], block: int
     ) -> Output | None:
-        """An operand of ``shape``, of one number for each channel, or of one number."""
+        """An operand of ``shape``, of one number per channel, or of a single number."""
         dims = self._bridge.shape(source)
         if dims == list(shape):
             if found is not None and self._block(found) == block:
@@ -193,7 +194,7 @@ class Blocked:
         return None
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
-        """A number for each channel, ``dims`` is [N or 1, C], with padding of zero."""
+        """One number per channel, where ``dims`` is [N or 1, C], with padding of zero."""
         bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
         if padded > dims[1]:

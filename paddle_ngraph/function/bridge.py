@@ -1,9 +1,9 @@
 """The nGraph bridge: from Paddle operators to nGraph nodes.
 
 One bridge serves one build of one function. It owns the map from the subgraph's variables to nodes,
-and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`.
-A function is built at one input signature. Where some of its dimensions are open, shapes and what
-is known of contents hold sizes that know it (sizes.py): converters ask for shapes here only.
+and hands converters :meth:`NgraphBridge.get_input_node` and :meth:`NgraphBridge.set_output_node`. A
+function is built at one input signature. If some of its dimensions are open, shapes and known
+contents hold symbolic sizes (sizes.py), so converters ask only the bridge for shapes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def element_type(dtype: str) -> Type:
 
 
 class Draw(NamedTuple):
-    """Numbers of a random stream that a run takes; core/paddle/random.h says what is what."""
+    """Numbers of a random stream that a run takes; core/paddle/random.h documents the fields."""
 
     distribution: int
     a: float
@@ -111,10 +111,10 @@ class NgraphBridge:
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
 
     def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
-        """Makes ``node`` the output ``name`` of ``op``. An output that nobody uses is dropped.
+        """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
 
         Raises:
-            NgraphError: The node's dtype or shape is not what Paddle says of the output.
+            NgraphError: The node's dtype or shape is not what Paddle declares for the output.
         """
         specs = op.outputs.get(name, ())
         if not specs and name in op.outputs:
@@ -129,7 +129,7 @@ class NgraphBridge:
         self._nodes[spec.id] = output
 
     def trains(self, *gradients: str) -> bool:
-        """Whether one of these gradients is in the graph, or reads it; any, if none is named."""
+        """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
         if gradients:
             return not self._op_types.isdisjoint(gradients)
         return any(kind.endswith("_grad") for kind in self._op_types)
@@ -170,7 +170,7 @@ class NgraphBridge:
         return [int(dim) for dim in as_output(node).get_shape()]
 
     def set_shape(self, node: Any, shape: Sequence[Number]) -> None:
-        """Tells the shape of a node that no rule knows (size_rules.py), as a loop's result."""
+        """Declares the shape of a node that no rule (size_rules.py) covers: a loop's result."""
         if self._shapes is not None:
             self._shapes.set(as_output(node), shape)
 
@@ -187,7 +187,7 @@ class NgraphBridge:
         return opset15.broadcast(scalar, self.ints(shape))
 
     def ints(self, values: Sequence[Number]) -> Any:
-        """A 1-D int64 tensor, constant where it is not of Sizes: axes, shapes, pads."""
+        """A 1-D int64 tensor (axes, shapes, pads), constant unless it holds Sizes."""
         numbers = list(values)
         if self._shapes is not None and is_open(numbers):
             return self._shapes.node(numbers)
@@ -200,10 +200,11 @@ class NgraphBridge:
 
         Args:
             distribution: ``"keep"``: 0 with probability ``a``, else 1, as u8. ``"uniform"`` from
-                ``a`` to ``b``, or ``"normal"`` of mean ``a`` and standard deviation ``b``, as f32.
+                ``a`` to ``b``, or ``"normal"`` with mean ``a`` and standard deviation ``b``, as
+                f32.
             a, b: The parameters.
-            seed: Of a stream of its own; 0 for the stream that ``paddle.seed`` sets.
-            shape: How many.
+            seed: The seed of a separate stream; 0 for the stream that ``paddle.seed`` sets.
+            shape: The shape of the result.
         """
         number = list(_DISTRIBUTIONS).index(distribution)
         position = len(self._graph.inputs) + len(self._graph.states) + len(self.draws)
@@ -240,17 +241,17 @@ class NgraphBridge:
     ) -> None:
         """Lets the engine refuse a run whose input ``name`` holds a value out of range.
 
-        To be called before the input's node is taken: from here on it is the checked one.
+        To be called before the input's node is fetched: from then on it is the checked node.
 
         Args:
             op: The operator.
             name: One of its inputs, of int32 or int64.
-            low: The least value; a list gives one for each position of the last axis.
-            high: One more than the greatest value, likewise.
+            low: The minimum; a list gives one for each position of the last axis.
+            high: One more than the maximum, likewise.
             ignored: A value that is allowed as well.
-            position: Which of its tensors, when the input holds a list.
-            noticed: Whether Paddle's own kernel checks the values, and so may run in the place of
-                the engine.
+            position: Which tensor, if the input holds a list.
+            noticed: Whether Paddle's own kernel checks the values, and so may run instead of the
+                engine.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
@@ -284,17 +285,17 @@ class NgraphBridge:
             self._convert(self._pending.popleft())
 
     def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
-        """Converts what is not yet converted, and makes the model, without any pass (build.py).
+        """Converts what is not yet converted, and makes the model, before any pass (build.py).
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
 
         Returns:
             The model, at its signature, and the input position that feeds each of its parameters;
-            positions beyond the inputs count on through :attr:`draws`.
+            positions after the inputs continue through :attr:`draws`.
 
         Raises:
-            ConversionError: As :meth:`convert`.
+            ConversionError: As in :meth:`convert`.
         """
         self.convert()
         weights = weights or {}
@@ -310,7 +311,7 @@ class NgraphBridge:
         return model, [self._input_of_parameter[node.get_friendly_name()] for node in used]
 
     def open_dimensions(self, model: ov.Model) -> None:
-        """Makes the open dimensions of the model that was built dynamic."""
+        """Makes the open dimensions of the finished model dynamic."""
         if self._opening is None or self._shapes is None:
             return
         for node in model.get_ordered_ops():
@@ -329,7 +330,7 @@ class NgraphBridge:
         model.validate_nodes_and_infer_types()
 
     def _computed(self, output: Output) -> Output:
-        """``output``, made by a node: the engine leaves a result that is an input unwritten."""
+        """``output``, computed by a node: the engine does not write a result that is an input."""
         if output.get_node().get_type_name() != "Parameter":
             return output
         return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
@@ -395,7 +396,7 @@ class NgraphBridge:
             )
 
     def _folded(self, output: Output) -> Output:
-        """``output`` as a constant when it is a small computation on constants only."""
+        """``output`` as a constant if it is a small computation on constants only."""
         if output.get_node().get_type_name() == "Constant":
             return output
         if self._shapes is not None and self._shapes.follows(output) == "sizes":
@@ -404,7 +405,7 @@ class NgraphBridge:
         return output if value is None else opset15.constant(value).output(0)
 
     def _of_sizes(self, shapes: Shapes, output: Output) -> Output:
-        """What a program computes of sizes: in 64 bits, and for every value of them."""
+        """What a program computes from sizes: in 64 bits, and for every value of the sizes."""
         kind = output.get_element_type()
         if kind.is_real():
             return output
@@ -441,10 +442,10 @@ class NgraphBridge:
 
 
 def _meet_numpy() -> None:
-    """Has OpenVINO's bindings set up what they know of dtypes.
+    """Makes OpenVINO's bindings initialize their table of dtypes.
 
-    They do so at first use, behind a lock, and give the GIL away meanwhile: two threads that are
-    first would wait for each other for good. A module is imported by one thread only.
+    They do so at first use, holding a lock but releasing the GIL: two threads that come first would
+    deadlock. A module is imported by one thread only.
     """
     one = opset15.constant(np.ones(1, np.float32))
     ov.Tensor(one.get_data().astype(one.get_element_type().to_dtype()))
@@ -477,7 +478,7 @@ def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
 
 
 def _filled(parameter: Node, contents: Any) -> Node:
-    """A constant in the place of a parameter."""
+    """A constant in place of a parameter."""
     dtype = parameter.get_output_element_type(0).to_dtype()
     array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
     return opset15.constant(array)

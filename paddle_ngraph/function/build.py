@@ -1,7 +1,7 @@
 """A build: from a graph string to the model that is compiled.
 
 The bridge makes a model, operator by operator, and the passes bring it into its final form. Each
-has its place in :data:`PASSES`, and its reason.
+pass has its place in :data:`PASSES`, and a reason.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Draft:
 
     Attributes:
         model: The model.
-        bridge: What made it.
+        bridge: The bridge that made it.
         settings: What it is built for.
         splits_batch: Whether the batch may be computed in parts.
-        parts: How many parts the batch has: the model is the one of a part.
+        parts: How many parts the batch has: the model is for one part.
     """
 
     model: ov.Model
@@ -57,7 +57,7 @@ class Draft:
 
 
 class Pass(NamedTuple):
-    """One step of a build: its name, why it is there and where, and what it does."""
+    """One step of a build: its name, the reason for it and for its place, and what it does."""
 
     name: str
     reason: str
@@ -143,14 +143,14 @@ class BuiltModel(NamedTuple):
     """What a build hands to the C++ engine, which reads it by these names.
 
     Attributes:
-        model: The bare model of OpenVINO's bindings.
-        parameter_inputs: The input that feeds each of its parameters; what is beyond the inputs
-            counts on through the draws.
+        model: The model as an object of OpenVINO's bindings, without its Python wrapper.
+        parameter_inputs: The input that feeds each of its parameters; numbers after the inputs
+            continue through the draws.
         draws: The random numbers to take before a run.
-        open_dimensions: Where shapes are open, the number of the open size, or -1, for each
-            dimension of each input.
-        guards: On the open sizes, as :func:`sizes.to_words` writes them.
-        parts: How many parts the batch has: the model is the one of a part.
+        open_dimensions: If shapes are open, the number of the open size, or -1, for each dimension
+            of each input.
+        guards: Guards on the open sizes, as :func:`sizes.to_words` encodes them.
+        parts: How many parts the batch has: the model is for one part.
     """
 
     model: Any
@@ -173,7 +173,7 @@ def build_model(
 
     Args:
         text: The graph string.
-        signature: nGraph element type name and shape of every input.
+        signature: The nGraph element type name and the shape of every input.
         values: Raw contents of the inputs that are read by value.
         weights: Views of the inputs that become constants.
         precision, threads: See :class:`Settings`.
@@ -209,10 +209,10 @@ def make_model(
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
 ) -> tuple[Draft, list[int]]:
-    """The model of a graph after all passes, and the input of each of its parameters.
+    """The model of a graph after all passes, and the input that feeds each of its parameters.
 
     Args:
-        bridge: Of the graph, at a signature.
+        bridge: The bridge of the graph, at a signature.
         weights: The contents of inputs that become constants, by position: buffers in C order.
         settings: What the model is built for.
         splits_batch: Whether the batch may be computed in parts.
@@ -228,7 +228,7 @@ def make_model(
 
 
 def _bare(model: ov.Model) -> Any:
-    """The model without what OpenVINO's Python puts around it."""
+    """The model without its Python wrapper."""
     return model._Model__model
 
 
@@ -237,7 +237,7 @@ _converted: Latest[tuple[str, tuple[Any, ...]], NgraphBridge] = Latest(4)
 
 
 def try_conversion(graph: Graph, text: str) -> ConversionError | None:
-    """What a converter raises, where that can be known before a run: every shape is stated.
+    """The error a converter raises, if that can be known before a run: every shape is static.
 
     A conversion that succeeds is kept for the run.
 

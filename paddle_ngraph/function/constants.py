@@ -1,14 +1,14 @@
-"""Constants of a model in the form that the CPU plugin computes right with.
+"""Constants of a model, in a form with which the CPU plugin computes correctly.
 
-Two of its faults (OpenVINO 2026.4.1) show only with constants, which kept weights are:
+Two of its faults (OpenVINO 2026.4.1) appear only with constants, such as kept weights:
 
-* A node of nothing but constants that the plugin does not fold runs once, at the first inference. A
-  node behind it that works in place then writes over the only copy: each inference gives something
-  else. Such values are computed here, once, and enter the model as constants.
-* Packed weights are looked up by their memory and the form they are packed to, not by the way they
-  are read. Two matrix products with one square matrix, transposed by one of them, get the same
-  packed weights, so do a convolution and a transposed one with the same filter, and sums of
-  products. Here each way of reading gets a constant of its own.
+* A node that reads only constants and that the plugin does not fold runs once, at the first
+  inference. A later node that works in place then overwrites the only copy, so each inference gives
+  a different result. Such values are computed here, once, and enter the model as constants.
+* Packed weights are looked up by their memory and the format they are packed to, not by the way
+  they are read. Two matrix products with one square matrix, transposed by one of them, get the same
+  packed weights; so do a convolution and a transposed one with the same filter, and sums of
+  products. Here each way of reading gets its own constant.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
 
 def compute_constants(model: Model) -> None:
-    """Replaces what constants alone determine by its value."""
+    """Replaces everything that constants alone determine with its value."""
     values = list(_determined(model))
     if not values:
         return
@@ -57,7 +57,7 @@ def compute_constants(model: Model) -> None:
 
 
 def _run(model: Model) -> list[np.ndarray]:
-    """The results of a model without parameters; the plugin is asked where they are not folded."""
+    """The results of a model without parameters; the plugin computes those that are not folded."""
     sources = [result.input_value(0) for result in model.get_results()]
     folded = [source.get_node().get_type_name() == "Constant" for source in sources]
     rest = [opset15.result(source) for source, done in zip(sources, folded) if not done]
@@ -71,8 +71,8 @@ def _run(model: Model) -> list[np.ndarray]:
 def _inferred(model: Model) -> list[np.ndarray]:
     """The results of a model without parameters, as the plugin computes them.
 
-    Its floats are fed: what the plugin computes of nothing but constants comes out wrong where a
-    node behind it works in place.
+    Its floats are fed: what the plugin computes from constants alone comes out wrong if a later
+    node works in place.
     """
     fed = []
     for node in model.get_ordered_ops():
@@ -95,9 +95,10 @@ def _inferred(model: Model) -> list[np.ndarray]:
 
 
 def _determined(model: Model) -> Iterator[Output]:
-    """What other nodes read of those that constants alone determine.
+    """The outputs determined by constants alone that other nodes read.
 
-    Where the plugin surely folds it, only what is packed, and is more than a view of a constant.
+    Where the plugin is certain to fold them, only those that are packed and are more than a view of
+    a constant.
     """
     hard: dict[str, bool] = {}  # of the nodes that constants alone determine
     read: dict[Key, Output] = {}
@@ -153,7 +154,7 @@ def _reading(node: Node, number: int) -> tuple[object, ...]:
 
 
 def _is_mistakable(node: Node) -> bool:
-    """Whether it packs weights, and another way of reading them gives the same sizes."""
+    """Whether it packs weights for which another way of reading gives the same sizes."""
     if node.get_type_name() != "MatMul":
         return node.get_type_name() in _PACKING
     shape = node.get_input_partial_shape(1)
@@ -161,7 +162,7 @@ def _is_mistakable(node: Node) -> bool:
 
 
 def _path(value: Output) -> tuple[Node, list[Node]]:
-    """Where ``value`` comes from, and the views on the way from there."""
+    """The source of ``value``, and the views between the two."""
     path: list[Node] = []
     node = value.get_node()
     while node.get_type_name() in _RESHAPING or _is_transpose(node):

@@ -1,6 +1,7 @@
-"""Compiled functions on disk: where they are, and what they were built under.
+"""Compiled functions on disk: where they are, and under what conditions they were built.
 
-The C++ core reads and writes the files (core/engine/disk_cache.h); here is what it cannot know.
+The C++ core reads and writes the files (core/engine/disk_cache.h); this module has what the core
+cannot know.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 
 def build_environment(graph: str, precision: str, threads: int) -> str:
-    """Called by the C++ engine: what decides what is built of a graph string, beside itself.
+    """Called by the C++ engine: what a build depends on besides the graph string itself.
 
     Args:
         graph: The graph string.
         precision, threads: See :class:`Settings`.
 
     Returns:
-        Versions, sources, processor and settings. Empty where the graph holds an operator whose
-        converter is not one of ours: nothing tells when that changes.
+        Versions, sources, processor and settings. Empty if the graph holds an operator whose
+        converter is not one of ours: nothing shows when that changes.
     """
     foreign = registry.foreign_types()
     if foreign and any(op.type in foreign for op in Graph.from_string(graph).ops):
@@ -65,9 +66,10 @@ def _fixed_environment() -> list[str]:
 
 
 def _sources() -> str:
-    """What stands in the files of the package: in a source tree they change without a new version.
+    """The contents of the package's files: in a source tree they change without a new version.
 
-    Not their times: a function may come with a model to where the package was installed later.
+    Not their modification times: a model may bring a function to a machine where the package was
+    installed later.
     """
     digest = hashlib.sha256()
     for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.so")]):

@@ -1,12 +1,12 @@
 """Functions with open shapes: one for hundreds of widths, lengths and batch sizes.
 
-Converters see the shapes at hand, and a function of its own for every shape costs a compilation
+Converters see concrete shapes, and a separate function for every shape would cost one compilation
 each. So when a graph has met several shapes, the dimensions that differed among these become
-*open*: the function is built with sizes that know what is decided by them (sizes.py), and then
-serves every shape for which its guards hold. Dimensions that were always equal are one open size. A
-shape beyond the guards gets another function, with open shapes too where that helps; so several of
-one graph live side by side. Where nothing stays open, or open shapes fail, every shape keeps a
-function of its own.
+*open*: the function is built with symbolic sizes that record what is decided by them (sizes.py),
+and then serves every shape for which its guards hold. Dimensions that were always equal to each
+other share one open size. A shape that violates the guards gets another function, with open shapes
+too where that helps; so several functions of one graph exist side by side. Where nothing stays
+open, or open shapes fail, every shape keeps its own function.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from paddle_ngraph.locks import new_lock
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
 
-# So many shapes get functions of their own, which are faster, before open ones are tried.
+# This many shapes get functions of their own, which are faster, before open shapes are tried.
 OWN_FUNCTIONS = 2
 
-# How often open shapes are tried for a graph: where its guards hold for few shapes each, it would
-# get one function after the other.
+# How often open shapes are tried for a graph: if each function's guards hold for few shapes only,
+# the graph would get one function after another.
 MOST_TRIES = 16
 
-# Of so many graphs it is known what shapes they met; the one longest unused is forgotten.
+# For this many graphs it is known what shapes they met; the least recently used one is forgotten.
 MOST_GRAPHS = 1024
 
 FIXED = -1
@@ -46,7 +46,7 @@ class OpenModel:
         model: Its open dimensions are dynamic.
         positions: The input that feeds each parameter.
         dimensions: For each dimension of each input, in order: the number of its open size, or -1.
-        guards: For what open sizes it is right, as words (:func:`sizes.to_words`).
+        guards: For which open sizes it is valid, as words (:func:`sizes.to_words`).
     """
 
     model: ov.Model
@@ -59,7 +59,7 @@ class Opening:
     """What is open in one build.
 
     Attributes:
-        numbers: Of each input the number of the open size of each dimension, or ``None``.
+        numbers: For each dimension of each input, the number of its open size, or ``None``.
         guards: The open sizes, and what was decided by them.
     """
 
@@ -85,7 +85,7 @@ class Opening:
 
 
 class Empty(Exception):
-    """Something has no elements at the shapes at hand: no case for an open function."""
+    """Something has no elements at the current shapes: open shapes do not apply."""
 
 
 Build = Callable[[Opening], tuple[ov.Model, list[int]]]
@@ -123,7 +123,7 @@ class _Met:
             self.first.append(signature)
 
     def opening(self, signature: Signature) -> Opening:
-        """What differed is open."""
+        """Opens the dimensions that differed."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
         return Opening(signature, rows)
 
@@ -147,23 +147,23 @@ def _graph(text: str) -> _Graph:
 
 
 def count() -> int:
-    """Of how many graphs it is known what shapes they met."""
+    """The number of graphs whose shapes are known."""
     return len(_graphs)
 
 
 def give_up(text: str) -> None:
-    """From now on every shape of this graph has a function of its own."""
+    """From now on every shape of this graph gets its own function."""
     with _lock:
         _graph(text).is_given_up = True
 
 
 def forget() -> None:
-    """Forgets what shapes every graph has met."""
+    """Forgets the shapes that graphs have met."""
     _graphs.clear()
 
 
 def remember(text: str, signature: Signature) -> None:
-    """Tells that a graph has met this signature; the C++ engine calls it, too."""
+    """Records that a graph has met this signature; also called by the C++ engine."""
     with _lock:
         _remember(_graph(text), signature)
 
@@ -176,7 +176,7 @@ def _remember(graph: _Graph, signature: Signature) -> _Met:
 
 
 def open_model(text: str, signature: Signature, build: Build) -> OpenModel | None:
-    """A model for this signature and for all for which its guards hold.
+    """A model for this signature and for all others for which its guards hold.
 
     Args:
         text: The graph string.
@@ -184,8 +184,8 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
         build: Makes the model at this signature.
 
     Returns:
-        The model; ``None`` where the graph has not met enough signatures yet, or where there is no
-        such model: then it is not tried again, unless other shapes may have one.
+        The model; ``None`` if the graph has not met enough signatures yet, or if there is no such
+        model: then it is not tried again, unless other shapes may have one.
     """
     with _lock:  # another thread may give up at any time
         graph = _graph(text)

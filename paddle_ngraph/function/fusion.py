@@ -1,4 +1,4 @@
-"""Batch normalization and the rectifier behind it as one operator of the core."""
+"""Batch normalization and the ReLU that follows it as one operator of the core."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Extension = Callable[..., Node]
 
 
 def fuse_rectifiers(model: Model, extension: Extension) -> None:
-    """Lets batch normalizations rectify their result, and their gradients undo it.
+    """Fuses ReLUs into the batch normalizations before them; likewise their gradients.
 
-    Each saves a walk over the data. Done when the function is complete, as what else reads a value
-    decides.
+    Each fusion saves a pass over the data. It is done when the function is complete, because it
+    depends on what else reads a value.
 
     Args:
         model: The function, its nodes all there.
@@ -31,7 +31,7 @@ def fuse_rectifiers(model: Model, extension: Extension) -> None:
 
 
 class _Readers:
-    """Who reads each output; nodes that are not of the model do not count."""
+    """The readers of each output; nodes outside the model do not count."""
 
     def __init__(self, model: Model) -> None:
         self._found: dict[Key, list[Node]] = {}
@@ -40,7 +40,7 @@ class _Readers:
                 self._found.setdefault(key_of(source), []).append(node)
 
     def of(self, output: Output) -> list[Node]:
-        """The readers of ``output``, one that reads it twice named twice."""
+        """The readers of ``output``; one that reads it twice appears twice."""
         return self._found.get(key_of(output), [])
 
 
@@ -57,7 +57,7 @@ def _fuse_forward(norm: Node, readers: _Readers, extension: Extension) -> None:
 
 
 def _rectifier(output: Output, readers: _Readers) -> tuple[Node, float] | None:
-    """The node that rectifies ``output``, and its ceiling, if nothing else reads ``output``."""
+    """The ReLU of ``output``, and its upper limit, if nothing else reads ``output``."""
     found = {reader.get_type_name(): reader for reader in readers.of(output)}
     if found.keys() == {"Relu"}:
         return found["Relu"], 0.0
@@ -86,7 +86,7 @@ def _fuse_backward(norm: Node, readers: _Readers, extension: Extension) -> None:
 
 
 def _rectified_gradient(product: Node) -> tuple[Output, Output, float] | None:
-    """Gradient, output and ceiling of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
+    """Gradient, output and upper limit of ``grad * (0 < out [< ceiling] ? 1 : 0)``."""
     if product.get_type_name() != "Multiply":
         return None
     grad, mask = product.input_values()
@@ -117,7 +117,7 @@ def _is(node: Node, place: int, value: float) -> bool:
 
 
 def _number(output: Output) -> float | None:
-    """The number that ``output`` is known to be, in whatever shape."""
+    """The number that ``output`` is known to hold, in any shape."""
     node = output.get_node()
     if node.get_type_name() == "Reshape":
         return _number(node.input_value(0))

@@ -1,4 +1,4 @@
-"""What passes and layouts ask of nodes: what a type does, and which output is which."""
+"""Helpers for passes and layouts: which types are elementwise, and the key of an output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from openvino import Output
 # Identifies an output among those of one build: the bindings make a new object at each access.
 Key = tuple[str, int]
 
-# Types that compute every element from the elements at its place.
+# Types that compute every element from the elements at the same position.
 _NAMES = """
     Abs Add Ceiling Clamp Convert Divide Elu Equal Erf Exp Floor Gelu Greater GreaterEqual
     HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd LogicalNot LogicalOr
@@ -18,5 +18,5 @@ ELEMENTWISE = frozenset(_NAMES.split())
 
 
 def key_of(output: Output) -> Key:
-    """What identifies an output."""
+    """The key that identifies an output."""
     return output.get_node().get_name(), output.get_index()

@@ -48,7 +48,7 @@ def _family(entry: Converter) -> str:
 
 
 def _rows(entries: Iterable[Converter]) -> Iterator[tuple[str, str]]:
-    """(operators, what is said of them): forms of one operator that share it share a row."""
+    """(operators, description): forms of one operator with the same description share a row."""
     rows: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         rows.setdefault((_stem(entry.type), _columns(entry)), []).append(entry.type)

@@ -1,6 +1,6 @@
 """Faults of the CPU plugin (OpenVINO 2026.4.1), and the forms of a model that avoid them.
 
-Those that show with constants only are in constants.py.
+Faults that appear only with constants are in constants.py.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
 
 def divide_exactly(model: Model) -> None:
-    """Marks divisions to be kept as they are, where the engine computes these right.
+    """Marks divisions to be kept as they are, where the engine computes them correctly.
 
-    It joins a division by or of a constant to what its other input comes from; joined to one of
-    ``_JOINED`` the result is wrong.
+    The plugin joins a division by or of a constant to the node that its other input comes from;
+    joined to one of ``_JOINED``, the result is wrong.
     """
     constant: set[str] = set()
     joined: set[str] = set()
@@ -61,11 +61,11 @@ def divide_exactly(model: Model) -> None:
 
 
 def keep_what_abs_reads(model: Model) -> None:
-    """Forms |x| as |-x| where something else reads x too: nothing else reads -x.
+    """Computes |x| as |-x| where something else reads x too: nothing else reads -x.
 
-    The plugin's kernel of Abs writes over the register that x is read to, and what is fused behind
-    it then finds |x| there: |x| + x comes out as 2 |x|. The larger of x and -x would not do: which
-    zero is the larger of 0 and -0 depends on the instruction set.
+    The plugin's kernel of Abs overwrites the register that holds x, and a node fused after it then
+    finds |x| there: |x| + x comes out as 2 |x|. The maximum of x and -x would not do: which of 0
+    and -0 is the larger depends on the instruction set.
     """
     for node in model.get_ops():
         if node.get_type_name() != "Abs":
@@ -76,7 +76,7 @@ def keep_what_abs_reads(model: Model) -> None:
 
 
 def compare_from_below(model: Model) -> None:
-    """Writes a > b as b < a: with AVX-512 the plugin finds a NaN greater than every number."""
+    """Computes a > b as b < a: with AVX-512 the plugin treats NaN as greater than every number."""
     for node in model.get_ops():
         swapped = _SWAPPED.get(node.get_type_name())
         if swapped is not None:
@@ -84,7 +84,7 @@ def compare_from_below(model: Model) -> None:
 
 
 def squeeze_to_scalars(model: Model) -> None:
-    """Makes scalars by Squeeze: the engine crashes on some of what Reshape makes of products."""
+    """Makes scalars by Squeeze: the engine crashes on some that Reshape makes from products."""
     for node in model.get_ops():
         if node.get_type_name() == "Reshape" and len(node.get_output_partial_shape(0)) == 0:
             source = node.input_value(0)
@@ -98,13 +98,13 @@ def squeeze_to_scalars(model: Model) -> None:
 
 
 def keep_loops_apart(model: Model) -> None:
-    """Marks a finished model that the plugin would crash on when it fuses loops.
+    """Marks a finished model on which the plugin would crash while fusing loops.
 
-    It makes a unit of some sequences: small matrix products with elementwise nodes in between,
-    attention, group normalization. An elementwise node that reads the end of a unit and what
-    another loop computes is to join that loop; the plugin then takes the unit for a loop too, and
-    follows a null pointer. So loops are not fused where that can be: a unit may end earlier than
-    it could, so each elementwise node behind it counts as its end.
+    The plugin makes a unit of some sequences: small matrix products with elementwise nodes in
+    between, attention, group normalization. If an elementwise node reads the end of a unit and also
+    what another loop computes, it should join that loop; the plugin then mistakes the unit for a
+    loop too, and follows a null pointer. So loops are not fused where that can happen. A unit may
+    end earlier than it could, so each elementwise node after it counts as its end.
     """
     traits: dict[str, frozenset[str]] = {}
     for node in model.get_ordered_ops():
@@ -115,7 +115,7 @@ def keep_loops_apart(model: Model) -> None:
 
 
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:
-    """What of a unit lies on the way to ``node``; "unit": all of one may."""
+    """Which parts of a unit are on the way to ``node``; "unit": possibly all of one."""
     kind = node.get_type_name()
     sources = [known[value.get_node().get_name()] for value in node.input_values()]
     before = frozenset().union(*sources)
@@ -149,7 +149,7 @@ def _changes_rank(node: Node) -> bool:
 
 
 def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> frozenset[str]:
-    """The forms of products that units are made of, and whether this may be the last of one."""
+    """The forms of products that make up units, and whether this may be the last in one."""
     before = sources[0] | sources[1]
     left, right = (
         product.get_attributes()[f"transpose_{name}"] and "transposed" not in source
@@ -168,9 +168,9 @@ def _traits_of_product(product: Node, sources: Sequence[frozenset[str]]) -> froz
 
 
 def _is_of_groups(value: Output) -> bool:
-    """Whether a mean of ``value`` may be one of groups of channels: samples, groups, the rest.
+    """Whether a mean of ``value`` may be over groups of channels: samples, groups, the rest.
 
-    Between the two there may be what the plugin removes, but nothing that joins another value.
+    Between the two there may be nodes that the plugin removes, but none that joins another value.
     """
     while value.get_node().get_type_name() in _PASSED - {"Reshape"}:
         joined = [v for v in value.get_node().input_values() if not constants.is_constant(v)]

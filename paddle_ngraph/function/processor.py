@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def field(name: str) -> str:
-    """What the system says of the first core, e.g. its ``"model name"``; empty if nothing."""
+    """What the system reports for the first core, e.g. its ``"model name"``; empty if nothing."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -24,7 +24,7 @@ LEAST_SUMMED_WITH_AVX512 = 2048
 
 
 def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
-    """Replaces matrix products that are worth it by the core's ``Gemm``.
+    """Replaces matrix products that are large enough with the core's ``Gemm``.
 
     Args:
         model: A complete model.

@@ -2,9 +2,9 @@
 
 They stay native, and the report says why.
 
-A converter runs when a function is built. What it raises there is first a *suspicion*, because a
-feed that Paddle refuses as well makes converters raise too; it becomes a *refusal* when Paddle
-has run the interval, or when every shape was known beforehand.
+A converter runs when a function is built. An error that it raises there is at first a *suspicion*,
+because converters also raise on a feed that Paddle would refuse. It becomes a *refusal* when Paddle
+has run the interval, or if every shape was known beforehand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def reason_against_interval(graph: Graph) -> str | None:
 
 
 def refuse(graph: str, error: NgraphError) -> None:
-    """Leaves native what ``error`` came from: like operators, or the interval of ``graph``."""
+    """Leaves native what ``error`` came from: similar operators, or the interval of ``graph``."""
     if isinstance(error, ConversionError):
         refuse_operator(error)
     else:
@@ -53,27 +53,27 @@ def refuse(graph: str, error: NgraphError) -> None:
 
 
 def refuse_operator(error: ConversionError) -> str:
-    """Leaves native every operator like the one whose converter raised. Returns the reason."""
+    """Leaves native all operators similar to the one whose converter raised. Returns the reason."""
     reason = f"its converter raised: {error.reason}"
     return _reasons.put((error.op.type, _kind(error.op)), reason)
 
 
 def suspect(graph: str, error: NgraphError) -> None:
-    """Remembers that ``error`` came up while a function of ``graph`` was built."""
+    """Records that ``error`` was raised while a function of ``graph`` was built."""
     _suspicions.put(_name(graph), error)
 
 
 def acquit(graph: str) -> None:
-    """Called by the C++ engine: Paddle refused the run as well, so its data is to blame."""
+    """Called by the C++ engine: Paddle refused the run too, so the data is to blame."""
     _suspicions.pop(_name(graph))
 
 
 def refuse_graph(graph: str, reason: str) -> None:
-    """Called by the C++ engine: Paddle ran what a function of ``graph`` could not be had for.
+    """Called by the C++ engine: Paddle ran an interval whose function could not be built.
 
     Args:
         graph: The graph string.
-        reason: What the engine said, where nobody was suspected before.
+        reason: The engine's error, used if there was no suspicion before.
     """
     error = _suspicions.pop(_name(graph))
     if error is None:
@@ -88,7 +88,7 @@ def refuse_graph(graph: str, reason: str) -> None:
 
 
 class Watch:
-    """Tells whether runs have refused one of these graphs: a look at a number in most cases."""
+    """Whether one of these graphs was refused in a run; usually costs one comparison of numbers."""
 
     def __init__(self, graphs: Sequence[str]) -> None:
         self._names = frozenset(map(_name, graphs))
@@ -96,7 +96,7 @@ class Watch:
         self._has_refused = False
 
     def has_refused(self) -> bool:
-        """Whether a run has refused one of them."""
+        """Whether one of them was refused in a run."""
         if self._number != _number:
             self._number = _number
             self._has_refused = any(name in _graphs for name in self._names)
@@ -108,7 +108,7 @@ def _name(graph: str) -> str:
 
 
 def _what(graph: str, error: NgraphError) -> str:
-    """What runs natively from now on, and why."""
+    """The operators that run natively from now on, and why."""
     if isinstance(error, ConversionError):
         return f"{error.op.type} (operator {error.op.index}) from now on: {error.reason}"
     types = list(dict.fromkeys(op.type for op in Graph.from_string(graph).ops))
@@ -117,7 +117,7 @@ def _what(graph: str, error: NgraphError) -> str:
 
 
 def forget(type: str) -> None:
-    """Gives operators of ``type`` another chance: their converter has changed."""
+    """Gives operators of ``type`` another chance, because their converter has changed."""
     if _reasons.remove(lambda key: key[0] == type):
         _graphs.clear()
         _try_again()
@@ -136,19 +136,19 @@ def count() -> int:
 
 
 def _try_again() -> None:
-    """Engines that have left a graph to Paddle forget that."""
+    """Makes engines forget that they have left a graph to Paddle."""
     if (core := sys.modules.get("paddle_ngraph._core")) is not None:
         core.try_again()
 
 
 def _kind(op: Op) -> str:
-    """The same for operators that a converter cannot tell apart."""
+    """A key that is the same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
     return _digest([op.attrs, *sides])
 
 
 def _interval(graph: Graph) -> str:
-    """The same whichever results of the interval a program asks for."""
+    """A key that is the same whichever results of the interval a program asks for."""
     return _digest(
         [
             [op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}]

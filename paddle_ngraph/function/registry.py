@@ -1,4 +1,4 @@
-"""The one registry: which Paddle operators can be converted, by what, and within which limits."""
+"""The registry: which Paddle operators can be converted, how, and within which limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ABSENT: Mapping[str, str] = {
 
 
 def range_of(values: Iterable[float]) -> Range | None:
-    """The range of some numbers; ``None`` where one is no whole number of 64 bits."""
+    """The range of some numbers; ``None`` if one of them is not a 64-bit integer."""
     known = list(values)
     if not all(abs(value) < 2**63 for value in known):  # so NaN is found, too
         return None
@@ -61,10 +61,10 @@ def range_of(values: Iterable[float]) -> Range | None:
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition an operator must fulfil to be converted.
+    """A condition that an operator must meet to be converted.
 
     Attributes:
-        text: The sentence printed for an operator that stays native because of it.
+        text: The sentence printed for an operator that stays native because of this limit.
         holds: Whether the operator is within the limit.
     """
 
@@ -73,7 +73,7 @@ class Limit:
 
 
 class Role(Enum):
-    """What an operand is to its converter; docs/adding_an_operator.md tells more of each."""
+    """What an operand is to its converter; docs/adding_an_operator.md describes each role."""
 
     # Of inputs.
     DATA = "computed with: of one of the converter's dtypes"
@@ -89,7 +89,7 @@ class Role(Enum):
 
     @property
     def is_of_inputs(self) -> bool:
-        """Whether inputs have it, and not outputs."""
+        """Whether it is a role of inputs, not of outputs."""
         return self not in (Role.RESULT, Role.OMITTED, Role.WORKSPACE)
 
     @property
@@ -122,12 +122,12 @@ class Converter:
         return self.outputs.get(output, Role.RESULT)
 
     def named(self, role: Role) -> list[str]:
-        """The inputs or outputs of a role other than the usual one."""
+        """The inputs or outputs that have a role other than the default."""
         side = self.inputs if role.is_of_inputs else self.outputs
         return [name for name, found in side.items() if found is role]
 
     def reason_against_roles(self, op: Op) -> str | None:
-        """What is wrong with the roles, as far as ``op`` tells; ``None`` if nothing."""
+        """What is wrong with the roles, as far as ``op`` shows; ``None`` if nothing."""
         sides = ("input", self.inputs, op.inputs), ("output", self.outputs, op.outputs)
         for side, roles, operands in sides:
             for name in sorted(roles.keys() - operands.keys()):
@@ -135,7 +135,7 @@ class Converter:
         return None
 
     def reason_against(self, op: Op) -> str | None:
-        """Why ``op`` must stay native, or ``None`` when it can be converted."""
+        """Why ``op`` must stay native, or ``None`` if it can be converted."""
         for name, specs in op.inputs.items():
             allowed = self._dtypes_of(self.role(name))
             for spec in specs:
@@ -155,7 +155,7 @@ class Converter:
         return None
 
     def _dtypes_of(self, role: Role) -> frozenset[str]:
-        """Those that an input of this role may have."""
+        """The dtypes that an input of this role may have."""
         if role is Role.CONSTANT or not role.has_contents_read:
             return KNOWN
         return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
@@ -178,21 +178,21 @@ def converter(
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
     Args:
-        types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest holds for each.
+        types: The operators' names, e.g. ``"pd_op.add", "pd_op.add_"``; the rest applies to each.
         dtypes: The dtypes its inputs may have; its outputs may have them too.
         inputs: The :class:`Role` of each input that is more than ``Role.DATA``.
         outputs: The role of each output that is not simply a ``Role.RESULT``.
         limits: Further conditions.
-        draws: Whether an operator takes numbers of the random stream, by
-            :meth:`NgraphBridge.draw`: to be taken even where nobody reads them.
+        draws: Whether an operator takes numbers from the random stream, by
+            :meth:`NgraphBridge.draw`: they are taken even if nothing reads them.
         moves: The outputs hold elements of the inputs, unchanged. int64 tensors may pass, as long
             as they are only used as positions in the end.
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
-        integers: Which values int64 outputs may have, if that can be told from those of the inputs
-            that hold whole numbers; asked where all of these are known.
+        integers: Which values int64 outputs may have, given those of the integer inputs; called
+            only if all of these are known.
 
     Raises:
-        NgraphError: There is a converter for one of them already, or a role is none.
+        NgraphError: There is already a converter for one of them, or a role is invalid.
     """
     _check_roles("inputs", inputs)
     _check_roles("outputs", outputs)
@@ -237,7 +237,7 @@ def unregister(type: str) -> None:
 
 @contextmanager
 def without(types: Iterable[str]) -> Iterator[None]:
-    """Leaves operators native that are planned inside: these types have no converter there."""
+    """Inside the ``with`` block these types have no converter, so their operators stay native."""
     load_converters()
     hidden = {type: _converters.pop(type) for type in set(types) if type in _converters}
     try:
@@ -269,7 +269,7 @@ _loading = new_lock()
 
 
 def load_converters() -> None:
-    """Imports every module of ``paddle_ngraph.ops`` once; other threads wait for the last one."""
+    """Imports every module of ``paddle_ngraph.ops`` once; other threads wait until that is done."""
     global _loaded
     if _loaded:
         return

@@ -1,4 +1,4 @@
-"""What a function is built for, beside its graph and its inputs."""
+"""What a function is built for, besides its graph and its inputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from paddle_ngraph import _core
 
 @dataclass(frozen=True)
 class Settings:
-    """The engine decides them once, at each run (``NgraphEngine::settings`` of the core).
+    """The engine determines them once, at each run (``NgraphEngine::settings`` of the core).
 
-    They are part of the key of a function, in memory and on disk, and go with a build to whoever
-    needs them: nobody asks a flag meanwhile.
+    They are part of the key of a function, in memory and on disk, and are passed to every part of a
+    build that needs them: no flag is read during a build.
 
     Attributes:
-        precision: ``"f32"``, or ``"bf16"`` for products and convolutions that may round so.
-        threads: How many work on a run.
+        precision: ``"f32"``, or ``"bf16"`` for products and convolutions that may round to
+            bfloat16.
+        threads: The number of threads that work on a run.
     """
 
     precision: str = "f32"
@@ -24,5 +25,5 @@ class Settings:
 
     @staticmethod
     def of(graph: str) -> Settings:
-        """Those that the next run of a graph string would have. Raises ValueError for bad flags."""
+        """The settings of the next run of a graph string. Raises ValueError for bad flags."""
         return Settings(*_core.settings(graph))

@@ -1,11 +1,11 @@
 """How the sizes of a node's outputs follow from those of its inputs, by a rule for each type.
 
-nGraph tells the shapes of nodes at hand. Here they are told for every value of the open dimensions
-(sizes.py). What a rule finds is compared with nGraph's shapes at hand, and a type without a rule,
-or a node that its rule does not cover, fixes every open size it reads: that is always right.
+nGraph knows the concrete shapes of nodes. Here the shapes are derived for every value of the open
+dimensions (sizes.py). The result of a rule is compared with nGraph's shapes, and a type without a
+rule, or a node that its rule does not cover, fixes every open size it reads, which is always right.
 
-The numbers in small tensors of whole numbers (targets of reshapes, ends of slices, and what a
-program computes of shapes) are followed likewise.
+The contents of small integer tensors (targets of reshapes, ends of slices, and what a program
+computes from shapes) are tracked in the same way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _NoRule(Exception):
 
 
 def same(a: Sequence[Number], b: Sequence[Number]) -> bool:
-    """Whether two shapes are equal whatever the open dimensions; makes no guard."""
+    """Whether two shapes are equal whatever the open dimensions are; makes no guard."""
     return len(a) == len(b) and all(
         x.terms == y.terms
         if isinstance(x, Size) and isinstance(y, Size)
@@ -63,7 +63,7 @@ class Shapes:
         self._made: dict[Terms, Output] = {}
 
     def declare(self, parameter: Output, numbers: Sequence[int | None]) -> None:
-        """A parameter, and for each of its dimensions which open one it is, or ``None``."""
+        """Declares a parameter: for each dimension, which open dimension it is, or ``None``."""
         dims: Dims = list(map(int, parameter.get_shape()))
         for axis, number in enumerate(numbers):
             if number is not None:
@@ -74,7 +74,7 @@ class Shapes:
     # -- shapes ----------------------------------------------------------------------------------
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
-        """Tells the shape of ``output``, which no rule knows."""
+        """Declares the shape of ``output``, which no rule covers."""
         if list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
 
@@ -123,14 +123,14 @@ class Shapes:
     # -- numbers ---------------------------------------------------------------------------------
 
     def value(self, output: Output) -> np.ndarray | None:
-        """The whole numbers in ``output``, Sizes among them, where they follow from sizes alone."""
+        """The integers in ``output``, including Sizes, if they follow from sizes alone."""
         key = key_of(output)
         if key not in self._values:
             self._values[key] = self._computed(output)
         return self._values[key]
 
     def numbers(self, output: Output) -> list[Number]:
-        """The numbers in ``output``, a list of sizes. Raises _NoRule where they are not known."""
+        """The numbers in ``output``, a list of sizes. Raises _NoRule if they are not known."""
         found = self.value(output)
         if found is None:
             raise _NoRule
@@ -170,8 +170,8 @@ class Shapes:
         """What decides the contents of ``output``.
 
         Returns:
-            ``"nothing"`` but constants; ``"sizes"``; ``"shapes"``, where there are tensors of open
-            shapes on the way; ``"data"``.
+            ``"nothing"`` (only constants); ``"sizes"``; ``"shapes"``, if tensors of open shapes are
+            involved; ``"data"``.
         """
         node = output.get_node()
         name = node.get_name()
@@ -190,7 +190,7 @@ class Shapes:
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
-        """The contents of ``output`` at hand, unless data decide them: fixes the sizes that do."""
+        """The current contents of ``output``, unless data decide them; fixes the sizes that do."""
         node = output.get_node()
         kind = node.get_type_name()
         if kind == "Constant":
@@ -216,7 +216,7 @@ class Shapes:
 
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
-        """What nGraph computes of these contents of the inputs."""
+        """What nGraph computes from these contents of the inputs."""
         given = []
         for source, value in zip(node.input_values(), values):
             array = value.astype(source.get_element_type().to_dtype())
@@ -229,7 +229,7 @@ class Shapes:
     # -- sizes as nodes --------------------------------------------------------------------------
 
     def node(self, numbers: Iterable[Number]) -> Output:
-        """A 1-D int64 tensor of sizes, computed from the shapes at hand when the function runs."""
+        """A 1-D int64 tensor of sizes, computed from the actual shapes when the function runs."""
         parts: list[Output] = []
         plain: list[int] = []
         values = list(numbers)
@@ -330,7 +330,7 @@ def _alike(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def broadcast_shapes(*shapes: Sequence[Number]) -> Dims:
-    """The shape that all ``shapes`` are broadcast to, as NumPy's."""
+    """The shape that all ``shapes`` are broadcast to, as in NumPy."""
     rank = max(map(len, shapes), default=0)
     found: Dims = [1] * rank
     for dims in shapes:
@@ -411,7 +411,7 @@ def _pool(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
 
 
 def _windows(attributes: dict[str, Any], sizes: Dims, reach: Sequence[int]) -> Dims:
-    """How often a window that reaches so far fits."""
+    """How many windows of this extent fit."""
     if attributes["auto_pad"] not in ("explicit", "valid"):
         raise _NoRule
     names = ("strides", "pads_begin", "pads_end")

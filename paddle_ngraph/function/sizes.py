@@ -1,15 +1,15 @@
-"""Sizes that know that they are sizes.
+"""Symbolic sizes.
 
-A function with open shapes is built once, at the shapes at hand. What a converter then computes
+A function with open shapes is built once, at the current shapes. What a converter then computes
 with an open dimension must hold for every other value of it, or it must be known for which values
-it holds. So an open dimension is a :class:`Size`: it computes like the number that it is at hand,
-its *hint*, but keeps how that follows from the open dimensions; and whoever makes a decision by it,
-or takes it as a plain number, leaves a *guard*: a condition on the open dimensions under which the
-same would have happened. The function is right exactly where its guards hold.
+it holds. So an open dimension is a :class:`Size`: it behaves like its current value, the *hint*,
+but records how that follows from the open dimensions. Code that makes a decision by it, or uses it
+as a plain number, leaves a *guard*: a condition on the open dimensions under which the same would
+have happened. The function is valid exactly where its guards hold.
 
-An expression is a polynomial with whole coefficients over *atoms*: an open dimension, or the floor
-of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal sizes
-need no guard, and neither does what follows from bounds already known.
+An expression is a polynomial with integer coefficients over *atoms*: an open dimension, or the
+floor of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal
+sizes need no guard, and neither do those that follow from bounds already known.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _parts(terms: Terms) -> tuple[Terms, int]:
 
 
 def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
-    """``a / b`` where that is a polynomial."""
+    """``a / b``, if that is a polynomial."""
     quotient: Terms = ()
     lead, factor = max(b, key=lambda term: (len(term[0]), term[0]))
     while a:
@@ -92,7 +92,7 @@ def _exact_quotient(a: Terms, b: Terms) -> Terms | None:
 
 
 def _floor_quotient(a: Terms, b: Terms) -> Terms:
-    """``a // b`` for ``b`` > 0: what divides is taken out of the quotient."""
+    """``a // b`` for ``b`` > 0: terms that ``b`` divides are taken out of the quotient."""
     exact = _exact_quotient(a, b)
     if exact is not None:
         return exact
@@ -116,20 +116,20 @@ def _floor_quotient(a: Terms, b: Terms) -> Terms:
 
 
 def _number(terms: Terms) -> int | None:
-    """The number that a polynomial is, if it is one."""
+    """The number that a polynomial is, if it is constant."""
     rest, constant = _parts(terms)
     return None if rest else constant
 
 
 def _quotient_in(terms: Terms) -> tuple[Terms, Terms] | None:
-    """Dividend and divisor where ``terms`` are the floor of one quotient."""
+    """Dividend and divisor, if ``terms`` are the floor of one quotient."""
     if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1 or terms[0][0][0][0] == 0:
         return None
     return terms[0][0][0][1], terms[0][0][0][2]
 
 
 def evaluate(terms: Terms, values: Mapping[int, int]) -> int:
-    """The number that a polynomial is where the open dimensions have these values."""
+    """The value of a polynomial when the open dimensions have these values."""
     total = 0
     for monomial, number in terms:
         for atom in monomial:
@@ -152,7 +152,7 @@ def _open_of(terms: Terms) -> set[int]:
 
 
 def _put_in(terms: Terms, values: Mapping[int, int]) -> Terms:
-    """The polynomial with some of the open dimensions known."""
+    """The polynomial with some of the open dimensions replaced by values."""
     total: Terms = ()
     for monomial, number in terms:
         product = _constant(number)
@@ -176,7 +176,7 @@ class Guard(NamedTuple):
     terms: Terms
 
     def holds(self, values: Mapping[int, int]) -> bool:
-        """Whether it holds where the open dimensions have these values."""
+        """Whether it holds when the open dimensions have these values."""
         try:
             number = evaluate(self.terms, values)
         except ZeroDivisionError:  # there is another guard that the divisor is positive
@@ -185,11 +185,11 @@ class Guard(NamedTuple):
 
 
 def to_words(guards: Sequence[Guard], numbers: Mapping[int, int]) -> list[int]:
-    """Guards as numbers: of each how many follow, its kind, and a program for a stack.
+    """Guards as numbers: for each, how many follow, its kind, and a program for a stack machine.
 
     Args:
         guards: The guards.
-        numbers: By what number each open dimension goes there.
+        numbers: The number that stands for each open dimension.
     """
     words: list[int] = []
     for guard in guards:
@@ -213,10 +213,10 @@ def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
 
 
 class Guards:
-    """The open dimensions of one build, and what was decided by them.
+    """The open dimensions of one build, and the decisions that depend on them.
 
     Args:
-        hints: The value at hand of each open dimension, by number.
+        hints: The current value of each open dimension, by number.
     """
 
     def __init__(self, hints: Mapping[int, int]) -> None:
@@ -235,14 +235,14 @@ class Guards:
         return Size(self, ((((0, number),), 1),))
 
     def of(self, terms: Terms) -> Number:
-        """A polynomial as a number: a Size where it is not known."""
+        """A polynomial as a number: a Size, if it is not constant."""
         rest, constant = _parts(terms)
         return Size(self, terms) if rest else constant
 
     # -- decisions -------------------------------------------------------------------------------
 
     def is_at_least_zero(self, terms: Terms) -> bool:
-        """Whether ``terms >= 0``; a guard where that is not known for every value."""
+        """Whether ``terms >= 0``; leaves a guard if that is not known for every value."""
         least, most = self.bounds(terms)
         if least >= 0 or most < 0:
             return least >= 0
@@ -253,7 +253,7 @@ class Guards:
         return False
 
     def is_zero(self, terms: Terms) -> bool:
-        """Whether ``terms == 0``; a guard where that is not known for every value."""
+        """Whether ``terms == 0``; leaves a guard if that is not known for every value."""
         least, most = self.bounds(terms)
         if least > 0 or most < 0 or terms in self._unequal:
             return False
@@ -271,7 +271,7 @@ class Guards:
         return False
 
     def fix(self, terms: Terms) -> int:
-        """The number that ``terms`` are at hand, from now on the only one."""
+        """The current value of ``terms``, from now on the only one."""
         value = evaluate(terms, self.hints)
         opened = _open_of(terms)
         # A product of several dimensions may be the same where these are not: of no use to anybody.
@@ -281,7 +281,7 @@ class Guards:
         return value
 
     def require(self, guard: Guard) -> None:
-        """Keeps a guard that holds at hand."""
+        """Keeps a guard that holds at the current values."""
         if not guard.holds(self.hints):
             raise ValueError("a guard that does not hold where it was made")
         self._keep(guard)
@@ -308,7 +308,7 @@ class Guards:
     # -- what is known ---------------------------------------------------------------------------
 
     def bounds(self, terms: Terms) -> tuple[int, int]:
-        """Values between which a polynomial surely lies."""
+        """Bounds of a polynomial."""
         rest, constant = _parts(terms)
         if not rest:
             return constant, constant
@@ -325,7 +325,7 @@ class Guards:
         return least + constant, most + constant
 
     def _bounds_of_terms(self, terms: Terms) -> tuple[int, int]:
-        """Bounds of a polynomial from those of each term alone."""
+        """Bounds of a polynomial from the bounds of each term alone."""
         least, most = 0, 0
         for monomial, number in terms:
             low, high = number, number
@@ -370,12 +370,12 @@ class Guards:
         return least, min(most, -self._least.get(opposite, -most))
 
     def fixed(self) -> dict[int, int]:
-        """The open dimensions of which only one value is left."""
+        """The open dimensions that have only one possible value left."""
         bounds = {number: self._bounds_of_atom((0, number)) for number in self.hints}
         return {number: least for number, (least, most) in bounds.items() if least == most}
 
     def kept(self) -> list[Guard]:
-        """The guards on what is still open, each once, in an order that the guards alone decide."""
+        """The guards on what is still open, each once, in an order that depends on them alone."""
         fixed = self.fixed()
         found: dict[Guard, None] = {}
         for guard in self._guards.values():
@@ -389,9 +389,9 @@ class Guards:
 
 
 class Size:
-    """A whole number that follows from open dimensions.
+    """An integer that follows from open dimensions.
 
-    No subclass of int: C code would read the number of one without asking.
+    Not a subclass of int: C code would read its value without leaving a guard.
     """
 
     __slots__ = ("guards", "terms")
@@ -402,7 +402,7 @@ class Size:
 
     @property
     def hint(self) -> int:
-        """What it is at hand; only for what needs not be so elsewhere."""
+        """Its current value; only for results that need not hold elsewhere."""
         return evaluate(self.terms, self.guards.hints)
 
     def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:
@@ -550,5 +550,5 @@ def is_open(numbers: Sequence[Number]) -> bool:
 
 
 def hint_of(number: Number) -> int:
-    """What a number is at hand, without a guard."""
+    """The current value of a number, without a guard."""
     return number.hint if isinstance(number, Size) else int(number)

@@ -1,9 +1,9 @@
 """The executor hook: the one link between Paddle's Executor and the program pass.
 
-Every static program, PIR or translated ProgramDesc, ends in one ``StandaloneExecutor`` over a
-plan of PIR programs. The hook puts a switch there: it keeps the plan, and at each run takes the
-native executor or one over a rewritten copy of the plan, as the flag says. Both work on the same
-scope, so the switch may be turned between any two runs.
+Every static program, PIR or translated ProgramDesc, ends in one ``StandaloneExecutor`` over a plan
+of PIR programs. The hook puts a switch there: it keeps the plan, and at each run uses the native
+executor or one over a rewritten copy of the plan, as the flag says. Both work on the same scope, so
+the flag may change between any two runs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def install() -> None:
 
 
 def _feeding(original: Callable[..., None]) -> Callable[..., None]:
-    """Who feeds a program is about to run it, and the way is settled here."""
+    """Whoever feeds a program is about to run it, so the flag is read here."""
 
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
@@ -99,13 +99,13 @@ def _feeding(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _take_flag() -> bool:
-    """What the flag said when this thread fed the run that begins; another may have turned it."""
+    """What the flag said when this thread fed its run; another thread may have changed it since."""
     is_on, _thread.is_on = getattr(_thread, "is_on", None), None
     return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
 def _as_set(original: Callable[..., T]) -> Callable[..., T]:
-    """Paddle makes another plan of an old-style program where its flag says PIR."""
+    """Paddle makes a different plan of an old-style program when its flag says PIR."""
 
     @wraps(original)
     def make(*args: Any, **kwargs: Any) -> T:
@@ -116,9 +116,9 @@ def _as_set(original: Callable[..., T]) -> Callable[..., T]:
 
 
 def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
-    """Paddle adds operators where the whole process adds them: threads that prepare wait here.
+    """Paddle's insertion point for operators is global: threads that prepare a program wait here.
 
-    No program runs inside, so that nobody in there waits for a thread out here.
+    No program runs inside, so a thread in here never waits for one outside.
     """
 
     @wraps(original)
@@ -132,7 +132,7 @@ def _one_at_a_time(original: Callable[..., None]) -> Callable[..., None]:
 def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
     """Paddle hands feeds to an old-style program in a list, to a PIR program by name.
 
-    The switch may turn an old-style program into a PIR one, so that it gets both.
+    The switch may turn an old-style program into a PIR one, so it gets both forms.
     """
 
     @wraps(original)
@@ -154,7 +154,7 @@ def _as_tensor(value: Any, place: Any) -> Any:
 
 
 def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An executor of Paddle's that runs the switch in the place of its interpreter."""
+    """An executor of Paddle's that runs the switch instead of its interpreter."""
 
     @wraps(original)
     def create_new_executor(self: Any) -> Any:
@@ -166,7 +166,7 @@ def _making_switch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of an executor that may be older than the hook, which then gets its switch here."""
+    """``run`` of an executor; one that is older than the hook gets its switch here."""
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -183,7 +183,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own(results: list[Any]) -> list[Any]:
-    """Old-style programs hand out tensors that no later run writes; PIR programs do not."""
+    """Old-style programs return tensors that no later run writes to; PIR programs do not."""
     if not flags.get("use_ngraph"):
         return results
     return [_copy(each) if isinstance(each, DenseTensor) else each for each in results]
@@ -205,10 +205,10 @@ class SwitchedExecutor:
         place: Where the plan runs: a CPU.
         plan: Paddle's execution plan.
         scope: The variables, shared by both ways.
-        native: Paddle's executor of the plan, where there is one already.
+        native: Paddle's executor of the plan, if there is one already.
 
     Attributes:
-        is_old: Whether the plan is one of old-style programs.
+        is_old: Whether the plan consists of old-style programs.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class SwitchedExecutor:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether :meth:`repeat` may run what ran last."""
+        """Whether :meth:`repeat` may repeat the last run."""
         # What a program with small intervals does depends on the sizes that are fed.
         return self._is_planned and self._open_size == 0 and self._whole is not None
 
@@ -252,14 +252,14 @@ class SwitchedExecutor:
         return None if self._engine is None else self._engine.whole
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
-        """One more run of what ran last, on other feeds.
+        """Repeats the last run, on other feeds.
 
         Args:
             feed: By name, as for ``Executor.run``.
             prepare: Called before the run.
 
         Returns:
-            What is fetched, or ``None``: nothing was run then, and :meth:`run` has to.
+            What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
         """
         whole = self._whole
         if whole is None or not self.is_repeatable or _core.is_watched() or self._has_refused():
@@ -280,7 +280,7 @@ class SwitchedExecutor:
             return self._native.get().run_profile(feed_names)
 
     def _may_write_variables(self, programs: dict[str, Program] | None = None) -> bool:
-        """Whether a run may write variables; ``programs``: those of the plan, if known."""
+        """Whether a run may write to variables; ``programs``: those of the plan, if known."""
         if self._may_write is None:
             programs = _pir_programs(self._plan) if programs is None else programs
             self._may_write = not programs or any(map(may_write_variables, programs.values()))
@@ -292,10 +292,10 @@ class SwitchedExecutor:
         return found if self._native_flag is _AS_SET else self._fetched(found)
 
     def _fetched(self, found: Any) -> Any:
-        """What a native run has fetched that did not hold the flag.
+        """The results of a native run during which the flag may have changed.
 
-        Where another thread had it on at the end, Paddle looks for the results of a PIR program.
-        The run has left its own in the scope.
+        If another thread had switched it on by the end, Paddle looks for the results of a PIR
+        program. The run has left its own in the scope.
         """
         values = values_of(found)
         if not values and self._fetches():
@@ -340,7 +340,7 @@ class SwitchedExecutor:
         return self._engine
 
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
-        """Applies the program pass for feeds of such shapes."""
+        """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
         self._open_axes = cost.open_axes(programs.values())
         size = self._largest_open_size(fed)
@@ -354,7 +354,7 @@ class SwitchedExecutor:
         self._is_planned = True
 
     def _take_whole(self) -> None:
-        """Leaves the cost rule aside, if the program is one engine operator without it."""
+        """Ignores the cost rule, if the program is then one engine operator."""
         programs = _pir_programs(self._plan)
         reports = [program_pass.plan(program, None) for program in programs.values()]
         if sum(len(each.intervals) for each in reports) != 1 or any(r.ops_native for r in reports):
@@ -365,17 +365,17 @@ class SwitchedExecutor:
             self._engine, self._open_size = engine, 0
 
     def _has_refused(self) -> bool:
-        """Whether a run has left to Paddle for good what the engine was planned for."""
+        """Whether a run has left to Paddle for good an interval that was planned for the engine."""
         return self._engine is not None and self._engine.has_refused()
 
     def _has_outgrown(self, fed: dict[str, list[int]]) -> bool:
-        """Whether what was too small for the engine may pay by now."""
+        """Whether intervals that were too small for the engine may be worth it by now."""
         if self._open_size == 0:
             return False
         return self._largest_open_size(fed) >= cost.GROWTH * self._open_size
 
     def _largest_open_size(self, fed: dict[str, list[int]]) -> int:
-        """What is fed for the dimensions that the program leaves open: the largest of them."""
+        """The largest of the dimensions fed where the program leaves them open."""
         sizes = (fed[name][axis] for name, axis in self._open_axes if axis < len(fed.get(name, ())))
         return max(sizes, default=cost.TYPICAL_SIZE)
 
@@ -388,9 +388,9 @@ class SwitchedExecutor:
         return found
 
     def _forget_feeds(self, names: Sequence[str]) -> None:
-        """An old-style program leaves no feed in the scope for a run that lacks it.
+        """Removes feeds from the scope: old-style programs must not find them in later runs.
 
-        What outlives a run, a parameter that is fed, stays what it was given.
+        A variable that outlives a run, such as a parameter that is fed, keeps its contents.
         """
         if self._persistable is None:
             self._persistable = _persistable_in(_old_programs(self._plan))
@@ -406,13 +406,13 @@ class SwitchedExecutor:
 
 
 class _EngineExecutor:
-    """What runs rewritten programs, also where Paddle runs old-style ones.
+    """Runs rewritten programs, even where Paddle runs old-style ones.
 
-    That is ``StandaloneExecutor``, unless one engine operator is all there is to run.
+    This uses ``StandaloneExecutor``, unless one engine operator is the whole program.
 
     Args:
-        place, plan, scope: As :class:`SwitchedExecutor`.
-        found: The rewritten programs and what the pass says of them, by job type.
+        place, plan, scope: As in :class:`SwitchedExecutor`.
+        found: The rewritten programs and the report of the pass on each, by job type.
     """
 
     def __init__(self, place: Any, plan: Plan, scope: Scope, found: dict[str, _Rewritten]) -> None:
@@ -436,7 +436,7 @@ class _EngineExecutor:
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
-        """The programs as one engine operator, if that is all they are."""
+        """The programs as one engine operator, if they are nothing else."""
         return self._whole.get()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
@@ -449,7 +449,7 @@ class _EngineExecutor:
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
     def lacks_a_variable(self) -> bool:
-        """Whether there is nothing in a variable that an old-style program takes from the scope."""
+        """Whether a variable that an old-style program takes from the scope is empty."""
         variables = map(self._scope.find_var, self._unfed)
         return any(found is None or not is_initialized(found.get_tensor()) for found in variables)
 
@@ -468,12 +468,12 @@ class _EngineExecutor:
         return scopes.names_in(self._programs.values())
 
     def has_refused(self) -> bool:
-        """Whether a run has refused one of its graphs."""
+        """Whether one of its graphs was refused in a run."""
         return self._refusals.has_refused()
 
 
 def _unfed(program: Program) -> list[str]:
-    """What a program takes from the scope that is neither fed nor kept there."""
+    """The variables that a program takes from the scope and that are neither fed nor kept there."""
     sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
     return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
 
@@ -494,7 +494,7 @@ def _rewritten(
 
 
 def _pir_programs(plan: Plan) -> dict[str, Program]:
-    """Copies of the plan's programs by job type; none where Paddle cannot translate one to PIR."""
+    """Copies of the plan's programs by job type; none if Paddle cannot translate one to PIR."""
     programs = {job_type: _pir_program(plan, job_type) for job_type in _job_types(plan)}
     found = {job_type: each for job_type, each in programs.items() if each is not None}
     return found if len(found) == len(programs) else {}
@@ -507,7 +507,7 @@ def _programs(plan: Plan) -> dict[str, Program | OldProgram]:
 
 
 def _keeping_variables(plan: Plan) -> Plan:
-    """The plan with programs that write variables of the scope where they are."""
+    """The plan, with programs that write to the existing variables of the scope."""
     if not plan.job_types():
         return plan  # old-style ones do anyway
     return ExecutionPlan(plan.job_list(), {t: _pir_program(plan, t) for t in plan.job_types()})
@@ -534,9 +534,9 @@ def _job_types(plan: Plan) -> set[str]:
 
 
 def _pir_program(plan: Plan, job_type: str) -> Program | None:
-    """A program of the plan, copied; an old-style one is translated, ``None`` if it cannot be.
+    """A copy of a program of the plan; an old-style one is translated, ``None`` if it cannot be.
 
-    It leaves the variables of the scope where they are.
+    The copy leaves the variables of the scope where they are.
     """
     is_pir = job_type in plan.job_types()
     program = (

@@ -1,10 +1,10 @@
 """The predictor hook: the link between Paddle Inference and the program pass.
 
 A predictor has two *ways* to run: natively, as its user configured it, and through nGraph, made
-from a copy of that configuration. Each is a predictor of Paddle's own. What the user holds is the
-way that was wanted when it was made; the other is made when the switch is turned, and lends its
-results to the first, whose handles the user has. Paddle's class is patched, not replaced: its
-objects are the same under whatever name their class was imported.
+from a copy of that configuration. Each way is a Paddle predictor of its own. The user holds the one
+that the flag asked for at creation time. The other is created when the flag is switched, and lends
+its results to the first, whose handles the user has. Paddle's class is patched, not replaced, so it
+does not matter under which name it was imported.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def install() -> None:
 
 
 def _replace_names() -> None:
-    """Puts what is ours wherever a module has what is Paddle's, by whatever name."""
+    """Puts our functions wherever a module has Paddle's, under whatever name."""
     replace_everywhere(
         [(_create, create_predictor), (_Pool, PredictorPool)],
         but_in=globals(),
@@ -101,13 +101,13 @@ def _replace_names() -> None:
 
 @dataclass
 class _Settings:
-    """What a configuration was told and does not tell.
+    """What a configuration was given but cannot be asked for.
 
     Attributes:
         passes, only_passes: The arguments of ``enable_custom_passes``.
-        folder: Has the model that it was given in buffers.
-        why_native: A reason out of ``_NOTED``.
-        threads: What ``set_cpu_math_library_num_threads`` was called with; 0: it was not.
+        folder: Holds the model that was given in buffers.
+        why_native: A reason from ``_NOTED``.
+        threads: The number passed to ``set_cpu_math_library_num_threads``; 0 if it was not called.
     """
 
     passes: list[str] = field(default_factory=list)
@@ -150,7 +150,7 @@ def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..
 
 
 def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
-    """Gives the configuration files in memory instead: Paddle does not survive PIR in buffers."""
+    """Gives the configuration files in memory instead: Paddle crashes on PIR in buffers."""
 
     @wraps(original)
     def set_model_buffer(
@@ -192,7 +192,7 @@ def _noting(original: Callable[..., Any], reason: str) -> Callable[..., Any]:
 
 
 def why_native(config: Config) -> str | None:
-    """Why a configuration is left alone, or ``None``."""
+    """Why a configuration is left to Paddle, or ``None``."""
     for name, reason in _LEFT_ALONE.items():
         if getattr(config, name)():
             return reason
@@ -203,13 +203,13 @@ def why_native(config: Config) -> str | None:
 
 
 def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str | None:
-    """Why a predictor had better stay with Paddle alone, or ``None`` where the engine pays.
+    """Why a predictor had better stay native, or ``None`` where the engine is worth it.
 
     Args:
-        report: What the pass makes of the program.
-        changes_parameters: Whether the program does: each way has parameters of its own.
-        has_onednn: Whether Paddle alone would run on oneDNN: what stays native beside the engine
-            does not, and each border of an interval costs a change of layout.
+        report: What the pass would do with the program.
+        changes_parameters: Whether the program changes parameters: each way has its own.
+        has_onednn: Whether Paddle alone would run on oneDNN: operators left native beside the
+            engine do not, and entering or leaving an interval costs a change of layout.
     """
     if changes_parameters:
         return "it changes its parameters"
@@ -244,10 +244,10 @@ def explain(config: Config) -> Report:
 
 
 class _Model:
-    """What a predictor and its clones have in common: how each way of it is made.
+    """What a predictor and its clones have in common: how each of its ways is made.
 
     Attributes:
-        why_native: Why it does not run through nGraph, as far as that is known.
+        why_native: Why it does not run through nGraph, if that is known.
     """
 
     def __init__(self, config: Config) -> None:
@@ -269,7 +269,7 @@ class _Model:
     def make_engine(self, make: Callable[[Config], Predictor]) -> Predictor | None:
         """The predictor that runs through nGraph, by ``make(config)``; ``None`` where that fails.
 
-        :attr:`why_native` says afterwards why it should not be used, where it should not.
+        If it should not be used, :attr:`why_native` says why afterwards.
         """
         try:
             with program_pass.runs_by_name(self._settings.threads) as runs:
@@ -283,10 +283,10 @@ class _Model:
         return predictor
 
     def _share_parameters(self, runs: Sequence[program_pass.RunByName]) -> None:
-        """Has a new predictor keep its parameters where the first one does.
+        """Makes a new predictor share the parameters of the first one.
 
-        Paddle reads those of a PIR program anew for each clone. No program of a model that runs
-        through nGraph changes them (:func:`why_not`).
+        Paddle reads the parameters of a PIR program again for each clone. No program of a model
+        that runs through nGraph changes them (:func:`why_not`).
         """
         for run in runs:
             for name in run.parameters if run.scope is not None else ():
@@ -311,14 +311,14 @@ class _Model:
         return why_not(report, has_state, self._config.onednn_enabled())
 
     def has_its_files(self) -> bool:
-        """Whether its files are still those it was made of: to make or clone one reads them."""
+        """Whether its files are unchanged: creating or cloning a predictor reads them again."""
         return self._saved.stamp() == self._stamp
 
     def clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
-        """Paddle's clone of one of the predictors; ``engine``: of the way through nGraph.
+        """Paddle's clone of one of the predictors; ``engine``: of the one that runs through nGraph.
 
-        Paddle holds a lock meanwhile, and waits for it with Python's, which the pass needs inside:
-        threads that clone wait here.
+        Paddle holds a lock while it clones, and waits for that lock while holding the GIL, which
+        the pass needs inside: so threads that clone wait here.
         """
         with self._lock:
             return self._clone(predictor, engine, *args)
@@ -331,7 +331,7 @@ class _Model:
         return clone
 
     def make_other(self, engine: bool) -> Predictor | None:
-        """A predictor of the way that the first one is not; ``None`` where there is none."""
+        """A predictor of the way that the first one does not run; ``None`` if there is none."""
         with self._lock:
             if not self.has_its_files():
                 warnings.warn(_FILES_CHANGED, stacklevel=2)
@@ -356,9 +356,10 @@ class _Switch:
     """Runs a predictor natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
 
     Args:
-        model: What it shares with its clones.
+        model: What the predictor shares with its clones.
         is_engine: Whether the predictor that the user holds runs through nGraph by itself.
-        original: What that is a clone of, and kept: without it, Paddle's clones on oneDNN fail.
+        original: What that predictor was cloned from; kept alive, since Paddle's clones on oneDNN
+            fail without it.
     """
 
     def __init__(self, model: _Model, is_engine: bool, original: Predictor | None = None) -> None:
@@ -370,7 +371,7 @@ class _Switch:
         self._lent: list[Tensor] = []  # the memory of outputs that the other way has made
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
-        """One run of ``predictor``; ``args`` are those of its ``run``."""
+        """Runs ``predictor`` once; ``args`` are those of its ``run``."""
         engine = self.model.wants_engine()
         if engine != self.is_engine and not self._can_turn():
             engine = self.is_engine
@@ -388,7 +389,7 @@ class _Switch:
             return results
 
     def run_natively_from_now_on(self, reason: str, predictor: Predictor) -> Predictor:
-        """The predictor that does so."""
+        """Makes every run native from now on; returns the native predictor."""
         native = self.native(predictor)
         self.model.why_native = reason
         return native
@@ -427,7 +428,7 @@ class _Switch:
         return results
 
     def _take_outputs(self, predictor: Predictor) -> None:
-        """Has the handles that the user has show what the other way made."""
+        """Makes the user's handles show the results of the other way."""
         names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
         lent = [
             _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
@@ -437,7 +438,7 @@ class _Switch:
 
 
 def _lend_inputs(predictor: Predictor, other: Predictor) -> bool:
-    """Gives the other way copies of what a predictor was given; whether all of it can be read."""
+    """Copies a predictor's inputs to the other way; returns whether all of them could be read."""
     for name in predictor.get_input_names():
         source, target = (each.get_input_handle(name) for each in (predictor, other))
         if source.type() == PaddleDType.BFLOAT16:  # which reads as other numbers
@@ -453,7 +454,7 @@ def _lend_inputs(predictor: Predictor, other: Predictor) -> bool:
 
 
 def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
-    """Gives an output of ``predictor`` the contents of ``source``. Returns the memory of these."""
+    """Gives an output of ``predictor`` the contents of ``source``. Returns their memory."""
     data = source.copy_to_cpu()
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
     tensor, target = DenseTensor(), predictor.get_output_handle(name)
@@ -478,7 +479,7 @@ def _switched(
 
 @wraps(_create)
 def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
-    """Paddle's own function; what it makes can be switched."""
+    """Paddle's own function; the predictors it creates can be switched."""
     model = _model_of(args)
     if model is None:
         return _create(*args, **kwargs)
@@ -550,7 +551,7 @@ def _on_both_ways(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_native(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Who looks at single operators wants Paddle's."""
+    """Hooks on single operators run on the native predictor."""
 
     @wraps(original)
     def register(self: Predictor, *args: Any) -> Any:
@@ -566,11 +567,11 @@ _feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
-    """A handle of anything but an input or output can write parameters, for as long as it lives.
+    """A handle of anything but an input or output can write to parameters for as long as it lives.
 
-    Each way has its own, and so has each clone of Paddle's: such a handle belongs to the native
-    way, which then runs. A model that was saved with engine operators has no other way: it reads
-    its weights in each run meanwhile.
+    Each way has its own parameters, and so has each of Paddle's clones: such a handle belongs to
+    the native way, which then runs. A model that was saved with engine operators has no native way:
+    while the handle lives, it reads its weights in each run.
     """
 
     @wraps(original)
@@ -592,7 +593,7 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
 
 
 class PredictorPool:
-    """Predictors that share their parameters, as Paddle's class of this name."""
+    """Predictors that share their parameters, like Paddle's class of this name."""
 
     def __init__(self, config: Config, size: int) -> None:
         if size < 1:

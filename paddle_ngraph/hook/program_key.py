@@ -1,10 +1,10 @@
 """A quick key for Executor's cache of programs.
 
-At each run Paddle looks its executor up by a hash of the text of the whole program. To print one
-takes milliseconds for a network of a few hundred operators, longer than to run many. Here a program
-is printed once and then known by its fingerprint (core/paddle/program_fingerprint.h), as long as
-nobody changes it. The hash stays Paddle's: with the engine on, an Executor knows what it ran
-without.
+At each run Paddle looks its executor up by a hash of the text of the whole program. Printing a
+network of a few hundred operators takes milliseconds, longer than many networks take to run. Here a
+program is printed once and then recognized by its fingerprint (core/paddle/program_fingerprint.h),
+as long as nothing changes it. The hash stays Paddle's: with the engine on, an Executor finds what
+it ran with the engine off.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def install() -> None:
 
 @wraps(_key_of_paddle)
 def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
-    """What Executor looks up, for a call with these."""
+    """The key that Executor looks up for such a call."""
     if not isinstance(program, Program) or not flags.get("use_ngraph"):
         return str(_key_of_paddle(program, scope, feed, fetch_list))
     short = f"{digest(program)} {scope.raw_address()} {key_of_names(feed, fetch_list)}"
@@ -63,12 +63,12 @@ def forget() -> None:
 
 
 def sizes() -> tuple[int, int]:
-    """How many texts and keys are known."""
+    """How many texts and keys are kept."""
     return len(_digests), len(_hashes)
 
 
 def digest(program: Program) -> str:
-    """A digest of the text of a PIR program, equal for programs that print alike."""
+    """A digest of the text of a PIR program; programs that print the same have the same digest."""
     return _digests.get_or_make(
         _core.program_fingerprint(program),
         lambda: hashlib.blake2b(str(program).encode(), digest_size=16).hexdigest(),

@@ -1,10 +1,10 @@
-"""A call of ``Executor.run`` like one before goes straight to the engine.
+"""A call of ``Executor.run`` that repeats an earlier one goes straight to the engine.
 
-Paddle prepares every run anew: it lists the operators of the program to see whether there are any,
-looks its executor up, checks the feeds and copies them, and copies what is fetched. That takes half
-a millisecond, which small networks do not take themselves. None of it is needed where one engine
-operator is the whole program, and the same call ran before: then feeds are read where they are, so
-that nobody may write them before the run is over.
+Paddle prepares every run from scratch: it lists the operators of the program to see whether there
+are any, looks its executor up, checks the feeds and copies them, and copies what is fetched. That
+takes half a millisecond, longer than small networks run. None of it is needed where one engine
+operator is the whole program and the same call ran before. Feeds are then read where they are, so
+nobody may write to them before the run is over.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _thread = threading.local()
 
 
 class _Known(NamedTuple):
-    """What is behind a call.
+    """What a call runs.
 
     Attributes:
         switch: Runs it.
-        program: The user's: what tells its variables apart is good while they live.
-        prepared: What Paddle made of the program when it first ran, and has run since.
+        program: The user's, kept alive: ids of its variables are valid only while they live.
+        prepared: What Paddle made of the program for its first run, and has run since.
     """
 
     switch: SwitchedExecutor
@@ -62,19 +62,19 @@ class _Known(NamedTuple):
 
 
 def install() -> None:
-    """Makes ``paddle.static.Executor`` go straight where it can."""
+    """Makes ``paddle.static.Executor`` take the short way where it can."""
     replaced.RUN_PIR.replace(_going_straight)
     replaced.RUN_OLD_STYLE.replace(_going_straight)
 
 
 def prepared(program: Any) -> None:
-    """Tells, before a run, which program Paddle runs in this thread."""
+    """Called before a run: records which program Paddle runs in this thread."""
     if getattr(_thread, "asks", False):
         _thread.prepared = program
 
 
 def ran(switch: SwitchedExecutor) -> None:
-    """Tells, after a run, which switch ran in this thread."""
+    """Called after a run: records which switch ran in this thread."""
     if getattr(_thread, "asks", False):
         _thread.last = switch
 
@@ -106,7 +106,7 @@ def _no_calls() -> Latest[str, _Known]:
 def _run_and_ask(
     original: Callable[..., Any], executor: Any, call: dict[str, Any]
 ) -> tuple[Any, _Known | None]:
-    """A run prepared by Paddle: its results, and what is behind it, if a switch ran."""
+    """A run prepared by Paddle: its results, and what ran, if it was a switch."""
     _thread.asks, _thread.last, _thread.prepared = True, None, None
     try:
         results = original(executor, **call)
@@ -139,7 +139,7 @@ def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
 
 
 def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
-    """Asks the scheduler of a program that has one, as Paddle does before a run."""
+    """Sets the learning rate of a program that has a scheduler, as Paddle does before a run."""
     scheduler = getattr(program, "lr_scheduler", None)
     if scheduler is None:
         return

@@ -1,10 +1,11 @@
-"""Who makes a variable anew says so, for executors keep the addresses of variables.
+"""Tracks variables that are recreated, since executors keep the addresses of variables.
 
-Paddle's executors look the variables of a scope up when they are made, and so does what runs in
-their place. Variables go where a user erases them or ends their scope, and where Paddle makes an
-executor of a program that names a result (``builtin.shadow_output``) like a variable that is there
-already. All of these tell here, and what knew the variables is made anew before its next run.
-Executors that are made beside the first of a program leave the variables where they are.
+Paddle's executors look up the variables of a scope when they are created, and so do the
+replacements of these executors. Variables disappear when a user erases them or ends their scope,
+and when Paddle creates an executor for a program that gives a result (``builtin.shadow_output``)
+the name of an existing variable. All of these report here, and whatever held the variables is
+rebuilt before its next run. Every executor of a program after the first leaves the variables where
+they are.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _bindings: WeakSet[Binding] = WeakSet()
 
 
 class Binding:
-    """The addresses of a scope's variables are known to somebody.
+    """Something holds the addresses of a scope's variables.
 
     Args:
         scope: The variables.
@@ -42,7 +43,7 @@ class Binding:
     Attributes:
         root: The address of the outermost scope around it.
         names: As given.
-        is_broken: Whether one of the variables was made anew since.
+        is_broken: Whether one of the variables has been recreated since.
     """
 
     __slots__ = ("__weakref__", "_scope", "is_broken", "names", "root")
@@ -56,7 +57,7 @@ class Binding:
             _bindings.add(self)
 
     def will_erase(self, programs: Iterable[Program]) -> None:
-        """Tells all others of what Paddle erases when it makes an executor of PIR programs."""
+        """Reports to all others what Paddle erases when it creates an executor for PIR programs."""
         for program in programs:
             erased = {name for name in _erased(program) if self._scope.find_var(name) is not None}
             if erased:
@@ -64,13 +65,13 @@ class Binding:
 
 
 class Bound(Generic[T]):
-    """What keeps addresses of variables; made when it is first needed, and anew when they were.
+    """Something that keeps addresses of variables; rebuilt when these change.
 
     Args:
         scope: The variables.
         names: Theirs.
         make: Makes it.
-        made: The first one, where there is one already.
+        made: The first one, if there is one already.
     """
 
     def __init__(
@@ -95,13 +96,13 @@ class Bound(Generic[T]):
 
 
 def install() -> None:
-    """Makes the functions of Paddle that erase variables and end scopes tell."""
+    """Makes the functions of Paddle that erase variables or end scopes report it."""
     for place in replaced.ENDING_VARIABLES:
         place.replace(_telling)
 
 
 def count() -> int:
-    """How many know the addresses of variables."""
+    """How many objects hold addresses of variables."""
     with _lock:
         return len(_bindings)
 
@@ -116,7 +117,7 @@ def _telling(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _made_anew(root: int, names: Collection[str] | None, by: Binding | None = None) -> None:
-    """Tells that variables are about to go; ``names``: ``None`` for all."""
+    """Reports that variables are about to disappear; ``names``: ``None`` for all."""
     if names is None or any(own in name for name in names for own in _EXECUTORS_OWN):
         names = None
     with _lock:
@@ -130,7 +131,7 @@ def _root(scope: Scope) -> int:
 
 
 def names_in(programs: Iterable[Program | OldProgram]) -> frozenset[str]:
-    """The variables of the scope that programs name, PIR or old-style (``ProgramDesc``)."""
+    """The variables of the scope that programs, PIR or old-style (``ProgramDesc``), name."""
     return frozenset(name for program in programs for name in _names_in(program))
 
 
@@ -144,7 +145,7 @@ def _names_in(program: Program | OldProgram) -> Iterator[str]:
 
 
 def _erased(program: Program) -> set[str]:
-    """The variables that Paddle erases, if they are there, to make an executor of the program."""
+    """The variables that Paddle erases, if they exist, to create an executor for the program."""
     named = {op.attrs()["output_name"] for op in _outputs(program)}
     operators = program.global_block().ops
     return named - {
@@ -157,7 +158,7 @@ def _scope_name(op: Operation) -> str:
 
 
 def keep_variables(program: Program) -> None:
-    """Has a PIR program write the variables that are there where Paddle would erase them."""
+    """Makes a PIR program write to existing variables that Paddle would otherwise erase."""
     for op in list(_outputs(program)):
         if _is_own_result(op.operand_source(0)):
             name = op.attrs()["output_name"]
@@ -168,7 +169,7 @@ def keep_variables(program: Program) -> None:
 
 
 def _outputs(program: Program) -> Iterator[Operation]:
-    """The operators that name a result as a variable which outlives the run."""
+    """The operators that store a result in a variable which outlives the run."""
     for block in blocks_outside_in(program):
         for op in block.ops:
             if op.name() == _SHADOW_OUTPUT and op.operand_source(0).persistable:
@@ -176,7 +177,7 @@ def _outputs(program: Program) -> Iterator[Operation]:
 
 
 def _is_own_result(value: Value) -> bool:
-    """Whether a value is a tensor whose variable is no other value's."""
+    """Whether a value is a tensor that shares its variable with no other value."""
     maker = value.get_defining_op()
     if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
         return False

@@ -1,6 +1,6 @@
-"""Programs of nothing but one engine operator run without Paddle's interpreter.
+"""Programs that consist of one engine operator run without Paddle's interpreter.
 
-To walk through half a dozen operators that compute nothing takes it longer than a small network.
+For half a dozen operators that compute nothing, the interpreter takes longer than a small network.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _AROUND = LISTS | _FEEDS | {_PARAMETER, _FETCH}
 
 
 class Fetched(list[Any]):
-    """What a run returns, in the place of Paddle's ``FetchList``."""
+    """What a run returns, instead of Paddle's ``FetchList``."""
 
     def _move_to_list(self) -> list[Any]:
         return list(self)
 
 
 class WholeProgram:
-    """A program that one engine operator is all of. See :func:`find`."""
+    """A program that consists of one engine operator. See :func:`find`."""
 
     def __init__(
         self, engine: Operation, feeds: list[Operation], fetches: list[int], scope: Scope
@@ -51,7 +51,7 @@ class WholeProgram:
         )
 
     def run(self) -> Fetched:
-        """Runs it on what the scope holds, which uses up the feeds.
+        """Runs it on the contents of the scope, and consumes the feeds.
 
         Raises:
             What the engine operator raises.
@@ -65,11 +65,11 @@ class WholeProgram:
             feed: By name, as for ``Executor.run``.
 
         Returns:
-            What is fetched. ``None``, and nothing was run, where the feed is not one array for each
-            variable, contiguous and of the declared dtype and shape.
+            What is fetched. ``None``, without having run anything, if the feed is not one
+            contiguous array of the declared dtype and shape for each variable.
 
         Raises:
-            As :meth:`run`.
+            As in :meth:`run`.
         """
         if not self._takes_arrays or len(feed) != len(self._feed_names):
             return None
@@ -85,8 +85,8 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         scope: Its variables.
 
     Returns:
-        ``None`` where it computes or names anything beside what the operator computes, or where a
-        variable is not there.
+        ``None`` if it computes or names anything besides what the operator computes, or if a
+        variable does not exist.
     """
     operators = program.global_block().ops
     engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
@@ -110,7 +110,7 @@ def _tensor(scope: Scope, name: str) -> Tensor:
 
 
 def _members(engine: Operation) -> Iterator[Value]:
-    """What the operator reads: the members of its lists."""
+    """The variables that the operator reads: the members of its lists."""
     for operand in engine.operands_source():
         if operand.initialized():
             yield from maker_of(operand).operands_source()
@@ -133,7 +133,7 @@ def _name(op: Operation) -> str:
 
 
 def _is_fed(op: Operation) -> bool:
-    """Whether it names a variable that every run is given anew."""
+    """Whether it names a variable that is given new contents in every run."""
     return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
 
 

@@ -2,7 +2,7 @@
 
 A matrix product converts ("packs") its operands on every call. All steps of a recurrent layer share
 one weight: :class:`SimpleRNN`, :class:`GRU` and :class:`LSTM` pack it once for each version of the
-weight, and everything else is one product over all steps, or fused into the step.
+weight, and everything else is either one product over all steps or fused into the step.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def pack_count() -> int:
     """How many weights have been packed so far.
 
     One for each layer and direction whose weights an inference pass finds changed; two for each in
-    a training step, one forward and one backward. A single sequence is packed in another form than
-    a batch: a layer that sees both packs its weights once for each.
+    a training step, one forward and one backward. A single sequence is packed differently from a
+    batch: a layer that sees both packs its weights once for each.
     """
     return _core.mkl_packed.pack_count()
 
 
 def provider() -> str:
-    """Who multiplies, as ``FLAGS_mkl_packed_provider`` says: ``"mkl"`` or ``"onednn"``.
+    """The library that multiplies, by ``FLAGS_mkl_packed_provider``: ``"mkl"`` or ``"onednn"``.
 
     Raises:
         NgraphError: The flag names an unknown provider, or one that cannot be used here.

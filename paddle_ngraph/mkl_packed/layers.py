@@ -28,7 +28,7 @@ OPT_OUT = "use_mkl_packed"
 
 
 class _Packed(RNNBase):
-    """What computes ``out, states`` of a recurrent layer, with packed weights where they fit."""
+    """Computes ``out, states`` of a recurrent layer, with packed weights where they apply."""
 
     use_mkl_packed: bool = True
 
@@ -44,7 +44,7 @@ class _Packed(RNNBase):
         return out, states
 
     def _fits(self, inputs: Any) -> bool:
-        """Whether the operators can take it; Paddle has its own word on everything else."""
+        """Whether the operators can take it; Paddle deals with everything else."""
         if not in_dynamic_or_pir_mode() or paddle.device.get_device() != "cpu":
             return False
         tensors = [inputs, *weights_of(self)]
@@ -82,7 +82,7 @@ class SimpleRNN(_Packed, nn.SimpleRNN):
     shapes and results. What is not float32 or not on the CPU is computed by Paddle itself.
 
     Raises:
-        ValueError: Shapes that do not fit, an empty input, a sequence longer than the input.
+        ValueError: Shapes that do not match, an empty input, a sequence longer than the input.
     """
 
     def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:
@@ -112,7 +112,7 @@ Model = TypeVar("Model", bound=nn.Layer)
 
 
 def use_mkl_packed(layer: Model, on: bool = True) -> Model:
-    """Exchanges the recurrent layers inside ``layer`` for packed ones, in place; weights stay.
+    """Replaces the recurrent layers inside ``layer`` with packed ones, in place; keeps the weights.
 
     Args:
         layer: A layer of any kind, or a recurrent layer itself.

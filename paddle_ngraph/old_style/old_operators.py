@@ -1,7 +1,7 @@
-"""Operators of old-style programs: does Paddle's translation to PIR keep what each one means?
+"""Operators of old-style programs: whether Paddle's translation to PIR keeps their meaning.
 
-Each is translated alone, and what it reads, writes and is told by its attributes is looked for in
-the PIR operators that it becomes. What is known to get lost is said in another way first.
+Each is translated alone, and everything that it reads, writes and has as attributes is looked for
+in the resulting PIR operators. What is known to get lost is rephrased first.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _ALIASES = {
 
 
 def cure(description: OldProgram) -> None:
-    """Says in another way what the translation is known to lose, in place."""
+    """Rephrases, in place, what the translation is known to lose."""
     for block in blocks(description):
         for op in list(operators(block)):
             if op.type().startswith("reduce_") and op.has_attr("reduce_all"):
@@ -136,14 +136,14 @@ def cure(description: OldProgram) -> None:
 
 
 def _name_axes(block: OldBlock, op: OldOperator) -> None:
-    """Reductions over everything name every axis: ``reduce_all`` gets lost."""
+    """Makes reductions over everything name every axis: ``reduce_all`` gets lost."""
     shape = _shape(block, op, "X")
     if op.attr("reduce_all") and shape:
         set_attribute(op, "dim", list(range(len(shape))))
 
 
 def _multiply_matrices(block: OldBlock, op: OldOperator) -> None:
-    """``mul`` is a ``matmul_v2`` of what it flattens: else it gets wrong shapes."""
+    """Turns ``mul`` into ``matmul_v2`` of flattened operands: it would get wrong shapes."""
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     split, y_split = op.attr("x_num_col_dims"), op.attr("y_num_col_dims")
     rows, tail = x[:split], y[y_split:]
@@ -174,7 +174,7 @@ class _Flattening(NamedTuple):
     Attributes:
         matrix: Its shape then.
         whole: The target of the reshape that undoes it.
-        kept: The begin of the target of the reshape that does it.
+        kept: The beginning of the target of the reshape that does it.
     """
 
     matrix: list[int]
@@ -183,12 +183,12 @@ class _Flattening(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether it is another shape at all."""
+        """Whether it changes the shape at all."""
         return len(self.matrix) != len(self.whole)
 
     @property
     def target(self) -> list[int]:
-        """That of the reshape that does it."""
+        """The target of the reshape that does it."""
         return [*self.kept, *self.matrix[len(self.kept) :]]
 
 
@@ -213,7 +213,7 @@ def _unflatten_output(block: OldBlock, op: OldOperator, slot: str, flat: _Flatte
 
 
 def _matrix_of(block: OldBlock, op: OldOperator, name: str, flat: _Flattening) -> tuple[str, int]:
-    """A variable for ``name`` as a matrix, and where the operator that has it stands."""
+    """A variable for ``name`` as a matrix, and the position of the operator that has it."""
     position = block_position(block, op)
     matrix = f"{name}@matrix{position}"
     copy_variable(block, declared(block, name), matrix, flat.matrix)
@@ -221,7 +221,7 @@ def _matrix_of(block: OldBlock, op: OldOperator, name: str, flat: _Flattening) -
 
 
 def _align(block: OldBlock, op: OldOperator) -> None:
-    """An ``axis`` that says where the second operand starts: it gets the axes that it lacks."""
+    """Adds axes to the second operand, where an ``axis`` says at which one it starts."""
     axis = op.attr("axis") if op.has_attr("axis") else -1
     x, y = _shape(block, op, "X"), _shape(block, op, "Y")
     lacking = len(x) - len(y) - axis
@@ -238,7 +238,7 @@ def _align(block: OldBlock, op: OldOperator) -> None:
 
 
 def _drop_axes(block: OldBlock, op: OldOperator) -> None:
-    """``decrease_axis`` of a strided slice gets lost: the axes are dropped afterwards."""
+    """Drops axes after a strided slice, whose ``decrease_axis`` gets lost."""
     axes = op.attr("decrease_axis") if op.has_attr("decrease_axis") else []
     shape = list(_shape(block, op, "Out", "output"))
     if not axes or any(block.op(i).type() == "strided_slice_grad" for i in range(block.op_size())):
@@ -276,7 +276,7 @@ def _insert(
 
 
 def block_position(block: OldBlock, op: OldOperator) -> int:
-    """Where an operator stands in its block."""
+    """The position of an operator in its block."""
     return next(i for i, other in enumerate(operators(block)) if other is op)
 
 
@@ -300,10 +300,10 @@ def _product(shape: list[int]) -> int:
 
 
 def refuse_overlaps(description: OldProgram) -> None:
-    """What a kernel makes of an output that is an input too is its own affair, mostly.
+    """Refuses operators with an output that is also an input, unless the kernel allows it.
 
     Raises:
-        NotTranslatable: An operator writes over an input, and is not known to have read it by then.
+        NotTranslatable: An operator overwrites an input, and is not known to have read it by then.
     """
     for block in blocks(description):
         for op in operators(block):
@@ -321,10 +321,10 @@ def _may_overwrite(block: OldBlock, op: OldOperator, name: str) -> bool:
 
 
 def check(description: OldProgram) -> None:
-    """Translates each operator alone, those that are alike once.
+    """Translates each operator alone, and identical ones only once.
 
     Raises:
-        NotTranslatable: One would lose something.
+        NotTranslatable: An operator would lose something.
     """
     checked = set()
     for block in blocks(description):
@@ -348,7 +348,7 @@ _TENSORS = frozenset(
 
 
 def _signature(block: OldBlock, op: OldOperator) -> tuple[Any, ...]:
-    """All that the translation of an operator depends on, but the names of variables."""
+    """Everything that the translation of an operator depends on, except the names of variables."""
     numbers: dict[str, int] = {}
 
     def variable(name: str) -> tuple[Any, ...]:
@@ -426,7 +426,7 @@ class _Translated:
                 raise self._lost(f"the input {slot}")
 
     def _check_memory(self) -> None:
-        """What is written over has to be what the old operator writes over."""
+        """Only what the old operator overwrites may be overwritten."""
         in_place = {}
         for op in self._ops:
             if op.name() in SCOPE_NAMES:
@@ -482,7 +482,7 @@ class _Translated:
         return any(slot.lower().startswith(stem) and "tensor" in slot.lower() for slot in slots)
 
     def _facts(self) -> dict[str, list[Any]]:
-        """What the PIR operators are told: by attributes, and by constants that they read."""
+        """What the PIR operators are given as attributes, and as constants that they read."""
         facts: dict[str, list[Any]] = defaultdict(list)
         for op in self._ops:
             if op.name() in SCOPE_NAMES or op.name() in LISTS:
@@ -502,12 +502,12 @@ class _Translated:
     # What some attributes mean.
 
     def starts_where_broadcasting_does(self, axis: int) -> bool:
-        """``axis`` of an elementwise operator: the second operand is aligned at the end."""
+        """``axis`` of an elementwise operator: whether the second operand is aligned at the end."""
         x, y = (_shape(self._block, self._op, slot) for slot in "XY")
         return self._op.type().startswith("elementwise_") and axis in (-1, len(x) - len(y))
 
     def reduces_everything(self, is_everything: bool) -> bool:
-        """``reduce_all``: the axes are all, or none, which is as much."""
+        """``reduce_all``: whether the axes are all, or none, which means the same."""
         rank = len(_shape(self._block, self._op, "X"))
         axes = [list(each) for each in self._facts()["axis"] if isinstance(each, (list, tuple))]
         return is_everything == any(not each or len(each) == rank for each in axes)
@@ -517,7 +517,7 @@ class _Translated:
         return self._op.has_attr("reduce_all") and bool(self._op.attr("reduce_all"))
 
     def is_that_of_the_tensor(self, dtype: int) -> bool:
-        """``dtype`` of what ``set_value`` writes: that of a tensor of values shows by itself."""
+        """``dtype`` of what ``set_value`` writes: a tensor of values has it anyway."""
         if self._op.type() != "set_value" or not _has(self._op, "input", "ValueTensor"):
             return False
         name = self._op.input("ValueTensor")[0]
@@ -536,14 +536,14 @@ _ACCEPTED: dict[str, _Rule] = {
 
 
 def _is_frozen(op: OldOperator) -> bool:
-    """Whether a batch normalization reads its running statistics only."""
+    """Whether a batch normalization only reads its running statistics."""
     return "batch_norm" in op.type() and any(
         op.has_attr(name) and op.attr(name) for name in ("is_test", "use_global_stats")
     )
 
 
 def _is_default(op: OldOperator, name: str, value: Any) -> bool:
-    """Whether an attribute has the value that it has where nobody sets it."""
+    """Whether an attribute has its default value."""
     alone: OldProgram = ProgramDesc()
     copy = alone.block(0).append_op()
     copy.copy_from(op)
@@ -556,7 +556,7 @@ def _is_default(op: OldOperator, name: str, value: Any) -> bool:
 
 
 def _is_same(old: Any, new: Any) -> bool:
-    """Whether an attribute of an old operator has the value that PIR names."""
+    """Whether an attribute of an old operator has the value that PIR gives."""
     if isinstance(new, (list, tuple)) and not isinstance(old, (list, tuple, str)):
         return len(new) == 1 and _is_same(old, new[0])
     if isinstance(old, (list, tuple)):

@@ -1,10 +1,10 @@
 """Old-style programs in single-assignment form, in which Paddle's translation keeps every write.
 
-The variables of a ProgramDesc are memory that operators write over at will. Paddle's translation
-takes a name for a value: it loses what an operator writes over its second input, second writes to a
-variable that outlives the run, and what the body of a loop writes beside the loop's own variables.
-So each write gets a name of its own first. What outlives the block is assigned at its end, which
-becomes an assignment in place.
+The variables of a ProgramDesc are memory that operators overwrite at will. Paddle's translation
+treats a name as a value: it loses what an operator writes over its second input, second writes to a
+variable that outlives the run, and what the body of a loop writes besides the loop's own variables.
+So each write gets its own name first. A variable that outlives the block is assigned at its end,
+which becomes an assignment in place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paddle_ngraph.paddle_seam.protocols import OldBlock, OldOperator, OldProgra
 
 
 class NotTranslatable(Exception):
-    """An old-style program stays one; the message says why."""
+    """An old-style program cannot be translated; the message says why."""
 
 
 # Operators with a block, and what decides whether it runs.
@@ -71,7 +71,7 @@ def blocks(description: OldProgram) -> Iterator[OldBlock]:
 
 @cache
 def load_dialect() -> None:
-    """Paddle's operators are known to PIR from the first plain translation on."""
+    """Makes Paddle's operators known to PIR, by a first, trivial translation."""
     translate(ProgramDesc())
 
 
@@ -139,7 +139,7 @@ class _Renaming:
         Args:
             block: The block.
             versions: The version of each name, in the block around it.
-            handed_on: How many operators at the end hand on the variables of a loop.
+            handed_on: How many operators at the end pass on the variables of a loop.
         """
         outside, versions = versions, dict(versions)
         written: dict[str, None] = {}
@@ -167,9 +167,10 @@ class _Renaming:
     def _rename_loop(
         self, block: OldBlock, loop: OldOperator, versions: dict[str, str], written: dict[str, None]
     ) -> None:
-        """Carries all that the body writes from one iteration to the next.
+        """Carries everything that the body writes from one iteration to the next.
 
-        Paddle leaves nothing in what a loop starts from: what lives longer is copied first.
+        Paddle moves the initial values of a loop out of their variables: those that live longer are
+        copied first.
         """
         body = self._inner(loop)
         names = self._written_around(body)
@@ -188,7 +189,7 @@ class _Renaming:
         self._rename_block(body, versions, len(_handed_on(body)))
 
     def _rename_branch(self, op: OldOperator, versions: dict[str, str]) -> None:
-        """A branch writes into what is there already, and hands out what is new."""
+        """A branch writes to existing variables, and returns new ones."""
         _rename_inputs(op, versions)
         names = self._written_around(self._inner(op))
         new = [name for name in names if self._is_new_result(name)]
@@ -199,7 +200,7 @@ class _Renaming:
         self._rename_block(self._inner(op), versions)
 
     def _is_new_result(self, name: str) -> bool:
-        """Whether a branch makes it, for ``select_input`` to choose."""
+        """Whether a branch creates it, for ``select_input`` to choose from."""
         is_once = self._writes[name] == 1
         return is_once and name in self._branch_results and name not in self._given
 
@@ -208,7 +209,7 @@ class _Renaming:
             raise NotTranslatable(f"'{name}' is first written in an inner block")
 
     def _written_around(self, block: OldBlock) -> list[str]:
-        """The tensors of blocks around ``block`` that it writes, inner blocks included."""
+        """The tensors of outer blocks that ``block`` or a block inside it writes."""
         names: list[str] = []
         for op in operators(block):
             is_simple = op.type() not in _WITH_BLOCK
@@ -230,7 +231,7 @@ class _Renaming:
         written.update(dict.fromkeys(new))
 
     def _version_of_a_write(self, block: OldBlock, name: str) -> str:
-        """The last write of what a run does not start with is the variable itself."""
+        """The last write to a variable goes to that variable, unless a run starts with it."""
         is_last = self._writes[name] == 0 and name not in self._given
         is_own = block.find_var(name.encode()) is not None
         if is_last and (is_own or name in self._branch_results):
@@ -244,13 +245,13 @@ class _Renaming:
         return version
 
     def _outlives(self, block: OldBlock, name: str) -> bool:
-        """Whether the memory of a variable is there when the block is over."""
+        """Whether the memory of a variable outlives the block."""
         own = block.find_var(name.encode())
         return own is None or bool(own.persistable())
 
 
 def declared(block: OldBlock, name: str) -> OldVariable:
-    """A variable that the block or one around it has."""
+    """A variable of the block or of one around it."""
     variable = block.find_var_recursive(name.encode())
     if variable is None:
         raise NotTranslatable(f"'{name}' is declared nowhere")
@@ -260,7 +261,7 @@ def declared(block: OldBlock, name: str) -> OldVariable:
 def copy_variable(
     block: OldBlock, variable: OldVariable, name: str, shape: Sequence[int] | None = None
 ) -> None:
-    """A variable of a block that is like another, but lives no longer than a run."""
+    """A new variable of a block, like another one, but one that does not outlive a run."""
     kind, dtype = variable.type(), variable.dtype()
     shape = variable.shape() if shape is None else shape
     stop_gradient = variable.stop_gradient()

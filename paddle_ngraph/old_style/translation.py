@@ -35,12 +35,12 @@ def to_pir(description: OldProgram) -> Program | None:
 def translate(description: OldProgram) -> Program:
     """The PIR program of a ``ProgramDesc``.
 
-    The translation is Paddle's, of a copy in single-assignment form of which each operator was
-    found to keep its meaning.
+    The translation is Paddle's, applied to a copy in single-assignment form in which each operator
+    was found to keep its meaning.
 
     Raises:
-        NotTranslatable: Paddle cannot translate the program, cannot run what it makes of it, or
-            would lose something on the way.
+        NotTranslatable: Paddle cannot translate the program, cannot run the translation, or would
+            lose something on the way.
     """
     copy: OldProgram = ProgramDesc(description)
     try:
@@ -64,7 +64,7 @@ def translate(description: OldProgram) -> Program:
 
 
 def native_report(description: OldProgram, reason: str) -> Report:
-    """What the program pass says of a program that cannot be translated."""
+    """The report of the program pass on a program that cannot be translated."""
     return Report(
         [
             BlockReport(
@@ -112,7 +112,7 @@ def _sums_arrays(op: Operation) -> bool:
 
 
 def _keeps_a_list_member(op: Operation) -> bool:
-    """Whether it names a member of a list for the scope: Paddle does not write that variable."""
+    """Whether it names a member of a list for the scope: Paddle does not write to that variable."""
     if op.name() != "builtin.set_parameter":
         return False
     return maker_of(op.operand_source(0)).name() in LISTS
@@ -124,7 +124,7 @@ def _restore_shapes(
     """Gives gradients the tensors whose shapes they restore.
 
     In an old-style program these shapes are in an XShape, which the forward operator writes. PIR
-    has none: Paddle's translation names variables there that nobody writes.
+    has none: Paddle's translation names variables there that nothing writes.
     """
     reshaped = {
         name: op.input("X")[0]
@@ -164,16 +164,16 @@ def _kept_by(block: OldBlock) -> set[str]:
 
 
 def _named_by(program: Program) -> set[str]:
-    """The names of what a program takes from the scope and puts there."""
+    """The names of the variables that a program takes from the scope and puts there."""
     operators = program.global_block().ops
     return {op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES}
 
 
 def _fetch_each_column_once(block: Block) -> None:
-    """Give old-style fetch operators what PIR expects: one for a column, no name twice.
+    """Gives PIR the old-style fetch operators it expects: one per column, and no name twice.
 
-    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others of the
-    same columns; the last one writes last. One variable may be fetched into several columns.
+    A loaded program has fetch operators of its own, to which ``Executor.run`` adds others for the
+    same columns; the last one wins. One variable may be fetched into several columns.
     """
     fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
     last = {op.attrs()["col"]: op for op in fetches}

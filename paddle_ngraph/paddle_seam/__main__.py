@@ -1,4 +1,4 @@
-"""``python -m paddle_ngraph.paddle_seam``: all that the package expects of Paddle and misses."""
+"""``python -m paddle_ngraph.paddle_seam``: what the package expects of Paddle but does not find."""
 
 from __future__ import annotations
 

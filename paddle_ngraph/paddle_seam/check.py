@@ -1,4 +1,4 @@
-"""Whether the installed Paddle has all that the package reads, replaces and uses of it."""
+"""Whether the installed Paddle has everything that the package reads, replaces and uses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from paddle_ngraph.paddle_seam.place import Place
 
 @cache
 def why_unfit() -> str | None:
-    """The first thing of Paddle's that is not as expected; ``None``: nothing.
+    """The first thing in Paddle that is not as expected, or ``None``.
 
-    Asked for before anything is replaced; the answer stays.
+    To be called before anything is replaced; the answer is cached.
     """
     return next(reasons(), None)
 
 
 def reasons() -> Iterator[str]:
-    """All that is not as expected."""
+    """Everything that is not as expected."""
     return (reason for place in places() if (reason := place.why_unfit()) is not None)
 
 
 def places() -> Iterator[Place]:
-    """All that is checked."""
+    """Everything that is checked."""
     yield from replaced.places()
     yield from names.PLACES
     for protocol in protocols.CLASSES:

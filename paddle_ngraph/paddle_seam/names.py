@@ -1,6 +1,6 @@
-"""The private names of Paddle that are read, under names that say what they are.
+"""The private names of Paddle that are read, under descriptive names.
 
-Bound once, to what stands there before anything is replaced; what is late is a function.
+Each is bound once, before anything is replaced; what has to be looked up later is a function.
 """
 
 from __future__ import annotations
@@ -161,27 +161,27 @@ PLACES += [
 
 
 def exchange_native(executor: Any, native: Any) -> None:
-    """Has Paddle's ``_StandaloneExecutor`` run ``native``."""
+    """Makes Paddle's ``_StandaloneExecutor`` run ``native``."""
     executor._new_exe = native
 
 
 def set_training(layer: StaticLayer, on: bool) -> None:
-    """Has a ``PartialProgramLayer`` show its programs for training, or for evaluation."""
+    """Makes a ``PartialProgramLayer`` return its programs for training or for evaluation."""
     layer.training = on
 
 
 def set_persistable(value: Value, on: bool) -> None:
-    """Says whether the variable of a value outlives a run."""
+    """Sets whether the variable of a value outlives a run."""
     value.persistable = on
 
 
 def become(thing: Any, kind: type) -> None:
-    """Makes an object of Paddle's one of a class made of its own."""
+    """Turns a Paddle object into one of a class derived from its own."""
     thing.__class__ = kind
 
 
 def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
-    """What we keep on an object of Paddle's: it lives as long."""
+    """What we keep on a Paddle object, for as long as that lives."""
     try:
         kept: T = thing.__dict__[name]
     except KeyError:
@@ -190,7 +190,7 @@ def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
 
 
 def maker_of(value: Value) -> Operation:
-    """The operation that makes a value of which it is known that one does."""
+    """The operation that makes a value; there has to be one."""
     maker = value.get_defining_op()
     assert maker is not None
     return maker
@@ -206,6 +206,6 @@ def values_of(fetched: Any) -> list[Any]:
 
 
 def variable_tensor(scope: Scope, name: str) -> Tensor:
-    """The tensor of a variable; who writes it is watched."""
+    """The tensor of a variable; those who can write to it are tracked."""
     tensor: Tensor = _core.get_variable_tensor(scope, name)
     return tensor

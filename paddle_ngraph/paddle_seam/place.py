@@ -1,4 +1,4 @@
-"""A place in Paddle: a name that is read or replaced, and how what stands there is called."""
+"""A place in Paddle: a name that is read or replaced, and the signature of what it holds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Place(NamedTuple):
     Attributes:
         owner: ``module``, or ``module:Class``.
         name: The name there.
-        signature: As :func:`signature_of` tells it; ``ATTRIBUTE`` for what objects of
-            a class have; ``None`` where no one calls it, or nothing tells.
+        signature: As :func:`signature_of` returns it; ``ATTRIBUTE`` for an attribute of a class's
+            objects; ``None`` if it is never called, or its signature cannot be found out.
     """
 
     owner: str
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
     @property
     def now(self) -> Any:
-        """What stands there now: Paddle's, or what has replaced it; ``MISSING`` if nothing."""
+        """What is there now: Paddle's object, or what has replaced it; ``MISSING`` if nothing."""
         return getattr(resolve(self.owner), self.name, MISSING)
 
     def why_unfit(self) -> str | None:
@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return None
 
     def replace(self, make: Callable[[Any], Any]) -> None:
-        """Puts ``make(original)`` there, once; Paddle's core has what its library has, too."""
+        """Puts ``make(original)`` there, once, in Paddle's core as well as in its library."""
         if self in _replaced:
             return
         _replaced.add(self)
@@ -67,10 +67,10 @@ _replaced: set[Place] = set()
 
 
 def replace_everywhere(pairs: Iterable[tuple[Any, Any]], but_in: dict[str, Any]) -> None:
-    """Puts one thing wherever a module has another, by whatever name.
+    """Replaces objects wherever a module holds them, under whatever name.
 
     Args:
-        pairs: The two, what is there first.
+        pairs: Pairs of an object and its replacement.
         but_in: The names of a module that needs the originals.
     """
     by_id = {id(original): new for original, new in pairs}
@@ -85,7 +85,7 @@ def replace_everywhere(pairs: Iterable[tuple[Any, Any]], but_in: dict[str, Any])
 
 @cache
 def resolve(path: str) -> Any:
-    """The module or class of a path; an object without attributes where there is none."""
+    """The module or class of a path; an object without attributes if there is none."""
     module, _, inside = path.partition(":")
     try:
         found = import_module(module)
@@ -105,10 +105,10 @@ def _attributes_of(owner: Any) -> frozenset[str]:
 
 
 def signature_of(function: Any) -> str | None:
-    """How a function is called, ``(self, names, copy=...)``; ``None`` where nothing tells.
+    """How a function is called, ``(self, names, copy=...)``; ``None`` if that cannot be found out.
 
-    A function of Paddle's core tells it in its documentation, once for each of its forms. Of types
-    only the one that is returned counts: others differ from build to build.
+    A function of Paddle's core has it in its docstring, once for each overload. Only the type of
+    the result counts: other types differ from build to build.
     """
     try:
         if inspect.isfunction(inspect.unwrap(function)):
@@ -119,7 +119,7 @@ def signature_of(function: Any) -> str | None:
 
 
 def _without_values(signature: inspect.Signature) -> str:
-    """The text of a signature without types, and without what defaults are."""
+    """The text of a signature without types and values of defaults."""
     parameters = [
         each.replace(
             annotation=each.empty, default=each.default if each.default is each.empty else ...
@@ -144,7 +144,7 @@ def _name(parameter: str) -> str:
 
 
 def _split(parameters: str) -> Iterator[str]:
-    """The parts between the commas that no bracket holds."""
+    """The parts between commas that are not inside brackets."""
     depth, part = 0, ""
     for letter in parameters:
         depth += (letter in "([{<") - (letter in ")]}>")

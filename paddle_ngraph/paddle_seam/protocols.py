@@ -1,7 +1,7 @@
 """What the package uses of Paddle's programs and variables, as types.
 
-Each protocol names the class of Paddle that it describes; that the class has all of it is checked
-when the engine is loaded.
+Each protocol names the Paddle class that it describes; whether the class has all its members is
+checked when the engine is loaded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Value(Protocol):
 
 
 class Operand(Protocol):
-    """A place of an operation that a value is read from."""
+    """A slot of an operation that reads a value."""
 
     def set_source(self, value: Value, /) -> None: ...
 
@@ -198,7 +198,7 @@ class Plan(Protocol):
 
 
 class StaticPrograms(Protocol):
-    """The programs of a layer of dynamic mode, and the names of what goes in, out and across."""
+    """The programs of a layer of dynamic mode, and the names of what passes in, out and between."""
 
     @property
     def forward_program(self) -> Program: ...
@@ -302,7 +302,7 @@ _SPECIAL = ("__array__", "__enter__", "__exit__")
 
 
 def members(protocol: type) -> list[Place]:
-    """What a protocol asks of its class."""
+    """The members that a protocol requires of its class."""
     owner = CLASSES[protocol]
     methods = (name for name in vars(protocol) if name in _SPECIAL or not name.startswith("_"))
     fields = vars(protocol).get("__annotations__", ())

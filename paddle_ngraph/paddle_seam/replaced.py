@@ -1,4 +1,4 @@
-"""What is replaced in Paddle, and how Paddle calls it. By what, the hooks say."""
+"""What is replaced in Paddle, and how Paddle calls it. The hooks hold the replacements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The program pass: a program in, intervals found, one engine operator in the place of each."""
+"""The program pass: finds the intervals of a program and replaces each with one engine operator."""

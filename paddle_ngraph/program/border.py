@@ -48,7 +48,7 @@ def border_of(capable: Capability, interval: Interval, purpose: Purpose) -> Bord
 class _GraphBuilder:
     """Describes one interval as a graph, with memory as Paddle sees it.
 
-    An operator that writes over its input gives that memory new contents: whoever reads it
+    An operator that overwrites its input gives that memory new contents: whatever reads it
     afterwards, under whatever name, reads the new ones.
     """
 
@@ -122,7 +122,7 @@ class _GraphBuilder:
             self._content[root] = vid
 
     def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """The tensors, if the interval makes or reads them all anyway."""
+        """The tensors, if the interval already makes or reads all of them."""
         roots = [self._view.root(self._names[spec.id]) for spec in specs]
         now = [
             self._spec(self._content[root]) if root in self._content else spec

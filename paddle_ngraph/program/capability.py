@@ -1,4 +1,4 @@
-"""What is known of each operator of a block: one that can be converted, or why it cannot."""
+"""What is known of each operator of a block: that it can be converted, or why it cannot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle_ngraph.program.view import LISTS, BlockView, OpNode
 
 @dataclass(frozen=True)
 class Candidates:
-    """The operators of a block that have not been rejected so far. Never changed, only remade.
+    """The operators of a block that have not been rejected so far. Immutable.
 
     Attributes:
         view: The block.
@@ -22,9 +22,10 @@ class Candidates:
         reasons: Why each other compute operator stays native.
         numbers: The number of each variable in graphs.
         constants: Operators that make a constant, copied into every interval that reads it.
-        unused_by: Readers of outputs that their operator does not make: they must be converted, for
-            they have no use for what a native operator would read.
-        cut_off: Operators and variables they read that only another interval knows at its build.
+        unused_by: Readers of outputs that the converted operator does not make: they must be
+            converted too, since only a converter can do without these outputs.
+        cut_off: Operators, and the variables they read whose contents only another interval knows
+            at its build.
     """
 
     view: BlockView
@@ -42,12 +43,12 @@ class Candidates:
         return node in self.ops
 
     def inputs_of(self, node: OpNode, *roles: Role) -> list[str]:
-        """The variables that a convertible ``node`` reads in one of these roles."""
+        """The variables that the convertible ``node`` reads in one of these roles."""
         entry = self.converters[node]
         return [vid for name, vid in self.slots[node] if entry.role(name) in roles]
 
     def makers(self, vid: str) -> Iterator[OpNode]:
-        """The operators that compute a variable, through lists; sources and constants do not."""
+        """The operators that compute a variable, through lists; not sources and constants."""
         node = self.view.producer.get(vid)
         if node is None or node.is_source or node in self.constants:
             return
@@ -58,7 +59,7 @@ class Candidates:
             yield from self.makers(read)
 
     def without(self, refused: Mapping[OpNode, str]) -> Candidates:
-        """The same, but for operators that stay native, for these reasons."""
+        """The same, except that these operators stay native, for these reasons."""
         return Candidates(
             view=self.view,
             slots=self.slots,
@@ -81,7 +82,7 @@ class Capability(Candidates):
     """Candidates that fit together, and what is known of their variables.
 
     Attributes:
-        static: Variables whose contents are known while the function is built that makes them.
+        static: Variables whose contents are known while the function that makes them is built.
     """
 
     static: frozenset[str] = frozenset()
@@ -94,5 +95,5 @@ class Capability(Candidates):
         return {v for v in constants if v not in self.static or (node, v) in self.cut_off}
 
     def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
-        """Those of some convertible operators that take random numbers."""
+        """Those of the given convertible operators that take random numbers."""
         return [node for node in nodes if self.converters[node].draws(self.ops[node])]

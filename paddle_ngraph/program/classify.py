@@ -1,8 +1,8 @@
 """Which operators of a block can be converted, and why the others cannot.
 
-Each operator is looked at on its own first. What is left may still have to be rejected because of
-its neighbours: where int64 arithmetic needs 64 bits, where a native operator reads what the engine
-does not make, or where the engine would read what only a converted operator makes.
+Each operator is first looked at on its own. An operator that passes may still have to be rejected
+because of its neighbours: where int64 arithmetic needs 64 bits, where a native operator reads what
+the engine does not make, or where the engine would read what only a converted operator makes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, v
 
 
 def classify(view: BlockView) -> Capability:
-    """Says of every operator of a block whether it can be converted, and if not, why."""
+    """Determines for every operator of a block whether it can be converted, and if not, why."""
     return fixpoint(_Classifier(view).candidates())
 
 
 def fixpoint(candidates: Candidates) -> Capability:
-    """Rejects until the rest fits together: what is rejected, its readers know no longer.
+    """Rejects operators until the rest is consistent: each rejection may rule out others.
 
-    It ends, as each round rejects at least one operator, and none comes back.
+    This terminates, since each round rejects at least one operator, and none comes back.
     """
     while True:
         integers = Integers(candidates)
@@ -40,7 +40,7 @@ def fixpoint(candidates: Candidates) -> Capability:
 
 
 def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an output that a native one reads, though they do not make it."""
+    """Operators with an output that a native one reads, but their converter does not make."""
     return {
         node: "a native operator uses an output that the engine does not make"
         for node, readers in candidates.unused_by.items()
@@ -49,7 +49,7 @@ def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 
 
 def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
-    """Operators with an input that is only right where a converted operator made it."""
+    """Operators with an input that is right only if a converted operator made it."""
     return {
         node: "the operator that it is the gradient of stays native"
         for node in candidates.ops
@@ -68,7 +68,7 @@ class _Classifier:
         self._unused_by: dict[OpNode, list[OpNode]] = {}
 
     def candidates(self) -> Candidates:
-        """All that can be converted, as far as each operator tells by itself."""
+        """All operators that can be converted, looking at each on its own."""
         ops: dict[OpNode, Op] = {}
         converters: dict[OpNode, Converter] = {}
         reasons: dict[OpNode, str] = {}
@@ -161,7 +161,7 @@ class _Classifier:
                 self._unused_by.setdefault(node, []).extend(reader for reader, _ in reads)
 
     def _reads_through_lists(self, vid: str) -> Iterator[tuple[OpNode, str]]:
-        """Who reads a variable, by itself or as a member of a list."""
+        """The operators that read a variable, by itself or as a member of a list."""
         for reader in self._view.readers.get(vid, ()):
             if reader.type != "builtin.combine":
                 yield reader, vid

@@ -1,14 +1,14 @@
-"""The cost rule: an interval that Paddle itself runs in no time stays native.
+"""The cost rule: an interval that Paddle itself runs very quickly stays native.
 
-To run one engine operator costs 20 to 50 us before it computes anything (``python -m benchmarks
-overhead``), as much as Paddle needs for some operators on small tensors. So an interval
-goes to the engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the
-estimate below. It is made of measured round numbers, and means nothing for long intervals: these
-always pay.
+Running one engine operator costs 20 to 50 us before it computes anything (``python -m benchmarks
+overhead``), as much as Paddle needs for some operators on small tensors. So an interval goes to the
+engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the estimate
+below. The estimate uses rounded measurements, and is meaningless for long intervals, which are
+always worth it.
 
-That is for intervals among Paddle's own operators. A program of one interval runs without what
-Paddle does around operators (repeated_run.py), which takes longer than all of them, and pays once
-it runs often enough to be worth compiling (executor_hook.py): there the rule does not count.
+That is for intervals among Paddle's own operators. A program of one interval runs without Paddle's
+work around operators (repeated_run.py), which takes longer than the operators themselves. It is
+worth it once it runs often enough to be compiled (executor_hook.py): there the rule does not apply.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ GROWTH = 4
 
 
 def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
-    """Microseconds that Paddle would take for an interval, about.
+    """Approximately how many microseconds Paddle would take for an interval.
 
     Args:
         graph: The interval.
-        open_size: Stands for each dimension that is open.
+        open_size: Used for each dimension that is open.
     """
     elements = sum(
         _elements(spec, open_size)
@@ -57,7 +57,7 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
 
 
 def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:
-    """Why an interval stays native; ``None`` where it pays, or where ``open_size`` is ``None``."""
+    """Why an interval stays native; ``None`` if it is worth it, or if ``open_size`` is ``None``."""
     least = flags.get("ngraph_min_interval_us")
     if least <= 0 or open_size is None:
         return None
@@ -75,7 +75,7 @@ def _elements(spec: TensorSpec, open_size: int) -> int:
 
 
 def open_axes(programs: Iterable[Program]) -> list[tuple[str, int]]:
-    """(feed, axis) of every dimension that the programs leave open."""
+    """(feed, axis) for every dimension that the programs leave open."""
     return [
         (op.attrs()["name"], axis)
         for program in programs
@@ -99,7 +99,7 @@ def pays_over_onednn(converted: int, intervals: int, native: Iterable[str]) -> b
 
 
 def has_onednn_kernel(kind: str) -> bool:
-    """Whether Paddle has a kernel of oneDNN for operators of a type."""
+    """Whether Paddle has a oneDNN kernel for operators of a type."""
     return kind.removeprefix("pd_op.").removesuffix("_") in _onednn_kernels()
 
 

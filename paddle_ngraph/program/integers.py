@@ -1,4 +1,4 @@
-"""What is known of the whole numbers of a block, and the 64-bit rule."""
+"""What is known of the integers in a block, and the 64-bit rule."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 class Integers:
     """The 64-bit rule: the engine computes int64 in 32 bits.
 
-    An int64 tensor may pass where its values surely fit into 32 bits, where they are used as
-    positions only, or where they are known and read while the function is built, and then only.
+    An int64 tensor may pass only if its values certainly fit into 32 bits, if they are used only as
+    positions, or if they are known and are read only while the function is built.
 
-    Positions that come from outside fit, whatever else is done with them: the engine refuses a run
-    in which they do not.
+    Positions that come from outside always fit, whatever else is done with them: the engine refuses
+    a run in which they do not.
     """
 
     def __init__(self, candidates: Candidates) -> None:
@@ -56,9 +56,9 @@ class Integers:
         return frozenset(vid for vid, is_static in self._static.items() if is_static)
 
     def what_needs_64_bits(self) -> dict[OpNode, str]:
-        """The operators that do not follow the rule, and the reason.
+        """The operators that violate the rule, and the reason.
 
-        Readers come first: what only they used as a position, a refused one does not.
+        Readers come first: a refused reader no longer counts as using a value as a position.
         """
         for node in reversed(self._view.nodes):
             for vid in node.writes:
@@ -88,7 +88,7 @@ class Integers:
         return self._static[vid]
 
     def is_known_to(self, reader: OpNode, vid: str) -> bool:
-        """Whether ``reader`` gets to know the contents while its function is built."""
+        """Whether ``reader`` knows the contents while its function is built."""
         return (reader, vid) not in self._candidates.cut_off and self.is_static(vid)
 
     def _makes_static(self, node: OpNode) -> bool:
@@ -116,7 +116,7 @@ class Integers:
         return list(self._candidates.ops[node].output_specs())
 
     def _checked_by(self, node: OpNode) -> set[str]:
-        """What the engine refuses to take into an interval for ``node`` beyond 32 bits."""
+        """The inputs of an interval that the engine refuses beyond 32 bits, for ``node``."""
         goes_on = not self._checked.isdisjoint(node.writes)
         if node.type in LISTS:
             return set(node.reads) if goes_on else set()
@@ -134,14 +134,14 @@ class Integers:
         }
 
     def is_small(self, vid: str) -> bool:
-        """Whether it is no int64, or every value surely fits into 32 bits."""
+        """Whether it is not int64, or every value certainly fits into 32 bits."""
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
         found = self._range(vid)
         return found is not None and _INT32[0] <= found[0] and found[1] <= _INT32[1]
 
     def _range(self, vid: str) -> Range | None:
-        """The least and the greatest value of a variable; ``None`` where nothing is known."""
+        """The minimum and the maximum of a variable; ``None`` if nothing is known."""
         if vid not in self._ranges:
             self._ranges[vid] = None
             self._ranges[vid] = self._find_range(vid)
@@ -198,7 +198,7 @@ class Integers:
         return dtype_name(self._view.values[vid].dtype) == "int64"
 
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
-        """What the converter computes with: no positions, no shapes."""
+        """The variables that the converter computes with: no positions, no shapes."""
         slots = self._candidates.slots[node]
         return ((name, vid) for name, vid in slots if entry.role(name) in _COMPUTED_WITH)
 
@@ -224,7 +224,7 @@ class Integers:
         return entry.moves and self._outputs_are_positions(reader)
 
     def _roles(self, reader: OpNode, entry: Converter, vid: str) -> set[Role]:
-        """Those in which an operator reads a variable."""
+        """The roles in which an operator reads a variable."""
         return {entry.role(name) for name, v in self._candidates.slots[reader] if v == vid}
 
     def _outputs_are_positions(self, node: OpNode) -> bool:
@@ -268,5 +268,5 @@ class Integers:
 
 
 def _can_be_folded(spec: TensorSpec) -> bool:
-    """Whether the tensor is small enough for the bridge to compute it, and surely so."""
+    """Whether the tensor is known to be small enough for the bridge to compute it."""
     return -1 not in spec.shape and math.prod(spec.shape) <= FOLD_LIMIT

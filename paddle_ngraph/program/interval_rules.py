@@ -1,4 +1,4 @@
-"""What may not be in an interval, once it is known what else is in it."""
+"""What may not be in an interval, given what else is in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refused(capable: Capability, border: Border) -> Iterator[tuple[OpNode, str]]
 
 
 def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
-    """Operators that would draw random numbers only to hand them out, or to be dropped."""
+    """Operators that would draw random numbers that are only passed on, or dropped."""
     drawing = capable.drawing(border.interval.nodes)
     if drawing and not border.outputs and not border.states:
         yield from drawing
@@ -55,7 +55,7 @@ def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:
 
 
 def cut_off(capable: Capability, intervals: list[Interval]) -> Iterator[tuple[OpNode, str]]:
-    """Operators that read what another interval knows while it is built, and which variable."""
+    """Operators that read a variable known only while another interval is built; and which."""
     level = {node: interval.level for interval in intervals for node in interval.nodes}
     for node in level:
         entry = capable.converters[node]

@@ -1,8 +1,9 @@
-"""What a loop starts from.
+"""The initial values of loops.
 
-Paddle's ``while`` moves its start values out of their variables: whoever reads one afterwards finds
-no memory. Natively that depends on which operator a thread comes to first, in intervals it would be
-certain. So a start value that is read elsewhere too, or that is a variable of the scope, is copied.
+Paddle's ``while`` moves its initial values out of their variables: an operator that reads one
+afterwards finds no memory. Natively that depends on which operator a thread reaches first; with
+intervals it would be certain. So an initial value that is read elsewhere too, or that is a variable
+of the scope, is copied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LOOP = "pd_op.while"
 
 
 def copy_start_values(program: Program) -> None:
-    """Gives each loop of a PIR program start values that nobody else reads."""
+    """Gives each loop of a PIR program initial values that nothing else reads."""
     loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _LOOP]
     for loop in loops:
         for number in range(1, loop.num_operands()):  # the first is the condition

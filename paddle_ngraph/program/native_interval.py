@@ -1,8 +1,9 @@
 """An interval run by Paddle itself: the native twin of an engine operator.
 
-The graph string holds all that Paddle's operators have, so a program is made of it again, which
-reads and writes the memory that the engine operator was given. The engine publishes nothing before
-it has succeeded; so whatever fails there, the interval can still run here, for the first time.
+The graph string holds everything that Paddle's operators have, so a program can be made from it
+again. That program reads and writes the memory that the engine operator was given. The engine
+publishes nothing before it has succeeded; so whatever fails there, the interval can still run here,
+for the first time.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _made: Latest[str, bool] = Latest(4096)
 
 
 def made(text: str) -> None:
-    """Tells of a graph string that it was made of operators of a program."""
+    """Records that a graph string was made from the operators of a program."""
     _made.put(_name(text), True)
 
 
@@ -88,8 +89,8 @@ class NativeInterval:
 
     Args:
         graph: The interval.
-        dtypes: Those of its inputs and states, which may not be what the program declares; ``None``
-            for one without contents.
+        dtypes: Those of its inputs and states, which may differ from what the program declares;
+            ``None`` for one without contents.
 
     Raises:
         NgraphError: The graph does not describe its operators for Paddle, or this release of Paddle
@@ -135,7 +136,8 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
 
     Args:
         text: The graph string.
-        given: Its inputs and states, whose shapes decide. Where contents decide, nothing is known.
+        given: Its inputs and states. Only their shapes are used: if contents decide, nothing is
+            known.
     """
     try:
         graph = Graph.from_string(text)
@@ -158,7 +160,7 @@ def makes_empty(text: str, given: Sequence[Tensor]) -> bool:
 def _inferred(
     graph: Graph, dtypes: Sequence[str | None], shapes: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """The shapes of what is computed from inputs and states of these shapes."""
+    """The shapes of the results, given inputs and states of these shapes."""
     sources = [*graph.inputs, *graph.states]
     specs = [replace(spec, shape=shape) for spec, shape in zip(sources, shapes)]
     count = len(graph.inputs)
@@ -171,7 +173,7 @@ def _inferred(
 
 
 def _larger(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape, had what the program leaves open been larger."""
+    """The shape, if the open dimensions of the program were larger."""
     return tuple(now + _MUCH * (size < 0) for size, now in zip(spec.shape, shape))
 
 
@@ -227,7 +229,7 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
 
 
 def _drops_open_ones(graph: Graph, op: Op) -> bool:
-    """Whether only a run tells which dimensions a ``squeeze`` has dropped: whichever are 1."""
+    """Whether only a run shows which dimensions a ``squeeze`` drops: whichever are 1."""
     is_open = any(-1 in spec.shape for spec in op.output_specs())
     axes = {spec.id for spec in op.inputs["axis"]}
     lists = (o.attr("value") for o in graph.ops if axes & {s.id for s in o.output_specs()})
@@ -276,10 +278,10 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
 def _read_variables_themselves(
     op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Value]
 ) -> None:
-    """What an operator wrote over a variable is read from the variable, as by the user's program.
+    """What an operator wrote over a variable is read from it, as in the user's program.
 
-    Paddle lets the last reader of a result write over it, and would not know that this is one of a
-    variable, which outlives the run.
+    Paddle lets the last reader of a result overwrite it, and would not know that this result
+    belongs to a variable, which outlives the run.
     """
     for name_in, name_out in pairs:
         for source, result in zip(op.inputs.get(name_in, ()), form.results.get(name_out, ())):
@@ -289,7 +291,7 @@ def _read_variables_themselves(
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:
-    """``value`` with the dimensions 1 of ``target`` in the place of those of ``source``."""
+    """``value`` with the dimensions of size 1 of ``target`` in place of those of ``source``."""
     rest = [size for size in source.shape if size != 1]
     for name, axes, shape in (
         ("pd_op.squeeze", _ones(source), rest),
@@ -309,7 +311,7 @@ def _ones(spec: TensorSpec) -> list[int]:
 
 
 def _packed(items: list[Any], is_list: bool) -> Any:
-    """An operand or type as the core takes it; ``None`` where it is absent."""
+    """An operand or type as the core expects it; ``None`` if it is absent."""
     if is_list:
         return items
     return items[0] if items else None
@@ -332,7 +334,7 @@ _waiting: Latest[tuple[str, tuple[str | None, ...]], list[NativeInterval]] = Lat
 
 
 def _take(text: str, dtypes: tuple[str | None, ...]) -> NativeInterval | None:
-    """A program that waits, the caller's from here on."""
+    """Takes a waiting program; it belongs to the caller from then on."""
     programs = _waiting.get((text, dtypes))
     try:
         return programs.pop() if programs else None
@@ -345,7 +347,7 @@ def _give(text: str, dtypes: tuple[str | None, ...], program: NativeInterval) ->
 
 
 def count() -> int:
-    """Of how many graphs programs wait for another run."""
+    """The number of graphs with programs waiting for another run."""
     return len(_waiting)
 
 

@@ -1,6 +1,7 @@
-"""Replaces ``pd_op.rnn`` and its gradient in a program by the packed operators.
+"""Replaces ``pd_op.rnn`` and its gradient in a program with the packed operators.
 
-A stage of its own, before the program pass plans its intervals: what it puts in is native there.
+A separate stage, before the program pass plans its intervals: the packed operators are native to
+that pass.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ def _is_gradient(user: Operation, op: Operation) -> bool:
 
 
 def _is_taken_apart(value: Value) -> bool:
-    """Whether all that happens to a list is that its members are taken out."""
+    """Whether a list is only ever taken apart."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )
 
 
 def _gradients(op: Operation) -> list[Operation]:
-    """Who reads what only the operator's own gradient can make sense of."""
+    """The operators that read what only the operator's own gradient understands."""
     kept = [_result(op, "reserve"), _result(op, "dropout_state_out")]
     users = {user.id(): user for value in kept for user in value.all_used_ops()}
     return list(users.values())
@@ -147,7 +148,7 @@ def _lengths(op: Operation) -> Value | None:
 
 
 def _inputs(op: Operation) -> list[Value] | None:
-    """x, the initial states, the weights, where the program shows them."""
+    """x, the initial states and the weights, if the program shows them."""
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
         return None
@@ -155,7 +156,7 @@ def _inputs(op: Operation) -> list[Value] | None:
 
 
 def _members(value: Value) -> list[Value] | None:
-    """The tensors in a list, where the program shows them."""
+    """The tensors in a list, if the program shows them."""
     producer = value.get_defining_op() if value.initialized() else None
     if producer is None or producer.name() != "builtin.combine":
         return None

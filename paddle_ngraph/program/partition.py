@@ -2,8 +2,8 @@
 
 Every operator gets a level: interval ``k`` runs before the native operators of level ``k``, and
 these before interval ``k + 1``. An operator that cannot be converted and does not depend on the
-middle of an interval therefore never cuts it. An operator is moved to the latest interval it may be
-in, which keeps its results inside.
+middle of an interval therefore never splits it. An operator is moved to the latest interval it may
+be in, which keeps its results inside.
 """
 
 from __future__ import annotations

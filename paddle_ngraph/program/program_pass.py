@@ -1,9 +1,9 @@
-"""The program pass: finds the convertible intervals of a program and replaces each by one operator.
+"""The program pass: finds the convertible intervals of a program, replaces each with one operator.
 
-Data flows one way: :func:`classify` says of every operator whether it can be converted,
-:func:`partition` groups the convertible ones into as few intervals as the dependencies allow,
-:func:`border_of` describes an interval as a graph, and :func:`rewrite` puts one ``ngraph_engine``
-operator in the place of each. Here are the loop around the first three and the entries.
+Data flows one way: :func:`classify` determines which operators can be converted, :func:`partition`
+groups the convertible ones into as few intervals as the dependencies allow, :func:`border_of`
+describes an interval as a graph, and :func:`rewrite` replaces each interval with one
+``ngraph_engine`` operator. This module has the loop around the first three, and the entry points.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def apply(
     Args:
         program: A ``paddle.pir.Program`` (``paddle.static.Program`` in PIR mode), or its global
             block.
-        keep_weights: Let functions keep its parameters as constants. For a program that writes
-            none of its variables, where whoever does says so (``weights_written`` of the core).
-        open_size: What the dimensions are about that the program leaves open, for the cost rule;
-            ``None``: the rule does not count.
-        gradients: Types of operators in another program that compute gradients of this one's.
-        threads: At most so many work on an interval; 0: as the flags say.
+        keep_weights: Let functions keep its parameters as constants. Only for a program that writes
+            none of its variables, and where every other writer reports it (``weights_written`` of
+            the core).
+        open_size: The approximate size of the dimensions that the program leaves open, for the cost
+            rule; ``None``: the rule does not apply.
+        gradients: Types of operators in another program that compute gradients for this one.
+        threads: The most threads that work on an interval; 0: as the flags say.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -67,10 +68,10 @@ def apply(
 
 
 def apply_by_name(block: Any, scope: Any) -> None:
-    """The pass as Paddle runs it, by its name ``ngraph_pass``.
+    """The pass as Paddle runs it, under its name ``ngraph_pass``.
 
-    Weights are kept for a predictor, whose ``scope`` nobody else writes. Elsewhere nothing is known
-    of what the program will run beside.
+    Weights are kept only for a predictor, whose ``scope`` nothing else writes to. Elsewhere it is
+    not known what else will run beside the program.
     """
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
@@ -84,13 +85,13 @@ def apply_by_name(block: Any, scope: Any) -> None:
 
 
 class RunByName(NamedTuple):
-    """What the pass did by its name.
+    """What the pass did when run by name.
 
     Attributes:
         report: What became of the program.
         has_state: Whether it changes parameters.
-        parameters: The names of all that it has.
-        scope: Where these are, as long as the predictor lives that it is for.
+        parameters: The names of all its parameters.
+        scope: Where these are; valid as long as the predictor lives.
     """
 
     report: Report
@@ -118,10 +119,10 @@ def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
 
 @contextmanager
 def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
-    """Collects what the pass does by its name inside, in this thread.
+    """Collects what the pass, run by name, does inside the ``with`` block in this thread.
 
     Args:
-        threads: At most so many work on the intervals; 0: as the flags say.
+        threads: The most threads that work on the intervals; 0: as the flags say.
     """
     token = _threads.set(threads)
     try:
@@ -132,7 +133,7 @@ def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
 
 
 def rewritten_programs() -> AbstractContextManager[list[Any]]:
-    """Collects the programs that the pass rewrites inside, in this thread."""
+    """Collects the programs that the pass rewrites inside the ``with`` block in this thread."""
     return _collected(_rewritten)
 
 
@@ -161,7 +162,7 @@ class _Plan(NamedTuple):
     has_small_interval: bool
 
     def report(self) -> BlockReport:
-        """The same for people."""
+        """The same, as a report."""
         capable = self.capable
         intervals = [border.interval for border in self.borders]
         return BlockReport(
@@ -187,8 +188,8 @@ class _Plan(NamedTuple):
 def _plan_block(block: Any, purpose: Purpose) -> _Plan:
     """Finds intervals that may stay as they are.
 
-    It ends: each round rejects at least one operator, or cuts at least one more off from a variable
-    it reads. There are so many of each, and none comes back.
+    This terminates: each round rejects at least one operator, or cuts at least one more off from a
+    variable that it reads. There are finitely many of each, and none comes back.
     """
     capable = classify(BlockView(block))
     has_small_interval = False

@@ -1,4 +1,4 @@
-"""What the program pass did, or would do: for people."""
+"""What the program pass did, or would do, in readable form."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class BlockReport:
     Attributes:
         intervals, native: What becomes of its operators.
         has_small_interval: Whether an interval stays native because it is too small to pay.
-        program: Which program it is one of, where the report is of several.
-        engines: How many of its operators are engine operators before.
+        program: The program it belongs to, if the report covers several.
+        engines: How many of its operators were engine operators before.
     """
 
     intervals: list[IntervalReport]
@@ -51,12 +51,12 @@ class BlockReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A program. ``str()`` of it is meant to be read; the fields are meant for programs.
+    """A program. Its ``str()`` is for people, its fields are for programs.
 
     Attributes:
         blocks: The global block first, then the blocks of control flow.
         packed: Recurrent layers that run with packed weights.
-        why_native: Why all of it stays native nevertheless, where it does.
+        why_native: Why all of it stays native nevertheless, if it does.
     """
 
     blocks: list[BlockReport]
@@ -65,12 +65,12 @@ class Report:
 
     @property
     def changes(self) -> bool:
-        """Whether the program is another one afterwards."""
+        """Whether the program is changed."""
         return self.ops_converted > 0 or self.packed > 0
 
     @property
     def has_small_interval(self) -> bool:
-        """Whether it depends on the sizes at hand how much is converted."""
+        """Whether the share converted depends on the current sizes."""
         return any(block.has_small_interval for block in self.blocks)
 
     @property

@@ -1,4 +1,4 @@
-"""One operator in the place of each interval."""
+"""Replacing each interval with one operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle_ngraph.program.view import CONSTANTS, LISTS, OpNode, value_id
 
 
 def rewrite(capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]) -> None:
-    """Replaces each interval of a block by one ``ngraph_engine`` operator, and drops what is dead.
+    """Replaces each interval of a block with one ``ngraph_engine`` operator, and drops dead code.
 
     Args:
         capable: The block.
@@ -92,7 +92,7 @@ class _Rewriter:
 
 
 def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
-    """Tell Paddle which results to put into the outermost scope, where it looks for them."""
+    """Tells Paddle which results to put into the outermost scope, where it looks for them."""
     persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
     if persistable:
         for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read

@@ -117,15 +117,15 @@ class OpNode:
         type: Its name.
         reads: Ids of the variables it reads, those that its sub-blocks capture included.
         writes: Ids of the variables it makes.
-        overwrites: (operand id, result id) of every output written over an input.
-        touches: Ids of variables that it overwrites without a result for them: those that its
-            sub-blocks write, and those that it writes by another value.
-        touches_outside: Whether its sub-blocks write over variables around them.
+        overwrites: (operand id, result id) of every output that is written over an input.
+        touches: Ids of variables that it overwrites without having a result for them: those that
+            its sub-blocks write, and those that it writes through another value.
+        touches_outside: Whether its sub-blocks overwrite variables of outer blocks.
         ordered: What it does that must stay in order with other operators that do the same: take
-            random numbers (``DRAW``), act on the world (``ACT``), or talk to other processes
-            (``COMMUNICATE``), which expect all to say the same.
+            random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
+            processes (``COMMUNICATE``), which expect the same order from all.
         writes_variables: Whether it overwrites something that outlives a run, as far as its block
-            tells.
+            shows.
     """
 
     op: Operation
@@ -146,7 +146,7 @@ class OpNode:
 
     @property
     def is_compute(self) -> bool:
-        """Whether it counts when the share of converted operators is told."""
+        """Whether it counts towards the share of converted operators."""
         return self.type not in SOURCES | SINKS | LISTS | CONSTANTS and not self.is_engine
 
     @property
@@ -156,19 +156,19 @@ class OpNode:
 
     @property
     def may_write_variables(self) -> bool:
-        """Whether a run of it may change what outlives the run, as far as can be told."""
+        """Whether running it may change something that outlives the run, as far as is known."""
         return self.type in _NAMING or self.may_overwrite_variables
 
     @property
     def may_overwrite_variables(self) -> bool:
-        """The same, where what a program names for the scope is not there already."""
+        """The same, if the variables that a program names for the scope do not exist yet."""
         if self.writes_variables or self.touches or self.type == "builtin.set_parameter":
             return True
         return not self.is_known or self.type in _WRITING
 
     @property
     def is_known(self) -> bool:
-        """Whether it is Paddle's or ours, and not a custom operator of the user's."""
+        """Whether it is Paddle's or ours, and not a user's custom operator."""
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
         return is_paddles or self.is_engine or is_packed(self.type)
 
@@ -184,7 +184,7 @@ def is_packed(op_name: str) -> bool:
 
 
 def blocks_outside_in(program: Program | Block) -> Iterator[Block]:
-    """Every block of a program (or of a block), those of control flow after those around them."""
+    """Every block of a program (or of a block), outer blocks before those inside them."""
     pending = [program.global_block() if hasattr(program, "global_block") else program]
     while pending:
         block = pending.pop(0)
@@ -193,7 +193,7 @@ def blocks_outside_in(program: Program | Block) -> Iterator[Block]:
 
 
 def value_id(value: Value) -> str:
-    """What identifies a variable for as long as its program is not changed."""
+    """The id of a variable, valid for as long as its program is not changed."""
     return str(value.id)
 
 
@@ -235,7 +235,7 @@ class BlockView:
         return self.root(vid) not in self.producer
 
     def names_a_rival(self, vid: str) -> bool:
-        """Whether it becomes a variable of the scope that the block also has by another value."""
+        """Whether it shares the name of a variable of the scope with another value in the block."""
         return self.values[vid].id in self._rivals
 
     def is_named(self, vid: str) -> bool:
@@ -243,7 +243,7 @@ class BlockView:
         return self.root(vid) in self._named
 
     def members(self, vid: str) -> list[str]:
-        """The variables in a list; ``vid`` itself when it is none."""
+        """The variables in a list; ``vid`` itself if it is not a list."""
         value = self.values[vid]
         producer = self.producer.get(vid)
         if value.is_dense_tensor_type() or producer is None or producer.type != "builtin.combine":
@@ -255,7 +255,7 @@ class BlockView:
         return bool(self.values[vid].is_dense_tensor_type())
 
     def spec(self, vid: str, number: int) -> TensorSpec:
-        """dtype and shape of a variable, under the number it has in a graph."""
+        """The dtype and shape of a variable, under its number in a graph."""
         if vid not in self._types:
             value = self.values[vid]
             self._types[vid] = dtype_name(value.dtype), _open(value.shape)
@@ -296,7 +296,7 @@ class BlockView:
         return members
 
     def all_members(self, value: Value, type: Any) -> Iterator[tuple[str, Any]]:
-        """Id and type of a result, or of each member of a list, whether anybody reads it or not."""
+        """Id and type of a result, or of each member of a list, even if nothing reads it."""
         if type is None:
             return
         if not isinstance(type, list):
@@ -339,7 +339,7 @@ class BlockView:
         return node
 
     def _share(self, node: OpNode, vid: str) -> None:
-        """Two values of one variable are one memory, which the variable's name tells."""
+        """Two values of one variable share one memory; the variable's name identifies it."""
         if node.is_source and node.type in SCOPE_NAMES:
             name = node.op.attrs()[SCOPE_NAMES[node.type]]
         elif (name := self._rivals.get(self.values[vid].id)) is None:
@@ -361,11 +361,11 @@ class BlockView:
             yield self._known(operand), self._known(result)
 
     def is_result(self, node: OpNode) -> bool:
-        """Whether the program ends in ``node``: without a fetch, its caller may ask for it."""
+        """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
         return not self._has_sinks and not any(self.readers.get(vid) for vid in node.writes)
 
     def is_overwritten(self, vid: str) -> bool:
-        """Whether an in-place operator writes over the variable."""
+        """Whether an in-place operator overwrites the variable."""
         return any(
             vid == operand
             for reader in self.readers.get(vid, ())
@@ -374,7 +374,7 @@ class BlockView:
 
 
 def _rivals(block: Block) -> dict[int, str]:
-    """Values that become variables of the scope by names that others in the block have, too."""
+    """Values that share the name of a variable of the scope with other values in the block."""
     named = [
         (op.attrs()[SCOPE_NAMES[op.name()]], op.operand_source(0).id)
         for op in block.ops
@@ -459,7 +459,7 @@ def _ordered(op: Operation) -> frozenset[str]:
 
 
 def _drops(attributes: Mapping[str, Any]) -> bool:
-    """Whether a recurrent operator draws: for the dropout between its layers."""
+    """Whether a recurrent operator draws random numbers, for the dropout between its layers."""
     drops = attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1
     return bool(drops and not attributes["is_test"])
 
@@ -502,7 +502,7 @@ def may_write_variables(program: Program | Block) -> bool:
 
 
 def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
-    """Whether rewritten programs have to run as they stand: Paddle cannot know their order.
+    """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
 
     Args:
         nodes: All operators.
@@ -517,7 +517,7 @@ def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
 
 
 def changes_parameters(program: Program | Block) -> bool:
-    """Whether running a program changes what is there before and after: parameters, by any name."""
+    """Whether running a program changes what outlives the run: parameters, under any name."""
     views = [BlockView(block) for block in blocks_outside_in(program)]
     makers = [node for view in views for node in view.nodes if node.type == "builtin.parameter"]
     parameters = {vid for node in makers for vid in node.writes}
@@ -543,7 +543,7 @@ def describe(
         view: The block.
         node: One of its operators.
         numbers: Gives every variable its number in the graph; extended as needed.
-        omitted: Outputs that the converter does not make: left out where nobody reads them.
+        omitted: Outputs that the converter does not make: left out where nothing reads them.
     """
     op = Op(type=node.type, index=node.index)
     try:
@@ -587,7 +587,7 @@ def describe(
 
 
 def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int]) -> None:
-    """What Paddle needs to run the operator itself. Raises NgraphError where it cannot be told."""
+    """What Paddle needs to run the operator itself. Raises NgraphError if it is not known."""
     kinds = {}
     for name, kind, value in _core.attributes_of(node.op):
         op.attrs[name] = value
@@ -614,7 +614,7 @@ def _open(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def constant_of(view: BlockView, members: list[str]) -> list[float] | list[int] | None:
-    """The contents of one-dimensional constants, when the program states them."""
+    """The contents of one-dimensional constants, if the program states them."""
     contents: list[Any] = []
     for vid in members:
         producer = view.producer.get(vid)

@@ -1,6 +1,6 @@
-"""Files of parameters: Paddle's serialized tensors, one after the other.
+"""Parameter files: Paddle's serialized tensors, one after the other.
 
-Only headers are read: to put files together, and to say in time what is wrong with one.
+Only headers are read: to join files, and to report in time what is wrong with one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def tensors_in(path: str) -> Iterator[Shape]:
 
 
 def _header(file: BinaryIO) -> tuple[Shape, int]:
-    """Reads what stands before the elements of a tensor. Returns its shape, and their bytes."""
+    """Reads what precedes the elements of a tensor. Returns its shape, and its size in bytes."""
     version, levels = _read(file, "<IQ")
     if version != 0 or levels > _LONGEST_HEADER:
         raise ValueError

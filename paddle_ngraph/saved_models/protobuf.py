@@ -1,4 +1,4 @@
-"""Messages of protocol buffers, field by field: to see what a file is before Paddle opens it."""
+"""Protocol buffer messages, field by field: to see what a file is before Paddle opens it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
     """Number, kind and value of every field: an ``int``, or ``bytes``.
 
     Raises:
-        ValueError: These bytes are no message.
+        ValueError: These bytes are not a message.
     """
     position = 0
     while position < len(message):
@@ -36,7 +36,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def varint(message: bytes, position: int) -> tuple[int, int]:
-    """The whole number at ``position``, and the position behind it.
+    """The integer at ``position``, and the position after it.
 
     Raises:
         ValueError: There is none.

@@ -1,4 +1,4 @@
-"""A saved model as Paddle Inference takes it: in both forms, from files and from buffers."""
+"""A saved model as Paddle Inference accepts it: in both formats, from files and from buffers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SavedModel:
 
     Attributes:
         program, parameters: Their paths.
-        has_separate_parameters: Whether each parameter has a file of its own, beside the program.
+        has_separate_parameters: Whether each parameter has its own file, beside the program.
     """
 
     program: str
@@ -66,7 +66,7 @@ class SavedModel:
 
     @classmethod
     def at(cls, program: Path) -> SavedModel:
-        """The model of a program, with the parameters that lie beside it."""
+        """The model of a program, with the parameters beside it."""
         if program.name != OLD_PROGRAM:
             return cls(str(program), str(program.with_suffix(PARAMETERS)))
         parameters = program.with_name(OLD_PARAMETERS)
@@ -82,24 +82,24 @@ class SavedModel:
 
     @property
     def is_pir(self) -> bool:
-        """Whether the program is PIR; Paddle goes by the ending."""
+        """Whether the program is PIR; Paddle goes by the extension."""
         return self.program.endswith(ENDINGS[0])
 
     @property
     def has_engines(self) -> bool:
-        """Whether intervals of its program are engine operators already."""
+        """Whether engine operators already replace intervals of its program."""
         return self.is_pir and os.path.isfile(self.program) and _ENGINE in _read(self.program)
 
     @cached_property
     def description(self) -> OldProgram:
-        """The ``ProgramDesc`` of a program of that form."""
+        """The ``ProgramDesc`` of an old-style program."""
         return ProgramDesc(_read(self.program))
 
     def as_pir(self) -> Program:
         """The program as a PIR program.
 
         Raises:
-            NgraphError: There is none: the file cannot be read, or not be translated.
+            NgraphError: The file cannot be read, or cannot be translated.
         """
         try:
             program = self._read() if self.is_pir else translation.translate(self.description)
@@ -117,11 +117,11 @@ class SavedModel:
         return program
 
     def check(self) -> None:
-        """Refuses what Paddle does not survive, or takes without a word.
+        """Refuses what Paddle would crash on, or accept silently.
 
         Raises:
-            NgraphError: An old-style program is none, or the file of the parameters is missing or
-                lacks its end.
+            NgraphError: An old-style program is not one, or the parameter file is missing or
+                truncated.
         """
         if not os.path.isfile(self.program):
             return  # Paddle says so
@@ -150,7 +150,7 @@ class SavedModel:
         return bool(_parameters_of(self.as_pir()))
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
-        """Changes whenever the files do."""
+        """A value that changes whenever the files do."""
         files = [self.program, self.parameters]
         if self.has_separate_parameters:
             files += [entry.path for entry in os.scandir(os.path.dirname(self.program) or ".")]
@@ -158,12 +158,12 @@ class SavedModel:
         return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
     def give_to(self, config: Config) -> OwnFolder | None:
-        """Has ``config`` take the program as PIR, and its parameters out of one file.
+        """Makes ``config`` take the program as PIR, and its parameters from one file.
 
         An old-style program is translated here: Paddle's own translation loses more of it.
 
         Returns:
-            What has to live as long as predictors of ``config`` are made or cloned.
+            An object that has to live as long as predictors of ``config`` are created or cloned.
         """
         if self.is_pir:
             return None
@@ -194,7 +194,7 @@ class SavedModel:
             shutil.copyfile(self.parameters, path)
 
     def _joined(self, shapes: dict[str, parameter_file.Shape]) -> Iterator[bytes]:
-        """The files of the parameters, in the order that they have in one file.
+        """The parameter files, in the order that they have in one file.
 
         Raises:
             NgraphError: One is missing, damaged, or of another shape than the program says.
@@ -220,7 +220,7 @@ class SavedModel:
 
 
 class OwnFolder:
-    """A folder for what Paddle only reads by path; gone with the object."""
+    """A folder for what Paddle reads only by path; deleted with the object."""
 
     def __init__(self) -> None:
         self._path = tempfile.mkdtemp(prefix="paddle_ngraph_")
@@ -231,7 +231,7 @@ class OwnFolder:
         return os.path.join(self._path, name)
 
     def hold(self, name: str, contents: Iterable[bytes]) -> str:
-        """Makes a file that is in memory alone. Returns its path."""
+        """Creates a file that exists only in memory. Returns its path."""
         self._opened.append(os.memfd_create(name))
         with open(self._opened[-1], "wb", closefd=False) as file:
             file.writelines(contents)
@@ -268,9 +268,9 @@ def functions_beside(program: str) -> Path:
 
 
 def use_functions_beside(program: str) -> None:
-    """Has functions looked for beside a program that is opened.
+    """Makes the engine look for functions beside a program that is opened.
 
-    Who could have written them could have written the program, and nobody else.
+    Only someone who could have written the program could have written them.
     """
     folder = functions_beside(program)
     if folder.is_dir():
@@ -278,14 +278,14 @@ def use_functions_beside(program: str) -> None:
 
 
 def install() -> None:
-    """Whoever opens a model from now on finds the functions beside it, or what is wrong with it."""
+    """Makes opening a model find the functions beside it, or report what is wrong with it."""
     replaced.OPEN_PROGRAM.replace(_finding_functions)
     replaced.LOAD_VARIABLES.replace(_checking_files)
     replaced.LOAD_COMBINED.replace(_checking_file)
 
 
 def _finding_functions(original: Callable[..., bool]) -> Callable[..., bool]:
-    """Who opens an old-style program as PIR is told; Paddle says that some byte is no UTF-8."""
+    """Reports an old-style program opened as PIR; Paddle only says that some byte is not UTF-8."""
 
     @wraps(original)
     def deserialize_pir_program(path: str, *args: Any) -> bool:
@@ -337,17 +337,18 @@ def _is_tensor(variable: Any) -> bool:
 
 
 def _check_file(path: str) -> None:
-    """Refuses a file of parameters that lacks its end: what Paddle reads then is anything.
+    """Refuses a truncated parameter file, from which Paddle would read arbitrary values.
 
     Raises:
-        NgraphError: It does. Paddle tells of a file that is missing or no such file.
+        NgraphError: It is truncated. Paddle itself reports a file that is missing or of another
+            kind.
     """
     if os.path.isfile(path):
         list(parameter_file.tensors_in(path))
 
 
 def _check_files(folder: str, names: Iterable[str]) -> None:
-    """The same of files of one parameter each; what stands behind it Paddle does not read."""
+    """The same for files of one parameter each; Paddle does not read what follows the parameter."""
     for name in names:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
@@ -355,7 +356,7 @@ def _check_files(folder: str, names: Iterable[str]) -> None:
 
 
 def find(path: str) -> list[Path]:
-    """The programs that ``path`` means: one file, one without its ending, or all in a folder.
+    """The programs that ``path`` means: one file, with or without extension, or all in a folder.
 
     Raises:
         NgraphError: There is none.
@@ -404,6 +405,6 @@ def _persistable_in(description: OldProgram) -> set[str]:
 
 
 def last_line(error: Exception) -> str:
-    """What an error of Paddle's comes down to, without the stack above it."""
+    """The message of a Paddle error, without the stack above it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

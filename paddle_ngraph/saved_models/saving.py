@@ -1,8 +1,8 @@
-"""Saved engine programs: ordinary Paddle models whose intervals are engine operators already.
+"""Saved engine programs: ordinary Paddle models with engine operators in place of intervals.
 
-What opens one needs ``import paddle_ngraph`` and no switch. Functions that were compiled while the
-model was saved lie in a folder beside it, in the files of the disk cache: what was built under
-other conditions is not found there, and is built anew.
+Opening one takes ``import paddle_ngraph``, with nothing to switch on. Functions that were compiled
+while the model was saved are in a folder beside it, as files of the disk cache: what was built
+under other conditions is not found there, and is built again.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ def convert(
     """Saves an engine program of a saved model.
 
     Args:
-        model: The model, which stays as it is unless it lies at ``prefix`` itself.
-        prefix: Path of the new one, without an ending.
-        input_shapes, readable, trainable: As :func:`save_inference_model`.
+        model: The model, which is not changed unless it is at ``prefix`` itself.
+        prefix: Path of the new one, without an extension.
+        input_shapes, readable, trainable: As in :func:`save_inference_model`.
 
     Returns:
         What was converted.
 
     Raises:
-        NgraphError: The model cannot be read, or not be run with such inputs. At ``prefix`` is what
-            was there before.
+        NgraphError: The model cannot be read, or cannot be run with such inputs. ``prefix`` still
+            holds what was there before.
     """
     model.check()
     program = model.as_pir()
@@ -102,7 +102,7 @@ def convert(
 
 
 def _feed_as_pir_does(program: Program) -> None:
-    """Has a translated program name its inputs as others do: ``paddle.jit.load`` asks for that."""
+    """Makes a translated program name its inputs like others: ``paddle.jit.load`` requires it."""
     block = program.global_block()
     for op in [op for op in block.ops if op.name() == "pd_op.feed"]:
         fed = op.result(0)
@@ -124,7 +124,7 @@ def _unfinished(prefix: str) -> Iterator[Path]:
 
 
 def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
-    """Moves everything to its place, the program last; functions of an earlier model go."""
+    """Moves everything to its place, the program last; deletes functions of an earlier model."""
     functions = saved_model.functions_beside(prefix + ".json")
     for old in functions.glob(saved_model.FUNCTIONS):
         old.unlink(missing_ok=True)
@@ -144,7 +144,7 @@ def _publish(model: SavedModel, compiled: Path, prefix: str) -> None:
 
 
 def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
-    """Compiles what a model needs for such inputs, by running it on what was saved."""
+    """Compiles what a model needs for such inputs, by running the saved model."""
     program = model.as_pir()
     sources = {op.attrs()["name"]: op.result(0) for op in _feeds_of(program)}
     feeds = [_feed(sources, inputs) for inputs in sets]
@@ -173,7 +173,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
 
 @contextmanager
 def _collected(graphs: set[str], folder: Path) -> Iterator[None]:
-    """Has the functions of these graphs that are used inside stored in a folder."""
+    """Stores the functions of these graphs that are used inside in a folder."""
     engines: list[_core.NgraphEngine] = []
     failures: list[str] = []
     try:

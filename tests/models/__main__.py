@@ -27,21 +27,21 @@ from tests.models.zoo import Model
 INTRODUCTION = """\
 # Models
 
-Whole models, run natively and through the engine from the same weights on the same data. Made by
-`python -m tests.models --output docs/models.md`; `tests/models` runs a part of it, smaller.
-This takes about half an hour, and 10 GB of memory for the training step of vgg11.
+Whole models, run natively and through the engine from the same weights on the same data. Written
+by `python -m tests.models --output docs/models.md`; `tests/models` runs smaller versions of some of
+them. This takes about half an hour, and 10 GB of memory for the training step of vgg11.
 
-*Error*: the largest difference of a result, measured by the largest number in it; where the model
-trains, also the difference of each parameter and optimizer slot, measured by the distance that
-it has gone in training. *Rounding*: the same between two native runs, one of them from weights that
-differ in their last bit.
+*Error*: the largest difference in a result, relative to the largest number in it; where the model
+trains, also the difference in each parameter and optimizer slot, relative to the distance that
+it has moved in training. *Rounding*: the same between two native runs, one of them from weights
+that differ in their last bit.
 
 *Intervals* of recurrent models: the layer between them has packed weights (`docs/mkl_packed.md`).
 """
 UNDECIDED = """\
-*Undecided*: tensors that part by more than a tenth natively too; both columns leave them out.
-Their gradient is 0 but for rounding: biases of keys in attention, and what a normalization further
-on takes out again.
+*Undecided*: tensors that differ by more than a tenth even between two native runs; both columns
+leave them out. Their gradient is 0 except for rounding: biases of keys in attention, and anything
+that a later normalization cancels.
 """
 HEADER = ["model", "compute ops", "converted", "intervals", "left native", "error", "rounding"]
 ALIGNMENT = ["---", "---:", "---:", "---:", "---", "---:", "---:"]
@@ -57,23 +57,23 @@ class Section:
 
 SECTIONS = [
     Section(
-        "`paddle.vision.models`, inference, one picture at full size",
+        "`paddle.vision.models`, inference, one image at full size",
         {name: partial(zoo.vision, name, full_size=True) for name in zoo.CONSTRUCTORS},
     ),
     Section(
-        "`paddle.vision.models`, one training step with momentum, 4 pictures of 64 x 64 or more",
+        "`paddle.vision.models`, one training step with momentum, 4 images of 64 x 64 or more",
         {f"{name}, training": partial(zoo.vision_training, name) for name in zoo.FAMILIES},
     ),
     Section(
-        "Words, inference: 12 layers of 768 numbers (recurrent ones: 1 layer), 128 words",
+        "Text, inference: 12 layers of width 768 (recurrent models: 1 layer), 128 words",
         {name: partial(make, zoo.BASE) for name, make in zoo.OF_WORDS.items()},
     ),
     Section(
-        "Words, 20 training steps: 2 layers of 64 numbers, 4 texts of 16 words",
+        "Text, 20 training steps: 2 layers of width 64, 4 texts of 16 words",
         {f"{name}, training": partial(make, steps=20) for name, make in zoo.OF_WORDS.items()},
     ),
     Section(
-        "Any shape: each run with another number of texts or pictures, of another length or size",
+        "Any shape: each run has another number of texts or images, of another length or size",
         {
             f"{name}, any shape": partial(make, dynamic="batch and length")
             for name, make in zoo.OF_WORDS.items()

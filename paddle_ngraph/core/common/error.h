@@ -8,8 +8,8 @@
 
 namespace paddle_ngraph {
 
-// What went wrong on our side of the border. Thrown inside the core only; the operator and the
-// Python module turn it into Paddle's or Python's own exception.
+// An error on our side of the boundary. Thrown only inside the core; the operator and the Python
+// module turn it into Paddle's or Python's own exception.
 class NgraphError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -22,8 +22,8 @@ class InvalidInput : public NgraphError {
   using NgraphError::NgraphError;
 };
 
-// The CPU plugin wraps what an operator of ours throws into an exception of its own, whose text
-// holds ours: these marks find it again.
+// The CPU plugin wraps what an operator of ours throws in an exception of its own, whose text
+// contains ours: these marks find it again.
 constexpr char kInvalidInputBegin[] = "<InvalidInput>";
 constexpr char kInvalidInputEnd[] = "</InvalidInput>";
 

@@ -1,4 +1,4 @@
-// The exponential function, for loops that are vectorized.
+// The exponential function, for vectorized loops.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Exponential {
   float rest;   // e^r - 1
 };
 
-// For |x| <= 87; beyond that, of 87 or -87. NaN stays NaN.
+// For |x| <= 87; x is clamped to that range. NaN stays NaN.
 NGRAPH_INLINE inline Exponential exponential(float x) {
   constexpr float kLimit = 87.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number

@@ -1,5 +1,5 @@
-// Faults for tests: a step of the engine that fails where it is told to. One read of a number where
-// nobody asks for it.
+// Faults for tests: makes a step of the engine fail. Costs one read of a number where no fault is
+// set.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ inline std::atomic<Step>& failing_step() {
   return step;
 }
 
-// Throws where the step is to fail: InvalidInput for kData, which is how every run goes natively,
+// Throws if the step is to fail: InvalidInput for kData, which makes every run native,
 // std::bad_alloc for kAllocate, NgraphError for others.
 inline void may_fail(Step step) {
   if (failing_step().load(std::memory_order_relaxed) != step) return;

@@ -1,4 +1,4 @@
-// Arithmetic as IEEE 754 has it, whatever the thread was set to.
+// Arithmetic as in IEEE 754, whatever the thread's settings.
 #pragma once
 
 #include <cfenv>
@@ -9,8 +9,8 @@ namespace paddle_ngraph {
 //
 // Paddle Inference runs a predictor with denormals flushed to zero. Threads inherit that from the
 // one that starts them, and TBB's arenas from the one that makes them; both outlive the run, and
-// the plugin gives its arenas to other functions. So a function, and all that it starts, is made
-// and run like this, and its results do not depend on what ran before.
+// the plugin reuses its arenas for other functions. So a function, and everything that it starts,
+// is built and run in this environment, and its results do not depend on what ran before.
 class DefaultFloatEnvironment {
  public:
   DefaultFloatEnvironment() {

@@ -1,4 +1,4 @@
-// Memory of what the engine and the packed layers make: outputs, states, random numbers, buffers.
+// Memory for outputs, states, random numbers and buffers of the engine and the packed layers.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace paddle_ngraph {
 
-// Large blocks that were freed, for the next run, which needs the same ones again: blocks from the
-// system come with pages that it clears first. Holds FLAGS_ngraph_memory_mb at most, least recently
-// freed first out. Safe to use from several threads.
+// Keeps large freed blocks for the next run, which needs the same ones again: the system clears the
+// pages of new blocks first. Holds FLAGS_ngraph_memory_mb at most; drops the least recently freed
+// blocks first. Thread-safe.
 class MemoryPool {
  public:
   // Smaller blocks are left to Paddle's allocator: the C library keeps them.
@@ -23,16 +23,16 @@ class MemoryPool {
 
   static MemoryPool& instance();
 
-  // Memory that goes back to the pool when nobody holds it any more.
+  // Memory that returns to the pool when nothing holds it any more.
   std::shared_ptr<phi::Allocation> allocate(size_t bytes);
 
-  // Gives every block back to the system.
+  // Returns every block to the system.
   void clear();
 
-  // What the blocks take that nobody uses.
+  // The size of the unused blocks.
   size_t idle_bytes() const;
 
-  // Whether memory is of the pool.
+  // Whether memory belongs to the pool.
   static bool owns(const phi::Allocation& memory);
 
  private:

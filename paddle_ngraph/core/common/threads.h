@@ -5,17 +5,16 @@
 
 namespace paddle_ngraph {
 
-// FLAGS_ngraph_num_threads; where it is 0, the cores that the process may use: those of its
-// affinity, and no more than its control groups grant it time for, rounded.
+// FLAGS_ngraph_num_threads; if that is 0, the number of cores that the process may use: those of
+// its affinity mask, limited by the (rounded) CPU quota of its control groups.
 int num_threads();
 
-// The same as a setting of the engine: 0 where nothing but the affinity limits it, which the engine
-// knows better (cores that share a unit, for one).
+// The same as a setting of the engine: 0 if only the affinity limits it, which the engine takes
+// into account better itself (for example, hardware threads that share a core).
 int engine_threads();
 
 // Cores that the CPU quotas under `root`, where control groups are mounted, grant to the group
-// `path` and those around it (cgroup v2 "cpu.max", v1 "cpu.cfs_quota_us"); 0 where nothing limits
-// them.
+// `path` and its parents (cgroup v2 "cpu.max", v1 "cpu.cfs_quota_us"); 0 if there is no limit.
 int cores_by_quota(const std::string& root, const std::string& path);
 
 }  // namespace paddle_ngraph

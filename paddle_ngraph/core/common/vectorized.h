@@ -1,7 +1,7 @@
-// Loops that decide the speed of a step are compiled for wider registers too; which one runs is
-// found when the library is loaded. They are named by feature: by the name of a processor, another
-// maker's would get the slowest. Without fused multiply-add (-ffp-contract=off) all of them round
-// alike.
+// Performance-critical loops are also compiled for wider registers; which version runs is decided
+// when the library is loaded. The targets are named by feature: if they were named by processor,
+// other vendors' processors would get the slowest version. Without fused multiply-add
+// (-ffp-contract=off) all versions round alike.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -10,5 +10,5 @@
 #define NGRAPH_VECTORIZED
 #endif
 
-// For what such a loop calls: only this way it is compiled for the same instructions.
+// For functions that such a loop calls: only this way are they compiled for the same instructions.
 #define NGRAPH_INLINE __attribute__((always_inline))

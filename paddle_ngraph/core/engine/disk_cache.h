@@ -2,15 +2,15 @@
 //
 // One file holds one function: the blob that OpenVINO exports, then the numbers that go with it,
 // the key, and a footer with checksums. A file is written under another name and moved into its
-// place, so that processes which share the folder see whole files only; one that is damaged, or
-// whose key is another, is as good as none. Files are read, never executed, and only where they and
-// their folder belong to the user and nobody else can write them.
+// place, so that processes that share the folder see only complete files; a file that is damaged or
+// has another key counts as missing. Files are read, never executed, and only if they and their
+// folder belong to the user and nobody else can write to them.
 //
-// Functions may also come with a saved model, in a folder beside it. That one is read only, and
-// trusted as far as the model is: folder and files have to belong to whom the model belongs to.
+// Functions may also come with a saved model, in a folder beside it. That folder is only read, and
+// trusted as much as the model is: folder and files have to have the same owner as the model.
 //
 // A file is mapped, not copied: that is fast, and processes share the memory. So a file may be
-// deleted or replaced while functions of it run, but not written into.
+// deleted or replaced while its functions run, but not modified in place.
 #pragma once
 
 #include <cstdint>
@@ -32,35 +32,35 @@ struct DiskKey {
 // DiskKey::graph of a graph string.
 std::string disk_key_of_graph(const std::string& graph, const std::string& environment);
 
-// A function as it was stored, checksums verified.
+// A function as it was stored; the checksums have been verified.
 struct StoredFunction {
   std::vector<int64_t> words;
   Blob blob;
 };
 
-// What is stored under this key in FLAGS_ngraph_cache_dir, now the most recently used, or in a
-// folder that came with a model; nothing where there is none.
+// What is stored under this key in FLAGS_ngraph_cache_dir, which becomes the most recently used, or
+// in a folder that came with a model; nothing if there is none.
 std::optional<StoredFunction> find_file(const DiskKey& key);
 
-// Whether there is any place to look for functions, or to store them.
+// Whether there is any place to look for functions, or to store them in.
 bool has_places();
 
-// Functions are looked for in this folder, too, from now on: it came with a model that belongs to
-// `owner`. The latest kMostFolders of them are remembered.
+// From now on functions are also looked for in this folder: it came with a model that belongs to
+// `owner`. The latest kMostFolders of these are remembered.
 constexpr size_t kMostFolders = 256;
 void read_also(const std::string& folder, uint32_t owner);
 
-// Whether there is a file of any function of this graph.
+// Whether there is a file for any function of this graph.
 bool is_graph_stored(const std::string& graph);
 
-// Stores a function; `write_blob` writes the blob to a new file of this path. Deletes the least
-// recently used files beyond FLAGS_ngraph_cache_disk_mb. Where anything fails (a folder that cannot
-// be written, a full disk), nothing is stored.
+// Stores a function; `write_blob` writes the blob to a new file at this path. Deletes the least
+// recently used files beyond FLAGS_ngraph_cache_disk_mb. If anything fails (a folder that cannot be
+// written to, a full disk), nothing is stored.
 void store_file(const DiskKey& key, const std::vector<int64_t>& words,
                 const std::function<void(const char* path)>& write_blob);
 
-// Stores it in another folder that is there, without a bound; whoever may read that may read the
-// file. Throws NgraphError where that fails.
+// Stores it in another, existing folder, without a bound; whoever may read that folder may read the
+// file. Throws NgraphError if that fails.
 void store_file_in(const std::string& folder, const DiskKey& key, const std::vector<int64_t>& words,
                    const std::function<void(const char* path)>& write_blob);
 

@@ -16,8 +16,8 @@ namespace paddle_ngraph {
 
 class NgraphEngine;
 
-// One engine for equal graph strings, for as long as somebody uses it; the latest are kept beyond
-// that. Safe to use from several threads.
+// One engine for equal graph strings, for as long as it is in use; the latest are kept beyond that.
+// Thread-safe.
 class Engines {
  public:
   static constexpr size_t kMostKept = 256;
@@ -27,7 +27,7 @@ class Engines {
   // Throws NgraphError when the string is not a graph of this release.
   std::shared_ptr<NgraphEngine> of(const std::string& graph);
 
-  // Forgets every engine that nobody uses.
+  // Drops every engine that is not in use.
   void clear();
 
   // How many engines there are.
@@ -41,7 +41,7 @@ class Engines {
   };
 
   std::shared_ptr<NgraphEngine> find(const std::string& key, const std::string& graph);
-  // Keeps the engine of an entry, as the latest; what is kept no longer goes to `dropped`.
+  // Keeps the engine of an entry as the latest; engines that are no longer kept go to `dropped`.
   void keep(const std::string& key, const std::shared_ptr<NgraphEngine>& engine, Entry* entry,
             Kept* dropped);
 

@@ -1,5 +1,5 @@
 // Compiled functions, shared by every engine of the process: bounded in number and in the weights
-// they keep, least recently used first out.
+// they keep, with least-recently-used eviction.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace paddle_ngraph {
 
 class NgraphFunction;
 
-// What a compiled function is good for: one graph, and the dtype, rank and dimensions of every
-// input, written one after the other with the rank before the dimensions, so that no two
-// signatures read the same. Inputs read by value (shapes, axes) add their contents, and weights
-// kept as constants their fingerprint.
+// What a compiled function is valid for: one graph, and the dtype, rank and dimensions of every
+// input, written one after the other with the rank before the dimensions, so that no two signatures
+// read the same. Inputs read by value (shapes, axes) add their contents, and weights kept as
+// constants their fingerprint.
 struct Signature {
   uint64_t graph = 0;
   std::optional<uint64_t> weights;
@@ -31,7 +31,7 @@ struct Signature {
   }
 };
 
-// The signatures that one function with open shapes is good for.
+// The signatures that one function with open shapes is valid for.
 struct OpenSignature {
   Signature example;
   std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed
@@ -39,8 +39,8 @@ struct OpenSignature {
 
   static constexpr int kFixed = -1;
 
-  // Whether the words that are fixed are equal, those of one open size equal among themselves, and
-  // the guards hold.
+  // Whether the fixed words are equal, those of one open size are equal to each other, and the
+  // guards hold.
   bool fits(const Signature& signature) const;
 };
 
@@ -60,12 +60,13 @@ class FunctionCache {
  public:
   static FunctionCache& instance();
 
-  // The function of this signature, made the most recently used; nullptr when there is none.
+  // The function for this signature, which becomes the most recently used; nullptr if there is
+  // none.
   std::shared_ptr<NgraphFunction> find(const Signature& signature);
 
-  // Keeps `function` for this signature or, where it has open shapes, for all that fit `open`.
-  // Drops the least recently used ones beyond the capacity, in number and in bytes of weights. When
-  // another thread was first, its function is kept and returned.
+  // Keeps `function` for this signature or, if it has open shapes, for all that match `open`. Drops
+  // the least recently used ones beyond the capacity, in number and in bytes of weights. If another
+  // thread was first, its function is kept and returned.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
                                          size_t weight_bytes = 0,

@@ -34,20 +34,19 @@ struct NgraphIO {
   std::deque<phi::DenseTensor> reordered;  // what stands for inputs in a layout of oneDNN
 };
 
-// Memory that runs hand on to each other. A run computes states beside the present ones, then the
-// two change places: what was present becomes the memory of the run after. The same goes for the
-// random numbers it draws, and for outputs that nobody uses any more.
+// Memory that runs pass on to each other. A run computes states beside the present ones, then the
+// two change places: the old memory is used by the next run. The same is done for the random
+// numbers it draws, and for outputs that are no longer used.
 class SpareTensors {
  public:
-  // A tensor that was given under this number, is of this type and used by nobody else, or a new
-  // one.
+  // A tensor that was given back under this number, has this type and is not in use, or a new one.
   phi::DenseTensor take(size_t number, const ResultType& type);
   // Memory that Paddle did not allocate is not kept.
   void give(size_t number, phi::DenseTensor tensor);
 
  private:
-  // The latest given first. Two: in a chain of equal operators one reads what the other has
-  // written.
+  // The last one given back comes first. Two are kept: in a chain of equal operators one reads what
+  // the other has written.
   using Kept = std::array<phi::DenseTensor, 2>;
 
   std::mutex mutex_;
@@ -57,12 +56,12 @@ class SpareTensors {
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
-  // An output of at most this many bytes is kept for the next run: to allocate it, and to tell the
-  // function of another address, takes longer than to compute a small one.
+  // An output of at most this many bytes is kept for the next run: allocating a small one, and
+  // giving the function another address, takes longer than computing it.
   static constexpr size_t kSmallOutput = 65536;
 
   // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model; numbers
-  // beyond the inputs count on through `draws`.
+  // after the inputs continue through `draws`.
   NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
                  std::vector<Draw> draws, std::shared_ptr<SpareTensors> spare_tensors);
 
@@ -79,8 +78,8 @@ class NgraphFunction {
   std::vector<phi::DenseTensor> execute_open(
       const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
-  // Gives the states their new values: by exchange of buffers where nobody else may know the
-  // memory, into their memory elsewhere.
+  // Gives the states their new values: by exchanging buffers where nothing else can know the
+  // memory, else by copying.
   void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
 
   std::unique_ptr<OvFunction> function_;
@@ -123,45 +122,44 @@ class NgraphEngine {
   size_t num_outputs() const { return num_outputs_; }
   const std::string& graph() const { return graph_; }
 
-  // From now on functions are built anew, and stored in this folder, until the end. For a model
+  // From now on functions are built again, and stored in this folder, until the end. For a model
   // that is being saved.
   void begin_collection(const std::string& folder);
   // What went wrong, if anything.
   std::string end_collection();
 
-  // What functions are built for now, by the flags. Throws InvalidInput for a precision that there
-  // is not.
+  // What functions are built for now, according to the flags. Throws InvalidInput for an unknown
+  // precision.
   Settings settings() const;
 
-  // Throws NgraphError where the graph does not name so many inputs, states included.
+  // Throws NgraphError if the graph does not have this many inputs, states included.
   void require_inputs(size_t given) const;
 
   // The variables that go in and out, in the order of the graph string.
   NgraphIO build_ng_io(paddle::CustomOpKernelContext* context) const;
 
-  // The function for the signature of `io`, from the cache, from disk or built.
+  // The function for the signature of `io`, from the cache, from disk, or newly built.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io) const;
 
-  // Describes the subgraph as an ov::Model (in Python, by the bridge) and compiles it. No cache is
-  // asked.
+  // Builds an ov::Model from the subgraph (in Python, by the bridge) and compiles it. No cache is
+  // used.
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
   // Runs the interval: by the function for the signature of `io`, and by Paddle's own kernels where
   // that cannot be built or run. Throws what these kernels throw; with FLAGS_ngraph_strict, and for
-  // settings that there are not, what the function does.
+  // invalid settings, what the function throws.
   void run(const NgraphIO& io) const;
 
  private:
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
-  // Runs the function; `step` tells where it is. Throws what came up, and nothing was published
-  // then.
+  // Runs the function; `step` shows how far it got. If it throws, nothing was published.
   void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
                                                   const Settings& settings) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
-  // Runs natively what the engine failed at, and from now on if that succeeds and there is a
+  // Runs natively what the engine failed at; from now on always, if that succeeds and there is a
   // reason.
   void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
                    const std::string& reason) const;

@@ -1,4 +1,4 @@
-// Built functions on disk: what model_builder.h makes, without its work.
+// Built functions on disk: what model_builder.h builds, without building it again.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,10 @@
 
 namespace paddle_ngraph {
 
-// The function stored under this key; nothing where there is none that can be used.
+// The function stored under this key; nothing if there is none that can be used.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
-// Stores a function, as far as that can be done.
+// Stores a function, if possible.
 void store_function(const DiskKey& key, const BuiltFunction& built);
 
 // Stores a function in this folder. Throws what prevents it.

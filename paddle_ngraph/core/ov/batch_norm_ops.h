@@ -1,4 +1,4 @@
-// Batch normalization in training and its gradient: statistics and result in one go over the data
+// Batch normalization in training and its gradient: statistics and result in one pass over the data
 // of a few channels, while these are in the cache.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace paddle_ngraph {
 
-// An activation that follows: max(y, 0), or min(max(y, 0), ceiling) where the ceiling is not 0.
+// An activation that follows: max(y, 0), or min(max(y, 0), ceiling) if the ceiling is not 0.
 struct Rectifier {
   bool is_on = false;
   double ceiling = 0;
@@ -36,8 +36,8 @@ struct BatchNormGradAttributes {
   }
 };
 
-// Data is [N, C / block, S, block] or [N, C / block, H, W, block]: block 1 for channels first, C
-// for channels last, what the convolutions use between. Everything of a channel is [C].
+// Data is [N, C / block, S, block] or [N, C / block, H, W, block]: block is 1 for channels first, C
+// for channels last, and in between what the convolutions use. Per-channel tensors are [C].
 
 // (x, scale, bias, mean, variance) -> y, rectified or not, the running mean and variance moved by 1
 // - momentum, and the batch's mean and inverse deviation 1 / sqrt(variance + epsilon).
@@ -50,8 +50,8 @@ class BatchNorm : public OperatorOf<BatchNorm, BatchNormAttributes> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x, y_grad, scale, mean, inverse deviation) -> the gradients of x, scale and bias. Of a rectified
-// y the gradient counts where y, a sixth input, was not held back.
+// (x, y_grad, scale, mean, inverse deviation) -> the gradients of x, scale and bias. For a
+// rectified y the gradient counts where y, a sixth input, was not clipped.
 class BatchNormGrad : public OperatorOf<BatchNormGrad, BatchNormGradAttributes> {
  public:
   OPENVINO_OP("BatchNormGrad", "paddle_ngraph", ExtensionOp);

@@ -1,5 +1,5 @@
-// The layout of the convolutions: channels in blocks, [N, ceil(C / block), H, W, block]. Where C
-// does not divide by the block, the last lanes of the last block are padding.
+// The layout of the convolutions: channels in blocks, [N, ceil(C / block), H, W, block]. Where C is
+// not a multiple of the block, the last lanes of the last block are padding.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// CheckRange: hands whole numbers on as int32, and stops the run where one is out of range.
+// CheckRange: passes integers on as int32, and stops the run if one is out of range.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -24,7 +24,7 @@ struct CheckRangeAttributes {
 
 // ids [..., N] -> the same as int32, where every element at position n of the last axis must hold
 // low[n % N'] <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of
-// bounds, 1 where all elements have the same. Throws InvalidInput with `message` otherwise.
+// bounds, 1 if they are the same for all elements. Throws InvalidInput with `message` otherwise.
 class CheckRange : public OperatorOf<CheckRange, CheckRangeAttributes> {
  public:
   OPENVINO_OP("CheckRange", "paddle_ngraph", ExtensionOp);

@@ -1,7 +1,7 @@
-// 2-D convolution and its gradients on oneDNN's kernels, in the layout that suits these: channels
-// in blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads, and
-// where it is smaller than their number, the channels are too; each thread runs a kernel of its
-// own. How many channels there are, without padding, the filter's shape says.
+// 2-D convolution and its gradients with oneDNN's kernels, in the layout that suits them: channels
+// in blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads and,
+// if it is smaller than their number, the channels are too; each thread runs a kernel of its own.
+// The filter's shape gives the number of channels without padding.
 #pragma once
 
 #include <memory>
@@ -72,7 +72,7 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
 };
 
 // (data, filter) -> out [N, ceil(O / block), OH, OW, block]; attribute `sizes` is [block]. Data is
-// blocked, or plain [N, C, H, W] where it has few channels.
+// blocked, or plain [N, C, H, W] if it has few channels.
 class BlockedConvolution : public OperatorIn<BlockedConvolution, ConvOp> {
  public:
   OPENVINO_OP("BlockedConvolution", "paddle_ngraph", ConvOp);
@@ -81,7 +81,7 @@ class BlockedConvolution : public OperatorIn<BlockedConvolution, ConvOp> {
   ConvKind kind() const override { return ConvKind::forward; }
 };
 
-// (out_grad, filter) -> the data's gradient, blocked as out_grad is; `sizes` is [H, W].
+// (out_grad, filter) -> the data's gradient, blocked like out_grad; `sizes` is [H, W].
 class BlockedConvolutionDataGrad : public OperatorIn<BlockedConvolutionDataGrad, ConvOp> {
  public:
   OPENVINO_OP("BlockedConvolutionDataGrad", "paddle_ngraph", ConvOp);

@@ -1,4 +1,5 @@
-// Division with the quotient rounded down, exact for float32 and int32: the CPU plugin has neither.
+// Division with the quotient rounded down, and its remainder, exact for float32 and int32: the CPU
+// plugin has neither.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -6,7 +7,7 @@
 namespace paddle_ngraph {
 
 // What both have in common: x, y -> out, of one shape and one type, float32 or int32. Throws
-// InvalidInput where a whole number is divided by 0.
+// InvalidInput if an integer is divided by 0.
 class FlooredDivision : public OperatorWith<NoAttributes> {
  public:
   OPENVINO_OP("FlooredDivision", "paddle_ngraph", ExtensionOp);
@@ -30,7 +31,7 @@ class FloorDivide : public OperatorIn<FloorDivide, FlooredDivision> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// What floor(x / y) leaves of x, with the sign of y: Paddle's `remainder`, Python's `%`.
+// The remainder x - floor(x / y) * y, with the sign of y: Paddle's `remainder`, Python's `%`.
 class Remainder : public OperatorIn<Remainder, FlooredDivision> {
  public:
   OPENVINO_OP("Remainder", "paddle_ngraph", FlooredDivision);

@@ -17,8 +17,7 @@ struct EmbeddingGradAttributes {
 };
 
 // (ids [N], grad [N, D]) -> [rows, D]: row ids[i] is the sum of the rows grad[i], in the order of
-// i; rows that no id names are zero. Rows of `padding_idx` stay zero; a negative one stands for
-// none.
+// i; rows that no id names are zero. The row `padding_idx` stays zero; negative means none.
 class EmbeddingGrad : public OperatorOf<EmbeddingGrad, EmbeddingGradAttributes> {
  public:
   OPENVINO_OP("EmbeddingGrad", "paddle_ngraph", ExtensionOp);

@@ -1,6 +1,5 @@
-// Tensors of no elements. The CPU plugin divides by their sizes, takes addresses of nothing, and
-// has its own word on their means: a model with one is not compiled, and Paddle's kernels run
-// instead.
+// Empty tensors. The CPU plugin divides by their sizes, reads at null addresses, and gets their
+// means wrong: a model with one is not compiled, and Paddle's kernels run instead.
 #pragma once
 
 #include <string>
@@ -9,8 +8,8 @@
 
 namespace paddle_ngraph {
 
-// A sentence on an operator of `model` that reads or makes an empty tensor; "" where none does.
-// Empty lists of whole numbers do not count: of axes, say.
+// A sentence naming an operator of `model` that reads or makes an empty tensor; "" if none does.
+// Empty lists of integers, such as axes, do not count.
 std::string why_empty(const ov::Model& model);
 
 }  // namespace paddle_ngraph

@@ -26,8 +26,8 @@ class ExtensionOp : public ov::op::Op {
   bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
 
  protected:
-  // Whether the operator can do with open shapes, its outputs being shaped as its first input; else
-  // `infer` sees concrete ones only.
+  // Whether the operator can handle open shapes, its outputs having the shape of its first input;
+  // else `infer` sees only concrete shapes.
   virtual bool allows_open_shapes() const { return false; }
 
   // Checks the inputs and sets the types of the outputs.
@@ -36,16 +36,16 @@ class ExtensionOp : public ov::op::Op {
   // Computes the outputs, whose shapes are set.
   virtual void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const = 0;
 
-  // Throws NgraphError that names the operator unless `condition` holds.
+  // Throws an NgraphError that names the operator unless `condition` holds.
   template <typename... Parts>
   void require(bool condition, const Parts&... parts) const {
     if (!condition) throw NgraphError(concat(get_type_name(), ": ", parts...));
   }
 
-  // Requires input `index` to be float32 of this rank.
+  // Requires input `index` to be float32 and of this rank.
   void require_float(size_t index, size_t rank) const;
 
-  // Requires input `index` to hold positions: int32 or int64. The plugin turns int64 into int32.
+  // Requires input `index` to hold positions: int32 or int64. The plugin converts int64 to int32.
   void require_positions(size_t index, size_t rank) const;
 
  private:
@@ -96,7 +96,7 @@ struct NoAttributes {
 template <typename Operator, typename Attributes = NoAttributes>
 using OperatorOf = OperatorIn<Operator, OperatorWith<Attributes>>;
 
-// All of them, for who has to read a function that holds one.
+// All of them, for code that has to read a function that holds one.
 std::vector<ov::Extension::Ptr> extension_ops();
 
 }  // namespace paddle_ngraph

@@ -1,4 +1,4 @@
-// Layer normalization and its gradient, each in one walk over the rows.
+// Layer normalization and its gradient, each in one pass over the rows.
 #pragma once
 
 #include "core/ov/extension_ops.h"

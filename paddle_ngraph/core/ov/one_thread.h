@@ -1,5 +1,5 @@
-// oneDNN's own threads are OpenMP's, which would fight with the plugin's: the plugin's threads
-// share the work, and each runs oneDNN's kernels on its own.
+// oneDNN on one thread: its own threads are OpenMP's and would compete with the plugin's. The
+// plugin's threads share the work, and each runs oneDNN's kernels on its own.
 #pragma once
 
 extern "C" {
@@ -9,7 +9,7 @@ void omp_set_num_threads(int);
 
 namespace paddle_ngraph {
 
-// Keeps oneDNN to the calling thread for the time of a scope.
+// Keeps oneDNN on the calling thread for the duration of a scope.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) {

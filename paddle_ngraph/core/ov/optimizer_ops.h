@@ -1,11 +1,11 @@
-// Steps of optimizers, each in one walk over the parameter and its state.
+// Optimizer steps, each in one pass over the parameter and its state.
 #pragma once
 
 #include "core/ov/extension_ops.h"
 
 namespace paddle_ngraph {
 
-// What updates a parameter, which is the first input, and more tensors of its shape.
+// An operator that updates a parameter, which is the first input, and more tensors of its shape.
 class OptimizerOp : public ExtensionOp {
  public:
   OPENVINO_OP("OptimizerOp", "paddle_ngraph", ExtensionOp);
@@ -19,7 +19,7 @@ class OptimizerOp : public ExtensionOp {
   void require_tensors(size_t begin, size_t end) const;
   // Checks inputs [begin, end): one float32 number each.
   void require_numbers(size_t begin, size_t end) const;
-  // Says that there are so many outputs in the shape of the parameter.
+  // Sets this many outputs to the shape of the parameter.
   void set_outputs(size_t count);
 };
 
@@ -77,7 +77,7 @@ struct AdamAttributes {
 //   s = sqrt(1 - beta2_pow),
 //   param_out = p - rate * (s / (1 - beta1_pow)) * (moment1_out / (sqrt(moment2_out) + epsilon *
 //   s)), p = param, or param - rate * ratio * decay * param if it decays.
-// With an input and an output more, AMSGrad: max(moment2_max, moment2_out), also below the root.
+// With one more input and output, AMSGrad: max(moment2_max, moment2_out), also under the root.
 class Adam : public OperatorIn<Adam, OperatorWith<AdamAttributes, OptimizerOp>> {
  public:
   OPENVINO_OP("Adam", "paddle_ngraph", OptimizerOp);

@@ -1,5 +1,5 @@
-// The border between the two libraries. Paddle's side and OpenVINO's side of the core meet here
-// only, and no standard string or list crosses it, so that each side can be compiled for the
+// The boundary between the two libraries. Paddle's side and OpenVINO's side of the core meet only
+// here, and no standard string or list crosses it, so that each side can be compiled for the
 // libstdc++ ABI of its own wheel.
 #pragma once
 
@@ -37,42 +37,42 @@ struct Blob {
   size_t num_bytes;
 };
 
-// An ov::Model compiled for the CPU: all threads work on one request, or a single one where there
-// is little to do; where the model is a part of a batch, they share out the parts. Safe to run from
-// several threads. One with an empty tensor anywhere is not compiled, and cannot be run.
+// An ov::Model compiled for the CPU: all threads work on one request, or a single one if there is
+// little to do; if the model is for a part of a batch, the threads share the parts among them. Safe
+// to run from several threads. A model with an empty tensor anywhere is not compiled, and cannot be
+// run.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
   OvFunction(void* model, const Settings& settings);
 
-  // What save() wrote, by the same release; `settings` are those that it had. Throws ov::Exception.
+  // Loads what save() of the same release wrote; `settings` are those it was saved with. Throws
+  // ov::Exception.
   OvFunction(Blob blob, const Settings& settings);
   ~OvFunction();
   OvFunction(const OvFunction&) = delete;
   OvFunction& operator=(const OvFunction&) = delete;
 
-  // Throws InvalidInput where the model has an empty tensor.
+  // Throws InvalidInput if the model has an empty tensor.
   void require_elements() const;
 
   const std::vector<ResultType>& results() const;
 
-  // What it was compiled with: one thread for little work, no fused loops where they do not
-  // compile.
+  // What it was compiled with: one thread for little work, no fused loops if they do not compile.
   const Settings& settings() const;
 
-  // Writes the compiled function to an empty file that is there. Throws NgraphError or
-  // ov::Exception.
+  // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
   void save(const char* path) const;
 
   // Whether it runs on inputs of many shapes.
   bool has_open_shapes() const;
 
-  // Executes on memory of the caller: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model, times the parts along axis 0. Throws InvalidInput or
-  // ov::Exception.
+  // Executes on the caller's memory: one address for each parameter and for each result, whose
+  // dtypes and shapes are those of the model, with axis 0 multiplied by the number of parts. Throws
+  // InvalidInput or ov::Exception.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
-  // The same where shapes are open: once they are known, `allocate(i, shape)` gives the memory that
+  // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that
   // result i is copied to.
   using Allocate = std::function<void*(size_t index, const std::vector<size_t>& shape)>;
   void run(const std::vector<Input>& inputs, const Allocate& allocate);
@@ -82,10 +82,10 @@ class OvFunction {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// Gives the memory back that operators keep from one evaluation to the next.
+// Releases the memory that operators keep from one evaluation to the next.
 void clear_workspaces();
 
-// The type that the bindings of OpenVINO hand out models as.
+// The type as which OpenVINO's bindings hand out models.
 const std::type_info& model_type();
 
 }  // namespace paddle_ngraph

@@ -11,7 +11,7 @@
 
 namespace paddle_ngraph {
 
-// Elementary steps below which another thread costs more than it saves.
+// The number of elementary steps below which another thread costs more than it saves.
 constexpr int64_t kStepsPerTask = 1 << 14;
 
 // Calls body(begin, end) on parts that make up [0, count). `steps` is the work of one index.
@@ -27,8 +27,8 @@ void parallel_ranges(int64_t count, int64_t steps, const Body& body) {
       [&](const tbb::blocked_range<int64_t>& part) { body(part.begin(), part.end()); });
 }
 
-// The same on few long parts, whatever one index costs: for a body that repeats some work in every
-// part. `steps` is the work of the whole loop.
+// The same with few long parts, whatever one index costs: for a body that repeats some work in
+// every part. `steps` is the work of the whole loop.
 template <typename Body>
 void parallel_shares(int64_t count, int64_t steps, const Body& body) {
   if (count <= 0) return;

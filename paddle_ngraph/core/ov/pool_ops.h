@@ -1,6 +1,7 @@
-// 2-D pooling as native Paddle computes it: windows cut at the border, the first maximum takes the
-// gradient, NaN and infinities as in a running comparison. Data is [N, C, H, W], or with channels
-// in blocks of 8 or 16, [N, C / block, H, W, block], where no positions are asked for.
+// 2-D pooling as native Paddle computes it: windows are clipped at the border, the first maximum
+// takes the gradient, NaN and infinities behave as in a running comparison. Data is [N, C, H, W]
+// or, if no positions are requested, with channels in blocks of 8 or 16, [N, C / block, H, W,
+// block].
 #pragma once
 
 #include <vector>
@@ -78,8 +79,8 @@ class PaddleMaxPoolGrad : public OperatorIn<PaddleMaxPoolGrad, PoolOp> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// x [N, C, H, W] -> the maxima and their positions in H * W (i32), [N, C, OH, OW] each. NaN is left
-// out; the position is -1 where there is nothing but NaN and -inf.
+// x [N, C, H, W] -> the maxima and their positions in H * W (i32), [N, C, OH, OW] each. NaN is
+// ignored; the position is -1 if there is nothing but NaN and -inf.
 class MaxPoolWithIndex : public OperatorIn<MaxPoolWithIndex, PoolOp> {
  public:
   OPENVINO_OP("MaxPoolWithIndex", "paddle_ngraph", PoolOp);

@@ -1,4 +1,4 @@
-// Softmax of rows and its gradient, each row while it lies in the cache.
+// Softmax of rows and its gradient, each row while it is in the cache.
 #pragma once
 
 #include "core/ov/extension_ops.h"

@@ -1,4 +1,4 @@
-// Sort: the first elements of each row in order, and where they came from.
+// Sort: the first elements of each row in order, and their original positions.
 #pragma once
 
 #include "core/ov/extension_ops.h"

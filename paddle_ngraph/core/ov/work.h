@@ -1,12 +1,12 @@
-// How much a function has to compute, about.
+// An estimate of how much a function has to compute.
 #pragma once
 
 #include <openvino/core/model.hpp>
 
 namespace paddle_ngraph {
 
-// Nanoseconds that one thread takes for a run, by round numbers: good enough to tell what is too
-// little to be shared. Infinite where shapes are open or a loop ends when its body says so.
+// A rough number of nanoseconds that one thread takes for a run: good enough to recognize work too
+// small to be shared. Infinite if shapes are open or the body of a loop decides when it ends.
 double work_ns(const ov::Model& model);
 
 }  // namespace paddle_ngraph

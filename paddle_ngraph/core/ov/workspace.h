@@ -1,5 +1,5 @@
-// Memory that operators need during one evaluate only. It is kept for the next one, so that a step
-// touches no fresh pages, and shared by all operators, which run one after the other.
+// Memory that operators need only during one evaluate. It is kept for the next one, so that a step
+// touches no fresh pages, and is shared by all operators, which run one after the other.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Gives the memory back that no operator uses.
+  // Releases the memory that no operator uses.
   static void clear() {
     std::lock_guard<std::mutex> lock(pool().mutex);
     pool().idle.clear();
@@ -65,7 +65,7 @@ class Workspace {
   Block block_;
 };
 
-// `bytes` rounded up, so that what follows in a workspace is aligned too.
+// `bytes` rounded up, so that what follows it in a workspace is aligned too.
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace paddle_ngraph

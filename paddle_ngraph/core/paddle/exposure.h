@@ -1,12 +1,12 @@
-// Who may write or read the memory of variables, beside the operator that computes with them.
+// Who may write to or read the memory of variables, besides the operator that computes with them.
 //
-// Three can. *Programs* that run in other threads: every run of Paddle's executors counts itself
+// There are three. *Programs* that run in other threads: every run of Paddle's executors is counted
 // (ProgramRun). *Python*, through the object of a tensor: it has to be handed one, which is
-// recorded (hand_out), and it can write for as long as the object lives. *Whoever holds the memory
-// too* (a NumPy view, an eager tensor, a DLPack capsule, another variable): that shows in the
-// number of its holders, and sharing can only begin by a tensor that was handed out. Memory that
-// Paddle did not allocate (an array that was not copied, shared memory of processes) belongs to
-// somebody else for good. Memory whose bare address was asked for is exposed until it is freed.
+// recorded (hand_out), and it can write for as long as the object lives. *Others that hold the
+// memory* (a NumPy view, an eager tensor, a DLPack capsule, another variable): the number of
+// holders shows that, and sharing can start only from a tensor that was handed out. Memory that
+// Paddle did not allocate (an array that was not copied, memory shared between processes) always
+// belongs to somebody else. Memory whose bare address was requested is exposed until it is freed.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace paddle_ngraph {
 
-// From before a run of a program reads variables until it has written the last one. Operators of
-// the engine inside do not count again. While a run that may write lasts, and once when it ends,
-// weights count as written.
+// Lasts from before a run of a program reads variables until it has written the last one. Engine
+// operators inside are not counted again. Weights count as written while a run that may write
+// lasts, and once when it ends.
 class ProgramRun {
  public:
   explicit ProgramRun(bool may_write);
@@ -30,15 +30,14 @@ class ProgramRun {
   const bool may_write_;
 };
 
-// Tells that weights may have been written, anywhere in the process.
+// Reports that weights may have been written, anywhere in the process.
 void weights_written();
 
-// Python got an object of this tensor; the object of this number is gone.
+// Python got an object for this tensor; the object with this number is gone.
 uint64_t hand_out(const phi::DenseTensor& tensor);
 void take_back(uint64_t number);
 
-// Somebody knows the address of the tensor: its memory counts as exposed for as long as there is
-// any.
+// The address of the tensor is known: its memory counts as exposed for as long as it exists.
 void give_address(const phi::DenseTensor& tensor);
 
 // A point in time, to ask later what happened since.
@@ -56,17 +55,17 @@ bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
 // `own_holders`: how many holders of it the caller knows.
 bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders);
 
-// Whether Paddle allocated the memory of the tensor: it is nobody else's, once nobody holds it.
+// Whether Paddle allocated the memory of the tensor: then it is unused once nothing holds it.
 bool is_of_paddle(const phi::DenseTensor& tensor);
 
 // While it lives no run begins and nothing is handed out. Keep it short, and free nothing
-// meanwhile: what is freed may wait for Python's lock.
+// meanwhile: freeing may wait for the GIL.
 class Standstill {
  public:
   Standstill();
 
-  // Whether a variable may get other memory, and what it has become anybody's: the run that asks is
-  // the only one, and nobody but the variable and `copy`, made of it, knows the memory.
+  // Whether a variable may get other memory, and its present memory may be reused: the run that
+  // asks is the only one, and only the variable and `copy`, made from it, know the memory.
   bool may_exchange(const phi::DenseTensor* variable, const phi::DenseTensor& copy) const;
 
  private:

@@ -1,5 +1,5 @@
-// Paddle's operators as plain data, and made again from it: what a graph string says of them beside
-// what converters see. All of it is called from Python, with the GIL.
+// Paddle's operators as plain data, and built again from it: what a graph string holds of them
+// besides what converters see. Everything here is called from Python, with the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,23 +15,23 @@
 namespace paddle_ngraph {
 
 // (name, kind, value) of every attribute that a kernel may read. The value is a bool, number,
-// string or list; the kind tells Paddle's type where the value does not: None, or "int64",
-// "float64", "index", "dtype", "layout", "ints". Throws NgraphError for what cannot be written like
-// this.
+// string or list; the kind names Paddle's type where the value does not show it: None, or "int64",
+// "float64", "index", "dtype", "layout", "ints". Throws NgraphError for attributes that cannot be
+// represented like this.
 pybind11::list attributes_of(const pir::Operation& op);
 
 // The type of every result: (dtype, shape), a list of them, or None for an absent one. Throws
-// NgraphError for what is no dense tensor.
+// NgraphError for anything that is not a dense tensor.
 pybind11::list result_types(const pir::Operation& op);
 
-// Appends an operator to `block`. Operands are values, lists of values, or None; `types` as of
-// result_types, or None: as Paddle tells from the operands; `attributes` as of attributes_of.
-// Returns the results, lists taken apart.
+// Appends an operator to `block`. Operands are values, lists of values, or None; `types` as in
+// result_types, or None to let Paddle infer them from the operands; `attributes` as in
+// attributes_of. Returns the results, with lists taken apart.
 pybind11::list append_operator(pir::Block* block, const std::string& name,
                                const pybind11::list& operands, const pybind11::object& types,
                                const pybind11::list& attributes);
 
-// Appends what names a variable of the scope that a run reads and may write.
+// Appends an operator that names a variable of the scope, which a run reads and may write to.
 pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type);
 
 }  // namespace paddle_ngraph

@@ -10,13 +10,13 @@ namespace paddle_ngraph {
 constexpr size_t kMaxOutputsLog2 = 10;
 constexpr size_t kMaxOutputs = size_t{1} << kMaxOutputsLog2;
 
-// The smallest registered arity that holds `num_outputs` fresh outputs. Throws NgraphError when
-// there is none.
+// The smallest registered arity that holds `num_outputs` new outputs. Throws NgraphError if there
+// is none.
 size_t output_capacity(size_t num_outputs);
 
-// Runs `function`. What it throws is thrown as Paddle's own: InvalidArgument for InvalidInput, else
-// External, with the interval of the operator list where it happened; what native Paddle threw
-// stays.
+// Runs `function`. What it throws is rethrown as a Paddle exception: InvalidArgument for
+// InvalidInput, else External, with the interval of the operator list where it happened; what
+// native Paddle threw stays unchanged.
 void run_interval(const std::vector<int>& interval, const std::function<void()>& function);
 
 }  // namespace paddle_ngraph

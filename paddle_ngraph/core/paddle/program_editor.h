@@ -1,4 +1,4 @@
-// What the program pass needs of Paddle's IR and Python does not offer.
+// What the program pass needs of Paddle's IR that the Python API does not offer.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace paddle_ngraph {
 
-// (input name, output name) of every output that an operator writes over an input.
+// (input name, output name) for every output that an operator writes over an input.
 std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operation& op);
 
 // Inserts one ngraph_engine operator before `anchor`, or at the end of `block` when `anchor` is
@@ -23,7 +23,7 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
                                              const std::string& graph,
                                              const std::vector<int>& interval);
 
-// Inserts a list of values, or what takes one apart, before `anchor`.
+// Inserts an operator that makes a list of values, or that takes one apart, before `anchor`.
 pir::Value insert_combine(pir::Operation* anchor, const std::vector<pir::Value>& values);
 std::vector<pir::Value> insert_split(pir::Operation* anchor, pir::Value list);
 

@@ -1,6 +1,6 @@
-// Numbers of Paddle's random stream, for the operators of an interval that need some. They are
-// drawn before the function runs, in program order, so that the same seed gives the same numbers as
-// the operators of Paddle would have taken.
+// Numbers from Paddle's random stream, for the operators of an interval that need them. They are
+// drawn before the function runs, in program order, so that the same seed gives the same numbers
+// that Paddle's operators would have taken.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ struct Draw {
   ResultType type() const;
 };
 
-// Fills `outputs[i]` with what `draws[i]` asks for, in order; a nullptr: nobody reads the numbers,
-// they are only taken.
+// Fills `outputs[i]` with what `draws[i]` asks for, in order; with a nullptr, the numbers are taken
+// from the stream but not stored.
 void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs);
 
-// Puts the stream that paddle.seed sets back where it was, unless the numbers were used.
+// Restores the stream that paddle.seed sets to its earlier position, unless the numbers were used.
 class StreamGuard {
  public:
   explicit StreamGuard(bool draws);

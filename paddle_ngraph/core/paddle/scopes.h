@@ -1,11 +1,11 @@
-// Scopes of Paddle: its wheel brings no header of them.
+// Paddle's scopes, for which its wheel has no header.
 #pragma once
 
 #include <cstdint>
 
 namespace paddle::framework {
 
-// What is called here of Paddle's class, as libpaddle exports it.
+// The members of Paddle's class that are called here, as libpaddle exports them.
 class Scope {
  public:
   const Scope* root() const;

@@ -1,4 +1,4 @@
-// Parameters of a predictor and its clones: Paddle loads them once for each, and they are the same.
+// Parameters of a predictor and its clones, which Paddle loads for each, though they are the same.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace paddle_ngraph {
 
-// Safe to use from several threads.
+// Thread-safe.
 class SharedParameters {
  public:
-  // Makes the memory of a tensor that of the first one of this name, if their contents are the
-  // same. Nobody else may use the tensor meanwhile. Each tensor has a holder of its own, as if
-  // nobody shared the memory: nobody writes it.
+  // Makes a tensor share the memory of the first one of this name, if their contents are the same.
+  // The tensor must not be in use meanwhile. Each tensor has its own holder, as if the memory were
+  // not shared, since nothing writes to it.
   void share(const std::string& name, phi::DenseTensor* tensor);
 
-  // Whether memory is shared in this way; then `source` is what it is part of.
+  // Whether memory is shared in this way; if so, `source` is the memory it is part of.
   static const phi::Allocation* source_of(const phi::Allocation& memory);
 
  private:

@@ -1,4 +1,4 @@
-// Flags of Paddle's executor that a run needs: they are the process's, not the run's.
+// Flags of Paddle's executor that a run needs, although they are global to the process.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace paddle_ngraph {
 
-// A flag that is on while any thread needs it; then it is again what it was. Threads that need it
-// as it was and threads that need it on take turns.
+// A flag that is on while any thread needs it on, and is then restored. Threads that need it
+// unchanged and threads that need it on take turns.
 class SwitchedFlag {
  public:
   // enable_pir_in_executor:           Executors take PIR programs.
@@ -26,8 +26,8 @@ class SwitchedFlag {
   SwitchedFlag(const SwitchedFlag&) = delete;
   SwitchedFlag& operator=(const SwitchedFlag&) = delete;
 
-  // Waits for threads of the other use, if that is another value: ten seconds at most, since one
-  // of them may wait for this thread (py_func runs programs inside of programs).
+  // Waits for threads that need the other value: ten seconds at most, since one of them may be
+  // waiting for this thread (py_func runs programs inside programs).
   void enter(Use use);
   void exit(Use use);
 

@@ -1,4 +1,4 @@
-// Paddle tensors: what the engine has to know and make of them.
+// Paddle tensors: what the engine needs to know about them and do with them.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace paddle_ngraph {
 
-// nGraph's name of a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
+// nGraph's name for a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
 const std::string& element_name(paddle::DataType dtype);
 
 // The DenseTensor behind an operator's input or output; nullptr for an absent optional one.
@@ -22,29 +22,29 @@ size_t num_bytes(const phi::DenseTensor& tensor);
 // The memory of a tensor; nullptr for an empty one.
 void* memory(const phi::DenseTensor& tensor);
 
-// Whether the elements lie in the order that the shape says; oneDNN's operators of Paddle leave
-// others.
+// Whether the elements are in the order that the shape implies; Paddle's oneDNN operators leave
+// tensors in other layouts.
 bool is_plain(const phi::DenseTensor& tensor);
 
 // The same tensor with its elements in that order.
 phi::DenseTensor as_plain(const phi::DenseTensor& tensor);
 
-// A CPU tensor, not initialized: of the pool, a small one of Paddle's own allocator.
+// An uninitialized CPU tensor: from the pool or, if small, from Paddle's own allocator.
 phi::DenseTensor empty(phi::DenseTensorMeta meta);
 
 // The same for a result of the engine.
 phi::DenseTensor allocate(const ResultType& type);
 
-// The same contents in memory of its own.
+// The same contents in its own memory.
 phi::DenseTensor copy_of(const phi::DenseTensor& tensor);
 
-// Whether `tensor` has memory for such a result: the same dtype and shape.
+// Whether `tensor` has memory for a result of this dtype and shape.
 bool fits(const phi::DenseTensor& tensor, const ResultType& type);
 
 // Whether the memory of `tensor` can hold the contents of `other`.
 bool has_room(const phi::DenseTensor& tensor, const phi::DenseTensor& other);
 
-// Whether only a variable and `copy`, made of it, hold their memory.
+// Whether only a variable and `copy`, made from it, hold their memory.
 bool is_held_by_one(const phi::DenseTensor& copy);
 
 }  // namespace paddle_ngraph

@@ -1,6 +1,5 @@
 // The weights of an interval: parameters that only other programs write. A function may keep them
-// as constants (packed for its kernels, folded into each other) for as long as they stay as they
-// are.
+// as constants (packed for its kernels, folded into each other) for as long as they do not change.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +14,32 @@
 
 namespace paddle_ngraph {
 
-// 64 bits that stand for some bytes, the same in every process.
+// A 64-bit hash of some bytes, the same in every process.
 uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 
-// Knows whether weights still hold what they held. Safe to use from several threads.
+// Tracks whether weights have changed. Thread-safe.
 //
-// A weight is read again in every run in which it may differ from when it was read last: a program
-// that may write variables ran since or runs, its variable has other memory, Python had the tensor
-// in hand since, or somebody else could write the memory when it was read last, or can now
-// (exposure.h). Nothing else can write it.
+// A weight is read again in every run in which it may differ from when it was last read: if a
+// program that may write variables has run since or is running, if its variable has other memory,
+// if Python has had an object for the tensor since, or if something else could write to the memory
+// when it was last read, or can now (exposure.h). Nothing else can write to it.
 class WeightWatch {
  public:
   // `inputs`: where the weights are among the inputs of an interval.
   explicit WeightWatch(std::vector<size_t> inputs) : inputs_(std::move(inputs)) {}
 
-  // A number that stands for what the weights hold. Nothing when there are none, or while they
-  // change too often for a function of their own to pay.
+  // A fingerprint of the contents of the weights. Nothing if there are none, or while they change
+  // too often for a function with constants to be worth it.
   std::optional<uint64_t> fingerprint(const std::vector<phi::DenseTensor*>& inputs);
 
-  // The same number, of these very bytes.
+  // The same fingerprint, of exactly these bytes.
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
   const std::vector<size_t>& inputs() const { return inputs_; }
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
 
-  // The fingerprint that the last change made void, once.
+  // The fingerprint that the last change invalidated; returned once.
   std::optional<uint64_t> take_outdated();
 
  private:

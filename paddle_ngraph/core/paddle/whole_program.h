@@ -1,4 +1,4 @@
-// A program of nothing but one engine operator. Paddle's interpreter would take longer to run it
+// A program that consists of one engine operator. Paddle's interpreter would take longer to run it
 // than a small function takes to compute.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace paddle_ngraph {
 
 class WholeProgram {
  public:
-  // A variable that every run is fed: which of the tensors it is, and what the program declares.
+  // A variable that is fed in every run: which of the tensors it is, and what the program declares.
   struct Feed {
     size_t tensor;
     phi::DataType dtype;
@@ -27,12 +27,12 @@ class WholeProgram {
                std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
                std::vector<size_t> fetches);
 
-  // One run on what the scope holds; what is fetched. It uses up the feeds. Where it fails, nothing
-  // was written and they are still there. Throws what the engine operator throws, and for variables
-  // that are not initialized.
+  // One run on the contents of the scope; returns what is fetched, and consumes the feeds. If it
+  // fails, nothing was written and the feeds are still there. Throws what the engine operator
+  // throws, and for variables that are not initialized.
   std::vector<phi::DenseTensor> run() const;
 
-  // One run on other feeds than those in the scope, which are left as they are. Nothing where a
+  // One run on other feeds than those in the scope, which are left unchanged. Returns nothing if a
   // feed is empty, or not what the program declares.
   std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
 
@@ -46,8 +46,8 @@ class WholeProgram {
   std::vector<size_t> fetches_;
 };
 
-// Whether somebody wants to see operators one by one, a profiler say: Paddle's interpreter shows
-// them.
+// Whether something, such as a profiler, needs to see operators one by one, as Paddle's interpreter
+// runs them.
 bool is_watched();
 
 }  // namespace paddle_ngraph

@@ -6,13 +6,13 @@
 
 namespace paddle_ngraph {
 
-// The bounds of a rectifier. NaN: none, as no comparison with it holds.
+// The bounds of a ReLU. NaN: none, since no comparison with it holds.
 struct Bounds {
   float low = std::numeric_limits<float>::quiet_NaN();
   float high = std::numeric_limits<float>::quiet_NaN();
 };
 
-// The gradient behind the rectifier: that of y, times one or zero.
+// The gradient of what the ReLU reads: that of y, times one or zero.
 struct Gradient {
   const float* grad;
   const float* y;  // nullptr: not rectified
@@ -24,7 +24,7 @@ struct Gradient {
 // Mean and sum of squared distances from it, of each channel of a chunk: `places` rows of `block`
 // floats.
 void chunk_moments(const float* x, int64_t places, int64_t block, float* mean, float* square);
-// The same of a single channel.
+// The same for a single channel.
 void row_moments(const float* x, int64_t places, float* mean, float* square);
 
 // y = x * factor + offset, rectified.
@@ -34,7 +34,7 @@ void scale_rows(const float* x, int64_t places, int64_t block, const float* fact
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
 void chunk_products(const float* x, const Gradient& g, int64_t places, int64_t block,
                     const float* mean, float* sum, float* product);
-// The same of a single channel.
+// The same for a single channel.
 void row_products(const float* x, const Gradient& g, int64_t places, float mean, float* sum,
                   float* product);
 

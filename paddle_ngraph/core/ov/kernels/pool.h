@@ -26,8 +26,7 @@ struct Plane {
   int64_t out_size() const { return out_height * out_width * block; }
 };
 
-// The columns of one row that lie under one offset of the windows: output j reads x[first + j *
-// stride].
+// The columns of one row at one offset within the windows: output j reads x[first + j * stride].
 struct Stripe {
   int64_t begin = 0;
   int64_t end = 0;
@@ -36,8 +35,8 @@ struct Stripe {
 
 // How the planes of one tensor are pooled.
 struct Pooling {
-  // With `along_rows` no window is adaptive, and `first` is where the first one begins in a row,
-  // `kernel` how wide all of them are.
+  // With `along_rows` no window is adaptive; `first` is where the first one begins in a row, and
+  // `kernel` is the width of all of them.
   Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<PoolWindow> columns,
           bool adaptive, int64_t kernel, int64_t stride, int64_t first);
 
@@ -48,7 +47,7 @@ struct Pooling {
   std::vector<Stripe> stripes;
 };
 
-// All work on one plane, whose gradient they fill.
+// All of these work on one plane, whose gradient they fill.
 void max_pool(const Pooling& pooling, const float* x, float* out);
 // `match`: memory for as many numbers as an output row has.
 void max_pool_grad(const Pooling& pooling, const float* x, const float* out, const float* grad,
