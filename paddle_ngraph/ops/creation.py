@@ -27,7 +27,7 @@ _NEAR = Limit(
 )
 
 _NARROW_VALUE = Limit(
-    "an int64 must be a number of the program that fits into 32 bits",
+    "an int64 must be a constant of the program that fits into 32 bits",
     lambda op: (
         op.output("out").dtype != "int64"
         or all(abs(v) < 2**31 for v in op.constants.get("value", [2**31]))
@@ -182,7 +182,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     small_integers=True,
     limits=[
         Limit(
-            "maxlen must be a number of the program, at most 2^24",
+            "maxlen must be a constant of the program, at most 2^24",
             lambda op: 0 < op.constants.get("max_len", [0])[0] <= 2**24,
         )
     ],

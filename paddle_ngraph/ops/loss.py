@@ -128,7 +128,7 @@ class Softmax:
 
 
 _SOFT_OR_HARD = Limit(
-    "its labels are whole numbers where probabilities belong, or the other way round",
+    "its labels are integers where probabilities are expected, or the reverse",
     lambda op: op.attr("soft_label") != (op.input("label").dtype in INTEGER),
 )
 

@@ -66,7 +66,7 @@ def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
     if not isinstance(count, Size):
         return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
     if kind == Type.f32 and count > 2**24:
-        raise NgraphError("float32 does not count so far")
+        raise NgraphError("float32 cannot count that far")
     ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
     return opset15.range(*ends, output_type=kind)
 

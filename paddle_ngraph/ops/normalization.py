@@ -184,7 +184,7 @@ def _moved(running: Any, batch: Any, op: Op) -> Any:
 
 
 _SCALE_AND_BIAS = Limit(
-    "Paddle computes neither gradient where one of scale and bias is absent",
+    "Paddle computes neither gradient if scale or bias is absent",
     lambda op: op.has_input("scale") == op.has_input("bias"),
 )
 

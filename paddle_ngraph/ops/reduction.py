@@ -49,7 +49,7 @@ def _is_summed(op: Op) -> bool:
 
 
 _SUMMED = Limit(
-    "its output is neither of the dtype Paddle gives its sum nor counts truths", _is_summed
+    "its output neither has the dtype Paddle gives its sum nor counts booleans", _is_summed
 )
 
 
@@ -141,7 +141,7 @@ def _whole_sum(bridge: NgraphBridge, op: Op, x: Any, axes: list[int]) -> Any:
     others = [axis for axis in range(len(shape)) if axis not in axes]
     count = math.prod(shape[axis] for axis in axes)
     if count > LONGEST_AXIS:
-        raise NgraphError("the sum of so many whole numbers needs 64 bits")
+        raise NgraphError("the sum of this many integers needs 64 bits")
     rows = transposed(bridge, x, [*others, *axes])
     rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
     sums = opset15.cum_sum(rows, bridge.full(1, "int64"))

@@ -87,7 +87,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
         x = reshaped(bridge, x, [-1])
     exclusive = op.attr("exclusive")
     if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
-        raise NgraphError("the sums along so long an axis need 64 bits")
+        raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
         sums = opset15.constant(known)  # the engine's own operator has 32 bits

@@ -167,7 +167,7 @@ _KNOWN_REDUCTION = Limit(
     ),
 )
 _FLOAT_MEAN = Limit(
-    "it takes the mean of whole numbers",
+    "it takes the mean of integers",
     lambda op: op.attr("reduce") != "mean" or op.input("arr").dtype == "float32",
 )
 _KNOWN_GRADIENT = Limit(
@@ -301,7 +301,7 @@ def _is_mask(op: Op) -> bool:
 
 
 _ONE_MASK = Limit(
-    "a mask must be the only index, and the value it puts a single one",
+    "a mask must be the only index, and the value it writes a single number",
     lambda op: (
         all(spec.dtype != "bool" for spec in op.inputs["indices"])
         or (len(op.inputs["indices"]) == 1 and set(op.input("value").shape) <= {1})
