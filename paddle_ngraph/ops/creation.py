@@ -188,7 +188,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     ],
 )
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` begins with ``x[i]`` ones, of ``max_len`` numbers (Paddle ``sequence_mask``)."""
+    """Row ``i`` of ``max_len`` numbers begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
     length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")

@@ -1,4 +1,4 @@
-"""Operators that stand for several: of Paddle's fusion passes and of its incubating functions."""
+"""Fused operators, from Paddle's fusion passes and from its incubate functions."""
 
 from __future__ import annotations
 

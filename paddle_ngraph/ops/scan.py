@@ -61,7 +61,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     "pd_op.cumsum_", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
 )
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
-    """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
+    """``out[i] = x[0] + ... + x[i]`` along axis, or of ``x`` as one row with ``flatten``.
 
     An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
     """
@@ -188,9 +188,9 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
 def _running_best(
     bridge: NgraphBridge, x: Any, axis: int, not_worse: Callable[[Any, Any], Node]
 ) -> tuple[Any, Any]:
-    """The best element up to each position along ``axis``, and where it is: the last of several.
+    """The best element up to each position along ``axis``, and its position: the last of several.
 
-    A NaN is best of all. Each step looks twice as far back as the one before.
+    A NaN beats everything. Each step looks twice as far back as the one before.
     """
     shape = bridge.shape(x)
     length, along = shape[axis], bridge.ints([axis])
