@@ -3,7 +3,7 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
-        <trains>
+        <trains> <threads>
 
 ``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<trains>`` is 0 or 1.
 
@@ -24,7 +24,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 4
+FORMAT = 5
 
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
@@ -145,6 +145,7 @@ class Graph:
         adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
+        threads: The maximum number of threads for a run; 0: as the flags say.
     """
 
     ops: list[Op]
@@ -156,6 +157,7 @@ class Graph:
     weights: list[int] = field(default_factory=list)
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
+    threads: int = 0
 
     @property
     def trains(self) -> bool:
@@ -171,7 +173,7 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)} {self.threads}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -196,7 +198,9 @@ class Graph:
                 tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
-        others = {"gradients": self.gradients} if self.gradients else {}
+        others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
+        if self.threads:
+            others["threads"] = self.threads
         return {
             "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -223,7 +227,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 9 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 10 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -326,4 +330,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         weights=list(data["weights"]),
         adapts=bool(data["adapts"]),
         gradients=list(data.get("gradients", ())),
+        threads=data.get("threads", 0),
     )

@@ -34,7 +34,7 @@ def _refuse(place: str, value: Any, expected: str) -> Malformed:
     return Malformed(f"{place} is {text[:60]}{'...' * (len(text) > 60)}, not {expected}")
 
 
-def _whole(value: Any, place: str) -> None:
+def _natural(value: Any, place: str) -> None:
     # A bool is an int to Python.
     if type(value) is not int or not 0 <= value < _MAX_INDEX:
         raise _refuse(place, value, "a whole number from 0 on")
@@ -131,33 +131,34 @@ _FORM = _row(
     _by_name(_name),
     _list_of(_name),
     _list_of(_name),
-    _by_name(_list_of(_whole)),
-    _by_name(_list_of(_whole)),
+    _by_name(_list_of(_natural)),
+    _by_name(_list_of(_natural)),
 )
 
 _OPERATOR: dict[str, Check] = {
     "type": _name,
-    "index": _whole,
-    "inputs": _by_name(_list_of(_whole)),
-    "outputs": _by_name(_list_of(_optional(_whole))),
+    "index": _natural,
+    "inputs": _by_name(_list_of(_natural)),
+    "outputs": _by_name(_list_of(_optional(_natural))),
     "attrs": _by_name(_anything),
     "form": _FORM,
 }
 
 _GRAPH: dict[str, Check] = {
-    "tensors": _list_of(_row(_whole, _dtype, _shape)),
-    "inputs": _list_of(_whole),
-    "states": _list_of(_whole),
-    "outputs": _list_of(_whole),
-    "state_outputs": _list_of(_whole),
-    "value_inputs": _list_of(_whole),
-    "weights": _list_of(_whole),
+    "tensors": _list_of(_row(_natural, _dtype, _shape)),
+    "inputs": _list_of(_natural),
+    "states": _list_of(_natural),
+    "outputs": _list_of(_natural),
+    "state_outputs": _list_of(_natural),
+    "value_inputs": _list_of(_natural),
+    "weights": _list_of(_natural),
     "adapts": _truth,
     "gradients": _list_of(_name),
+    "threads": _natural,
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
-_check_graph = _record(_GRAPH, optional=frozenset({"gradients"}))
+_check_graph = _record(_GRAPH, optional=frozenset({"gradients", "threads"}))
 
 
 def check(data: Any) -> None:

@@ -202,9 +202,11 @@ EXAMPLES = (
     Example("PaddleAvgPool", (_BLOCKS,), _POOLED, _pool(), nothing={"H": [None], "W": [None]}),
     Example("PaddleAvgPoolGrad", (_OUT_PLANE,), _POOLED, _pool("H", "W")),
     Example("PaddleAvgPoolGrad", (_OUT_BLOCKS,), _POOLED, _pool("H", "W")),
-    Example("Reblock", (_PLANE,), _PLANES, _always(block=8)),
-    Example("Reblock", (f"{_PLANE} D",), {**_PLANES, "D": 8}, _always(block=1), refused=("D",)),
-    Example("Reblock", (f"{_PLANE} 16",), _PLANES, _always(block=8)),
+    Example("BlockedReorder", (_PLANE,), _PLANES, _always(block=8)),
+    Example(
+        "BlockedReorder", (f"{_PLANE} D",), {**_PLANES, "D": 8}, _always(block=1), refused=("D",)
+    ),
+    Example("BlockedReorder", (f"{_PLANE} 16",), _PLANES, _always(block=8)),
     Example("RowSoftmax", ("A B",), _MATRIX),
     Example("RowSoftmaxGrad", ("A B:positive", "A B"), _MATRIX),
     Example("Sort", ("A B",), _MATRIX, _sort(search=False)),

@@ -87,7 +87,7 @@ def test_depthwise_convolutions(built, stride, channels):
 def test_an_image_is_read_as_it_is(built, channels, features):
     check_conv((5, channels, 17, 15), (features, channels, 7, 7), stride=2, padding=3)
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 1
-    assert built["Reblock"] == 2  # the output and its gradient
+    assert built["BlockedReorder"] == 2  # the output and its gradient
 
 
 @pytest.mark.parametrize("channels", [16, 12])
@@ -174,7 +174,7 @@ def test_what_stands_between_stays_in_blocks(built, activation):
     types = ("conv2d", "conv2d_grad", "batch_norm_", "batch_norm_grad")
     check(_block(activation), _block_inputs(), types, rtol=1e-3, atol=2e-4)
     # The data, the output, their gradients: nothing is turned on the way.
-    assert built["Reblock"] == 4, built
+    assert built["BlockedReorder"] == 4, built
 
 
 @pytest.mark.parametrize("activation", [F.relu, F.relu6])
@@ -228,7 +228,7 @@ def test_a_bias_stays_in_blocks(built):
 )
 def test_pooling_in_blocks(built, pool):
     check(_block(F.relu, pool), _block_inputs(), ("pool2d", "pool2d_grad"), rtol=1e-3, atol=2e-4)
-    assert built["Reblock"] == 4, built
+    assert built["BlockedReorder"] == 4, built
 
 
 def test_pooling_of_nan_and_infinity():
@@ -290,7 +290,7 @@ def test_what_keeps_padding_zero_stays_in_blocks(built, between, channels):
     check(_odd_block(between), _odd_inputs(*channels), CONV, rtol=1e-3, atol=5e-4)
     assert built["BlockedConvolution"] == built["BlockedConvolutionFilterGrad"] == 2
     # The output and its gradient, and the gradient of the bias.
-    assert built["Reblock"] == 3, built
+    assert built["BlockedReorder"] == 3, built
 
 
 @pytest.mark.parametrize(

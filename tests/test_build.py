@@ -122,7 +122,7 @@ def drafts(name: str, is_open: bool, keeps_weights: bool) -> Iterator[tuple[Draf
             opening = dynamic_shapes.Opening(signature, rows)
         bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
         model, positions = bridge.build(weights)
-        draft = Draft(model, bridge, Settings(threads=2), is_whole=is_open)
+        draft = Draft(model, bridge, Settings(threads=2), splits_batch=not is_open)
         yield draft, [arrays[position] for position in positions]
 
 

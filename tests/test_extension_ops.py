@@ -186,20 +186,20 @@ def in_blocks(data: np.ndarray, block: int, padding: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize("first", [1, 8, 16])
 @pytest.mark.parametrize("second", [1, 8, 16])
 @pytest.mark.parametrize("size", [(3, 7), (50, 70)])  # by one thread, by all
-def test_reblock(bridge, channels, first, second, size):
+def test_reorder(bridge, channels, first, second, size):
     data = np.random.default_rng(0).normal(size=(3, channels, *size)).astype("float32")
     given = in_blocks(data, first, padding=np.nan)
     (x,) = parameters(given)
-    node = bridge.extension("Reblock", [x], block=second, channels=channels)
+    node = bridge.extension("BlockedReorder", [x], block=second, channels=channels)
     (found,) = run(node, [x], [given])
     np.testing.assert_array_equal(found, in_blocks(data, second))
 
 
-def test_reblock_takes_all_channels_unless_told(bridge):
+def test_reorder_takes_all_channels_by_default(bridge):
     data = np.arange(2 * 16 * 6, dtype="float32").reshape(2, 16, 2, 3)
     (x,) = parameters(data)
-    turned = bridge.extension("Reblock", [x], block=8)
-    (found,) = run(bridge.extension("Reblock", [turned], block=1), [x], [data])
+    blocked = bridge.extension("BlockedReorder", [x], block=8)
+    (found,) = run(bridge.extension("BlockedReorder", [blocked], block=1), [x], [data])
     np.testing.assert_array_equal(found, data)
 
 
@@ -243,8 +243,13 @@ GROUPED = [(2, 1, 4, 4, 8), (12, 4, 3, 3)]
 @pytest.mark.parametrize(
     ("name", "shapes", "attributes", "message"),
     [
-        ("Reblock", [(2, 1, 4, 4, 8)], {"block": 1, "channels": 9}, "does not hold 9 channels"),
-        ("Reblock", [(2, 8, 4, 4)], {"block": 0}, "blocks of 0 channels"),
+        (
+            "BlockedReorder",
+            [(2, 1, 4, 4, 8)],
+            {"block": 1, "channels": 9},
+            "does not hold 9 channels",
+        ),
+        ("BlockedReorder", [(2, 8, 4, 4)], {"block": 0}, "blocks of 0 channels"),
         ("BlockedConvolution", GROUPED, {"sizes": [8], "groups": 2}, "do not divide into blocks"),
         ("BlockedConvolution", [(2, 1, 4, 4, 8), (8, 12, 3, 3)], {"sizes": [8]}, "does not fit"),
         (

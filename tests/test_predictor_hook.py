@@ -18,8 +18,10 @@ import pytest
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core
+from paddle_ngraph import _core, flags
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.hook import predictor_hook
+from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
 from tests.programs import floats
@@ -1100,3 +1102,41 @@ def test_explain_says_what_cannot_be_read(tmp_path):
     cut(files[0], 0.5)
     with pytest.raises(paddle_ngraph.NgraphError, match="cannot be read"):
         paddle_ngraph.explain(config_of(files))
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize(("asked", "granted"), [(None, 3), (0, 3), (1, 1), (2, 2), (64, 3)])
+def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copied):
+    """``set_cpu_math_library_num_threads`` counts where it was called, for clones and copies."""
+    files = save(tmp_path, perceptron)
+    expected = native(files, MODELS[perceptron]())
+    config = config_of(files)
+    config.disable_onednn()
+    if asked is not None:
+        config.set_cpu_math_library_num_threads(asked)
+    if copied:
+        config = inference.Config(config)
+    graphs: list[str] = []
+
+    def rewrite(capable, levels, borders):
+        graphs.extend(border.text for border in borders)
+        return original(capable, levels, borders)
+
+    original = program_pass.rewrite
+    monkeypatch.setattr(program_pass, "rewrite", rewrite)
+    before = flags.get("ngraph_num_threads")
+    paddle_ngraph.enable()
+    try:
+        flags.set("ngraph_num_threads", 3)
+        predictor = inference.create_predictor(config)
+        clone = predictor.clone()
+        for each in (predictor, clone):
+            with engine_runs():
+                assert_equal(predict(each, MODELS[perceptron]()), expected)
+        assert len(graphs) == 2
+        assert [Settings.of(graph).threads for graph in graphs] == [granted] * 2
+    finally:
+        flags.set("ngraph_num_threads", before)

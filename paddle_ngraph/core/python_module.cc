@@ -61,12 +61,13 @@ struct CountedRun {
 
 // NumPy's name of each dtype it shares with Paddle.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
-  static const std::vector<std::pair<std::string, paddle::DataType>> table{
-      {"bool", paddle::DataType::BOOL},       {"int8", paddle::DataType::INT8},
-      {"uint8", paddle::DataType::UINT8},     {"int16", paddle::DataType::INT16},
-      {"int32", paddle::DataType::INT32},     {"int64", paddle::DataType::INT64},
-      {"float16", paddle::DataType::FLOAT16}, {"float32", paddle::DataType::FLOAT32},
-      {"float64", paddle::DataType::FLOAT64}};
+  static const auto table = [] {
+    std::vector<std::pair<std::string, paddle::DataType>> rows;
+    for (const auto& row : kElementTypes) {
+      if (row.is_numpys) rows.emplace_back(row.paddle, phi::StringToDataType(row.paddle));
+    }
+    return rows;
+  }();
   return table;
 }
 
@@ -364,8 +365,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
-    const bool bfloat16 = NgraphEngine::of(graph)->settings().bfloat16;
-    return std::tuple(bfloat16 ? "bf16" : "f32", num_threads());
+    const Settings settings = NgraphEngine::of(graph)->settings();
+    return std::tuple(settings.bfloat16 ? "bf16" : "f32", threads_of(settings));
   });
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),

@@ -236,8 +236,8 @@ def _interpolate(batch: _Batch, node: Node) -> int | None:
 
 def _pool(batch: _Batch, node: Node) -> int | None:
     # The positions that a maximum pooling tells count through the batch.
-    is_told = any(output.get_target_inputs() for output in node.outputs()[1:])
-    return None if is_told else _at_axis_0(batch, node)
+    reads_indices = any(output.get_target_inputs() for output in node.outputs()[1:])
+    return None if reads_indices else _at_axis_0(batch, node)
 
 
 def _reshape(batch: _Batch, node: Node) -> int | None:

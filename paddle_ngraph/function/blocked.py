@@ -44,12 +44,12 @@ def block_of(*channels: int) -> int:
 def padded_block_of(*channels: int) -> int:
     """As :func:`block_of`; if no block divides them, with padding, provided that is little."""
     block = block_of(*channels)
-    if block == 1 and all(_whole(c, _NARROW) <= _WASTE * c for c in channels):
+    if block == 1 and all(_padded(c, _NARROW) <= _WASTE * c for c in channels):
         return _NARROW
     return block
 
 
-def _whole(channels: int, block: int) -> int:
+def _padded(channels: int, block: int) -> int:
     """The number of channels, padding included."""
     return -(-channels // block) * block
 
@@ -105,7 +105,7 @@ class Blocked:
         return found if found is not None and self._is_clean(found) else None
 
     def _reorder(self, source: Output, block: int, channels: int) -> Output:
-        node = self._bridge.extension("Reblock", [source], block=block, channels=channels)
+        node = self._bridge.extension("BlockedReorder", [source], block=block, channels=channels)
         return node.output(0)
 
     def _any(self, output: Output) -> Output | None:
@@ -195,15 +195,15 @@ class Blocked:
 
     def _per_channel(self, source: Output, dims: Sequence[int], block: int) -> Output | None:
         """One number per channel, where ``dims`` is [N or 1, C], with padding of zero."""
-        bridge, whole = self._bridge, _whole(dims[1], block)
+        bridge, padded = self._bridge, _padded(dims[1], block)
         node: Any = source
-        if whole > dims[1]:
+        if padded > dims[1]:
             if not _is_float(source):
                 return None
-            before, after = bridge.ints([0, 0]), bridge.ints([0, whole - dims[1]])
+            before, after = bridge.ints([0, 0]), bridge.ints([0, padded - dims[1]])
             flat = opset15.reshape(source, bridge.ints(dims), False)
             node = opset15.pad(flat, before, after, "constant")
-        new = [dims[0], whole // block, 1, 1, block]
+        new = [dims[0], padded // block, 1, 1, block]
         return opset15.reshape(node, bridge.ints(new), False).output(0)
 
     def _block(self, value: Output) -> int:

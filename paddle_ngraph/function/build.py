@@ -45,14 +45,14 @@ class Draft:
         model: The model.
         bridge: The bridge that made it.
         settings: What it is built for.
-        is_whole: Whether its batch stays whole.
+        splits_batch: Whether the batch may be computed in parts.
         parts: How many parts the batch has: the model is for one part.
     """
 
     model: ov.Model
     bridge: NgraphBridge
     settings: Settings
-    is_whole: bool = True
+    splits_batch: bool = False
     parts: int = 1
 
 
@@ -65,7 +65,7 @@ class Pass(NamedTuple):
 
 
 def _part_the_batch(draft: Draft) -> None:
-    if not draft.is_whole:
+    if draft.splits_batch:
         draft.parts = batch_parts.part(draft.model, draft.settings.threads)
 
 
@@ -193,7 +193,7 @@ def build_model(
         bridge = _converted.pop((text, signature))
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
-        draft, positions = make_model(bridge, weights, settings, is_whole=False)
+        draft, positions = make_model(bridge, weights, settings, splits_batch=True)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
@@ -207,7 +207,7 @@ def make_model(
     bridge: NgraphBridge,
     weights: Mapping[int, Any] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
-    is_whole: bool = True,
+    splits_batch: bool = False,
 ) -> tuple[Draft, list[int]]:
     """The model of a graph after all passes, and the input that feeds each of its parameters.
 
@@ -215,13 +215,13 @@ def make_model(
         bridge: The bridge of the graph, at a signature.
         weights: The contents of inputs that become constants, by position: buffers in C order.
         settings: What the model is built for.
-        is_whole: Whether its batch stays whole.
+        splits_batch: Whether the batch may be computed in parts.
 
     Raises:
         ConversionError: Names the operator that could not be converted, and why.
     """
     model, positions = bridge.build(weights)
-    draft = Draft(model, bridge, settings, is_whole)
+    draft = Draft(model, bridge, settings, splits_batch)
     for step in PASSES:
         step.run(draft)
     return draft, positions

@@ -424,8 +424,8 @@ class _EngineExecutor:
         is_ordered = has_to_run_in_order(nodes, drawing)
         self._order = _ONE_BY_ONE if is_ordered else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
-        is_whole = not any(each.report.ops_native for each in found.values())
-        self._thread = _IN_THIS_THREAD if is_whole else nullcontext()
+        runs_all = not any(each.report.ops_native for each in found.values())
+        self._thread = _IN_THIS_THREAD if runs_all else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = {job_type: each.program for job_type, each in found.items()}
         # An old-style program raises where a variable is missing.

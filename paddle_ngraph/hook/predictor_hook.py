@@ -71,6 +71,7 @@ def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.MAKE_CONFIG.replace(lambda _: _remembering_copies)
     replaced.ENABLE_PASSES.replace(lambda _: _remembering_passes)
+    replaced.SET_THREADS.replace(_remembering_threads)
     replaced.SET_MODEL_BUFFER.replace(_remembering_buffers)
     replaced.MODEL_FROM_MEMORY.replace(_model_from_memory)
     for place in replaced.ASK_OF_CONFIG:
@@ -106,12 +107,14 @@ class _Settings:
         passes, only_passes: The arguments of ``enable_custom_passes``.
         folder: Holds the model that was given in buffers.
         why_native: A reason from ``_NOTED``.
+        threads: The argument of ``set_cpu_math_library_num_threads``; 0: it was not called.
     """
 
     passes: list[str] = field(default_factory=list)
     only_passes: bool = False
     folder: saved_model.OwnFolder | None = None
     why_native: str | None = None
+    threads: int = 0
 
 
 _settings: WeakKeyDictionary[Config, _Settings] = WeakKeyDictionary()
@@ -135,6 +138,15 @@ def _remembering_passes(
     _enable_custom_passes(self, list(passes), custom_pass_only)
     settings = _settings_of(self)
     settings.passes, settings.only_passes = list(passes), custom_pass_only
+
+
+def _remembering_threads(original: Callable[[Config, int], None]) -> Callable[..., None]:
+    @wraps(original)
+    def set_cpu_math_library_num_threads(self: Config, threads: int) -> None:
+        original(self, threads)
+        _settings_of(self).threads = max(threads, 0)
+
+    return set_cpu_math_library_num_threads
 
 
 def _remembering_buffers(original: Callable[..., None]) -> Callable[..., None]:
@@ -264,7 +276,7 @@ class _Model:
         If it should not be used, :attr:`why_native` says why afterwards.
         """
         try:
-            with program_pass.runs_by_name() as runs:
+            with program_pass.runs_by_name(self._settings.threads) as runs:
                 predictor = make(self._engine_config())
         except Exception as error:  # Paddle alone has its own word on the model
             self.why_native = saved_model.last_line(error)
@@ -316,7 +328,7 @@ class _Model:
             return self._clone(predictor, engine, *args)
 
     def _clone(self, predictor: Predictor, engine: bool, *args: Any) -> Predictor:
-        with program_pass.runs_by_name() as runs:
+        with program_pass.runs_by_name(self._settings.threads) as runs:
             clone = _clone(predictor, *args)
         if engine:  # a handle may write those of the other way, and each clone's are its own
             self._share_parameters(runs)
@@ -394,10 +406,10 @@ class _Switch:
         """
         if self.is_engine and not self._can_turn():
             raise NgraphError(_FILES_CHANGED)
-        return self._turned if self.is_engine else predictor
+        return self._counterpart if self.is_engine else predictor
 
     @property
-    def _turned(self) -> Predictor:
+    def _counterpart(self) -> Predictor:
         """The predictor of the other way, where there is one."""
         assert self.other is not None
         return self.other
@@ -411,19 +423,20 @@ class _Switch:
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
-        if not args and not _lend_inputs(predictor, self._turned):
+        if not args and not _lend_inputs(predictor, self._counterpart):
             return _run(predictor)  # whatever it says of what it was given
-        results = _run(self._turned, *args)
+        results = _run(self._counterpart, *args)
         if args:
-            _lend_inputs(self._turned, predictor)  # which a run without any computes on again
+            _lend_inputs(self._counterpart, predictor)  # which a run without any computes on again
         self._take_outputs(predictor)
         return results
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the other way."""
-        names = zip(predictor.get_output_names(), self._turned.get_output_names())
+        names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
         lent = [
-            _lend(predictor, ours, self._turned.get_output_handle(theirs)) for ours, theirs in names
+            _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
+            for ours, theirs in names
         ]
         self._lent = lent  # a handle does not hold what it shares
 

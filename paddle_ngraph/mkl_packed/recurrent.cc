@@ -101,6 +101,18 @@ void drop(const Network& net, const float* values, const uint8_t* mask, float* r
   });
 }
 
+// Calls `run(row, first, count)` for pieces of the rows whose sequences have this step, and
+// `pass_over` for those that ended before it.
+template <typename Run, typename PassOver>
+void for_active_pieces(const Network& net, int64_t step, Rows rows, const Run& run,
+                       const PassOver& pass_over) {
+  for_pieces(rows.count, net.hidden, num_gates(net.mode),
+             [&](int64_t at, int64_t first, int64_t count) {
+               const int64_t row = rows.first + at;
+               is_active(net, step, row) ? run(row, first, count) : pass_over(row, first, count);
+             });
+}
+
 // -- forward --------------------------------------------------------------------------------------
 
 class ForwardCell {
@@ -176,15 +188,10 @@ class ForwardCell {
   }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_pieces(rows.count, net_.hidden, num_gates(net_.mode),
-               [&](int64_t at, int64_t first, int64_t count) {
-                 const int64_t row = rows.first + at;
-                 if (is_active(net_, step, row)) {
-                   run_piece(i, step, row, first, count);
-                 } else {
-                   pass_over(i, step, row, first, count);
-                 }
-               });
+    for_active_pieces(
+        net_, step, rows,
+        [&](int64_t row, int64_t first, int64_t count) { run_piece(i, step, row, first, count); },
+        [&](int64_t row, int64_t first, int64_t count) { pass_over(i, step, row, first, count); });
   }
 
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
@@ -329,15 +336,10 @@ class BackwardCell {
   }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
-    for_pieces(rows.count, net_.hidden, num_gates(net_.mode),
-               [&](int64_t at, int64_t first, int64_t count) {
-                 const int64_t row = rows.first + at;
-                 if (is_active(net_, step, row)) {
-                   run_piece(i, step, row, first, count);
-                 } else {
-                   pass_over(step, row, first, count);
-                 }
-               });
+    for_active_pieces(
+        net_, step, rows,
+        [&](int64_t row, int64_t first, int64_t count) { run_piece(i, step, row, first, count); },
+        [&](int64_t row, int64_t first, int64_t count) { pass_over(step, row, first, count); });
   }
 
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {

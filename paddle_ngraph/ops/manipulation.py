@@ -263,10 +263,10 @@ _HAS_AXES = Limit("the shape of a 0-D tensor is empty", lambda op: bool(op.input
 def shape(bridge: NgraphBridge, op: Op) -> None:
     """The dimensions of ``input``, 1-D (Paddle ``shape``, ``shape64``)."""
     dims = bridge.shape(bridge.get_input_node(op, "input"))
-    bridge.set_output_node(op, "out", _whole(bridge, dims, op.output("out").dtype))
+    bridge.set_output_node(op, "out", _vector(bridge, dims, op.output("out").dtype))
 
 
-def _whole(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
+def _vector(bridge: NgraphBridge, numbers: Sequence[Number], dtype: str) -> Any:
     node, kind = bridge.ints(numbers), element_type(dtype)
     return node if kind == Type.i64 else opset15.convert(node, kind)
 

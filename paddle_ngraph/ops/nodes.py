@@ -41,15 +41,15 @@ def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
 
 def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[Number]:
     """The integers in input ``name``, known while the function is built."""
-    return [_whole(number) for number in bridge.constant(op, name).reshape(-1).tolist()]
+    return [_integer(number) for number in bridge.constant(op, name).reshape(-1).tolist()]
 
 
 def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
     """The single integer in input ``name``, known while the function is built."""
-    return _whole(bridge.constant(op, name).item())
+    return _integer(bridge.constant(op, name).item())
 
 
-def _whole(number: Any) -> Number:
+def _integer(number: Any) -> Number:
     return number if isinstance(number, Size) else int(number)
 
 

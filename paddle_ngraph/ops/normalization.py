@@ -201,10 +201,12 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     channels = _Channels(bridge, x, op.attr("data_format"))
     is_global = op.attr("is_test") or op.attr("use_global_stats")
     if channels.count == 1 and not is_global:
-        bridge.set_output_node(op, "x_grad", grad)
-        for name in ("scale_grad", "bias_grad"):
+        zeros = channels.flat(channels.constant(0.0))
+        # Paddle's kernel ends with the gradient of x, where it has to compute one.
+        bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
+        for name, node in (("x_grad", grad), ("scale_grad", zeros), ("bias_grad", bias_grad)):
             if op.has_output(name):
-                bridge.set_output_node(op, name, channels.flat(channels.constant(0.0)))
+                bridge.set_output_node(op, name, node)
         return
     by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
     gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)

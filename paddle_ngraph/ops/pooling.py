@@ -168,12 +168,20 @@ def _in_blocks(layout: Blocked, x: Output, pooling: _Pooling) -> Output | None:
     return layout.find(x) if pooling.sees_data() else None
 
 
-def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
+def _pooled_in_blocks(kind: str, bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any | None:
+    """``x`` pooled by the operator ``kind``, where it has a blocked form."""
     layout = Blocked.of(bridge)
     found = _in_blocks(layout, x, pooling)
-    if found is not None:
-        pooled = bridge.extension("PaddleAvgPool", [found], **pooling.attributes())
-        return layout.plain(pooled, bridge.shape(x)[1])
+    if found is None:
+        return None
+    pooled = bridge.extension(kind, [found], **pooling.attributes())
+    return layout.plain(pooled, bridge.shape(x)[1])
+
+
+def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
+    pooled = _pooled_in_blocks("PaddleAvgPool", bridge, x, pooling)
+    if pooled is not None:
+        return pooled
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
@@ -221,11 +229,9 @@ def _average_grad(bridge: NgraphBridge, x: Output, grad: Output, pooling: _Pooli
 
 
 def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
-    layout = Blocked.of(bridge)
-    found = _in_blocks(layout, x, pooling)
-    if found is not None:
-        pooled = bridge.extension("PaddleMaxPool", [found], **pooling.attributes())
-        return layout.plain(pooled, bridge.shape(x)[1])
+    pooled = _pooled_in_blocks("PaddleMaxPool", bridge, x, pooling)
+    if pooled is not None:
+        return pooled
     if len(pooling.size) == 2:
         return bridge.extension("PaddleMaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)

@@ -66,16 +66,16 @@ class _Loop:
         # start, stride, part size, end, axis
         self._steps = (-1, -1, 1, 0, 0) if backwards else (0, 1, 1, -1, 0)
         self._slices: list[tuple[Node, Output]] = []
-        self._wholes: list[tuple[Node, Output]] = []
+        self._invariants: list[tuple[Node, Output]] = []
         self._states: list[tuple[Node, Output]] = []
 
     def slice(self, source: Value) -> Node:
         """The step's part of ``source``, [1, ...]."""
         return self._part(self._slices, source, [1, *self._bridge.shape(source)[1:]])
 
-    def whole(self, source: Value) -> Node:
+    def invariant(self, source: Value) -> Node:
         """``source``, the same in every step."""
-        return self._part(self._wholes, source, self._bridge.shape(source))
+        return self._part(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
         """What the previous step left, see :meth:`run`; ``initial`` in the first step."""
@@ -93,7 +93,7 @@ class _Loop:
         Returns:
             The states after the last step, and the collected nodes of all steps, joined.
         """
-        parts = [*self._slices, *self._wholes, *self._states]
+        parts = [*self._slices, *self._invariants, *self._states]
         after, every = (
             [as_output(value) for value in carried],
             [as_output(value) for value in collected],
@@ -102,7 +102,7 @@ class _Loop:
         loop.set_function(ov.Model([*after, *every], [part for part, _ in parts]))
         for part, source in self._slices:
             loop.set_sliced_input(part, source, *self._steps)
-        for part, source in self._wholes:
+        for part, source in self._invariants:
             loop.set_invariant_input(part, source)
         for (part, initial), new in zip(self._states, after):
             loop.set_merged_input(part, initial, new)
@@ -274,9 +274,9 @@ def _forward(mode: str, cell: _Cell, x: Value, mask: Value | None, keeps: bool) 
         bias = opset15.add(bias, cell.bias_hh)
     gates = loop.slice(_linear(cell.bridge, x, cell.weight_ih, bias))
     states = [loop.state(state) for state in cell.states]
-    recurrent = opset15.matmul(states[0], loop.whole(cell.weight_hh), False, True)
+    recurrent = opset15.matmul(states[0], loop.invariant(cell.weight_hh), False, True)
     if mode == "GRU":
-        recurrent = opset15.add(recurrent, loop.whole(cell.bias_hh))
+        recurrent = opset15.add(recurrent, loop.invariant(cell.bias_hh))
     after, kept = _STEPS[mode](gates, recurrent, states)
     out = after[0]
     if mask is not None:
@@ -418,7 +418,7 @@ def _lstm_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Valu
         opset15.concat([c_grad, c_grad, c_grad, h_grad], 2),
         loop.slice(_masked(opset15.concat(slopes, 2), mask)),
     )
-    h_new = opset15.matmul(gates, loop.whole(cell.weight_hh), False, False)
+    h_new = opset15.matmul(gates, loop.invariant(cell.weight_hh), False, False)
     c_new = opset15.multiply(c_grad, loop.slice(_masked(f, mask)))
     if mask is not None:
         has_ended = loop.slice(_complement(mask))
@@ -445,7 +445,7 @@ def _gru_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Value
         opset15.concat([h_grad, h_grad, h_grad], 2), loop.slice(_masked(slopes, mask))
     )
     h_new = opset15.add(
-        opset15.matmul(gates, loop.whole(cell.weight_hh), False, False),
+        opset15.matmul(gates, loop.invariant(cell.weight_hh), False, False),
         opset15.multiply(h_grad, loop.slice(stays)),
     )
     states, (gate_grads, h_grads) = loop.run([h_new], [gates, h_grad])
@@ -463,7 +463,7 @@ def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Val
     loop = _Loop(cell.bridge, not cell.backwards)
     h_grad = opset15.add(loop.state(last_grads[0]), loop.slice(out_grad))
     gates = opset15.multiply(h_grad, loop.slice(_masked(slope, mask)))
-    h_new = opset15.matmul(gates, loop.whole(cell.weight_hh), False, False)
+    h_new = opset15.matmul(gates, loop.invariant(cell.weight_hh), False, False)
     if mask is not None:
         h_new = opset15.add(h_new, opset15.multiply(h_grad, loop.slice(_complement(mask))))
     states, (gate_grads,) = loop.run([h_new], [gates])

@@ -48,10 +48,11 @@ ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
 
 # -- predictors ----------------------------------------------------------------------------------
 
-MAKE_CONFIG, ENABLE_PASSES, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _of(
+MAKE_CONFIG, ENABLE_PASSES, SET_THREADS, SET_MODEL_BUFFER, MODEL_FROM_MEMORY = _of(
     f"{_LIBRARY}:AnalysisConfig",
     __init__="(self) -> None or (self, arg0) -> None or (self, arg0, arg1) -> None",
     enable_custom_passes="(self, passes=..., custom_pass_only=...) -> None",
+    set_cpu_math_library_num_threads="(self, arg0) -> None",
     set_model_buffer="(self, arg0, arg1, arg2, arg3) -> None",
     model_from_memory="(self) -> bool",
 )

@@ -20,6 +20,7 @@ class Purpose(NamedTuple):
     keep_weights: bool
     open_size: int | None
     gradients: Sequence[str] = ()
+    threads: int = 0
 
 
 @dataclass
@@ -84,6 +85,7 @@ class _GraphBuilder:
             weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
             gradients=list(self._purpose.gradients),
+            threads=self._purpose.threads,
         )
         return Border(
             interval=self._interval,

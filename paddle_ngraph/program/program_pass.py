@@ -38,6 +38,7 @@ def apply(
     keep_weights: bool = False,
     open_size: int | None = cost.TYPICAL_SIZE,
     gradients: Collection[str] = (),
+    threads: int = 0,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -50,6 +51,7 @@ def apply(
         open_size: The approximate size of the dimensions that the program leaves open, for the cost
             rule; ``None``: the rule does not apply.
         gradients: Types of operators in another program that compute gradients for this one.
+        threads: The maximum number of threads for an interval; 0: as the flags say.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -58,7 +60,7 @@ def apply(
         programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients))
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), threads)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)
@@ -73,7 +75,8 @@ def apply_by_name(block: Any, scope: Any) -> None:
     """
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
-    report = apply(block, scope is not None and not may_write_variables(block))
+    keeps = scope is not None and not may_write_variables(block)
+    report = apply(block, keeps, threads=_threads.get())
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -100,6 +103,8 @@ class RunByName(NamedTuple):
 # What is collected in this thread, where somebody asks for it.
 _runs_by_name: ContextVar[list[RunByName] | None] = ContextVar("runs by name", default=None)
 _rewritten: ContextVar[list[Any] | None] = ContextVar("rewritten programs", default=None)
+# What the pass by its name is told in this thread, as Paddle hands on nothing.
+_threads: ContextVar[int] = ContextVar("threads", default=0)
 
 
 @contextmanager
@@ -112,9 +117,19 @@ def _collected(where: ContextVar[list[T] | None]) -> Iterator[list[T]]:
         where.reset(token)
 
 
-def runs_by_name() -> AbstractContextManager[list[RunByName]]:
-    """Collects what the pass, run by name, does inside the ``with`` block in this thread."""
-    return _collected(_runs_by_name)
+@contextmanager
+def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
+    """Collects what the pass, run by name, does inside the ``with`` block in this thread.
+
+    Args:
+        threads: The maximum number of threads for the intervals; 0: as the flags say.
+    """
+    token = _threads.set(threads)
+    try:
+        with _collected(_runs_by_name) as runs:
+            yield runs
+    finally:
+        _threads.reset(token)
 
 
 def rewritten_programs() -> AbstractContextManager[list[Any]]:

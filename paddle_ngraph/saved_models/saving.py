@@ -160,7 +160,7 @@ def _compile(model: SavedModel, folder: Path, sets: Sequence[Inputs]) -> None:
             except Exception as error:  # Paddle's own errors have many types
                 reason = saved_model.last_line(error)
                 raise NgraphError(
-                    f"the model does not run with {_told(inputs)}: {reason}"
+                    f"the model does not run with {_described(inputs)}: {reason}"
                 ) from error
     count = sum(1 for _ in folder.glob(saved_model.FUNCTIONS))
     if count < len(graphs):
@@ -216,7 +216,7 @@ def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.nd
     return np.zeros(shape, convert_dtype(value.dtype))
 
 
-def _told(inputs: Inputs) -> str:
+def _described(inputs: Inputs) -> str:
     shapes = {
         name: list(wanted.shape if isinstance(wanted, np.ndarray) else wanted)
         for name, wanted in inputs.items()

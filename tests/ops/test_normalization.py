@@ -85,6 +85,29 @@ def test_batch_norm(shape, layout, mode):
     check(build, {"x": x, **affine(channels)}, converted, runs=2, atol=5e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (1, 3, 1, 1), (2, 3), (1, 3, 2, 1)])
+@pytest.mark.parametrize("wanted", ["x", "nothing of x", "no gradient of x"])
+def test_gradients_of_one_element(shape, wanted):
+    """Paddle's kernel computes that of the bias only where it need not compute that of x."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, *shape[1:]], "float32")
+        x.stop_gradient = wanted == "no gradient of x"
+        scale, bias = (
+            paddle.create_parameter(
+                [3], "float32", default_initializer=paddle.nn.initializer.Constant(value)
+            )
+            for value in (1.5, 0.25)
+        )
+        out = F.batch_norm(x, *statistics(3), scale, bias, training=True)
+        loss = (out * out).mean()
+        return paddle.static.gradients(loss, [scale, bias, *([x] if wanted == "x" else [])])
+
+    program = Program(build)
+    for rows in (5, shape[0]):  # the first function has open rows, maybe
+        program.both(x=floats(rows, *shape[1:]))
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("given", [(), ("weight",), ("bias",)])
 def test_batch_norm_without_scale_or_bias(given, training):

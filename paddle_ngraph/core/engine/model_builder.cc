@@ -159,7 +159,7 @@ void verify_graph(const std::string& graph) {
 
 std::string build_environment(const std::string& graph, const Settings& settings) {
   return with_python([&] {
-    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings), num_threads())
+    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings), threads_of(settings))
         .cast<std::string>();
   });
 }
@@ -187,7 +187,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     const py::list signature = signature_of(inputs);
     const py::object result = python(PythonCall::kBuildModel)(
         graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
-        precision_of(settings), num_threads());
+        precision_of(settings), threads_of(settings));
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
@@ -196,7 +196,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
     of_part.parts = result.attr("parts").cast<int>();
-    of_part.streams = std::min(of_part.parts, num_threads());
+    of_part.streams = std::min(of_part.parts, threads_of(settings));
     const auto compile = [&] {
       py::gil_scoped_release release;
       may_fail(Step::kCompile);

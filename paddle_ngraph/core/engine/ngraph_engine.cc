@@ -23,10 +23,12 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 4;
+constexpr size_t kFormat = 5;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
+
+constexpr size_t kMaxThreads = size_t{1} << 16;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
@@ -366,6 +368,7 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   value_inputs_ = header.positions(num_inputs_);
   weights_.emplace(header.positions(num_inputs_ - num_states_));
   const bool trains = header.number(1) == 1;
+  most_threads_ = static_cast<int>(header.number(kMaxThreads));
   header.end();
   // Weights are kept where no program of the run writes them.
   infers_ = !weights_->inputs().empty() && !trains;
@@ -433,6 +436,10 @@ Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) 
   return signature;
 }
 
+int threads_of(const Settings& settings) {
+  return settings.num_threads > 0 ? settings.num_threads : num_threads();
+}
+
 Settings NgraphEngine::settings() const {
   const std::string& precision = FLAGS_ngraph_precision;
   if (precision != "f32" && precision != "bf16") {
@@ -440,6 +447,7 @@ Settings NgraphEngine::settings() const {
   }
   Settings settings;
   settings.num_threads = engine_threads();
+  if (most_threads_ > 0 && most_threads_ < num_threads()) settings.num_threads = most_threads_;
   settings.bfloat16 = precision == "bf16" && infers_;
   return settings;
 }

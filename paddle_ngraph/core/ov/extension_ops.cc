@@ -11,7 +11,7 @@
 #include "core/ov/layer_norm_ops.h"
 #include "core/ov/optimizer_ops.h"
 #include "core/ov/pool_ops.h"
-#include "core/ov/reblock_op.h"
+#include "core/ov/reorder_op.h"
 #include "core/ov/softmax_ops.h"
 #include "core/ov/sort_op.h"
 
@@ -79,7 +79,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<PaddleAvgPool>>(),
       std::make_shared<ov::OpExtension<PaddleAvgPoolGrad>>(),
       std::make_shared<ov::OpExtension<Momentum>>(),
-      std::make_shared<ov::OpExtension<Reblock>>(),
+      std::make_shared<ov::OpExtension<BlockedReorder>>(),
       std::make_shared<ov::OpExtension<RowSoftmax>>(),
       std::make_shared<ov::OpExtension<RowSoftmaxGrad>>(),
       std::make_shared<ov::OpExtension<Sort>>(),

@@ -23,20 +23,9 @@ namespace {
 constexpr double kLeastSharedNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
-  static const std::vector<std::pair<ov::element::Type_t, ElementType>> table{
-      {ov::element::Type_t::boolean, ElementType::boolean},
-      {ov::element::Type_t::i8, ElementType::i8},
-      {ov::element::Type_t::u8, ElementType::u8},
-      {ov::element::Type_t::i16, ElementType::i16},
-      {ov::element::Type_t::i32, ElementType::i32},
-      {ov::element::Type_t::i64, ElementType::i64},
-      {ov::element::Type_t::f16, ElementType::f16},
-      {ov::element::Type_t::bf16, ElementType::bf16},
-      {ov::element::Type_t::f32, ElementType::f32},
-      {ov::element::Type_t::f64, ElementType::f64},
-  };
-  for (const auto& [ov_type, ours] : table) {
-    if (type == ov_type) return ours;
+  const std::string name = type.to_string();
+  for (const auto& row : kElementTypes) {
+    if (name == row.ngraph) return row.element;
   }
   throw NgraphError(concat("a result of nGraph element type ", type, " has no Paddle dtype"));
 }

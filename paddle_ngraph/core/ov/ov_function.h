@@ -9,9 +9,9 @@
 #include <typeinfo>
 #include <vector>
 
-namespace paddle_ngraph {
+#include "core/common/element_type.h"
 
-enum class ElementType { boolean, i8, u8, i16, i32, i64, f16, bf16, f32, f64 };
+namespace paddle_ngraph {
 
 struct ResultType {
   ElementType element;

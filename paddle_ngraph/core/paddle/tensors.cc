@@ -26,18 +26,13 @@ struct Dtype {
 };
 
 const std::vector<Dtype>& dtypes() {
-  static const std::vector<Dtype> table{
-      {paddle::DataType::BOOL, ElementType::boolean, "boolean"},
-      {paddle::DataType::INT8, ElementType::i8, "i8"},
-      {paddle::DataType::UINT8, ElementType::u8, "u8"},
-      {paddle::DataType::INT16, ElementType::i16, "i16"},
-      {paddle::DataType::INT32, ElementType::i32, "i32"},
-      {paddle::DataType::INT64, ElementType::i64, "i64"},
-      {paddle::DataType::FLOAT16, ElementType::f16, "f16"},
-      {paddle::DataType::BFLOAT16, ElementType::bf16, "bf16"},
-      {paddle::DataType::FLOAT32, ElementType::f32, "f32"},
-      {paddle::DataType::FLOAT64, ElementType::f64, "f64"},
-  };
+  static const std::vector<Dtype> table = [] {
+    std::vector<Dtype> rows;
+    for (const auto& row : kElementTypes) {
+      rows.push_back({phi::StringToDataType(row.paddle), row.element, row.ngraph});
+    }
+    return rows;
+  }();
   return table;
 }
 

@@ -5,7 +5,7 @@
 
 namespace paddle_ngraph {
 
-struct ReblockAttributes {
+struct BlockedReorderAttributes {
   int64_t block = 8;
   int64_t channels = 0;
 
@@ -18,9 +18,9 @@ struct ReblockAttributes {
 
 // x in either layout -> the same with `block` channels side by side; 1: plain. Of the channels of a
 // blocked x the first `channels` count, 0: all; what fills up the result's last block is 0.
-class Reblock : public OperatorOf<Reblock, ReblockAttributes> {
+class BlockedReorder : public OperatorOf<BlockedReorder, BlockedReorderAttributes> {
  public:
-  OPENVINO_OP("Reblock", "paddle_ngraph", ExtensionOp);
+  OPENVINO_OP("BlockedReorder", "paddle_ngraph", ExtensionOp);
 
  protected:
   void infer() override;

@@ -1,4 +1,4 @@
-#include "core/ov/reblock_op.h"
+#include "core/ov/reorder_op.h"
 
 #include <algorithm>
 
@@ -49,12 +49,12 @@ void regroup(const float* from, int64_t places, int64_t count, int64_t from_bloc
 
 }  // namespace
 
-int64_t Reblock::channels_of(const ov::Shape& shape) const {
+int64_t BlockedReorder::channels_of(const ov::Shape& shape) const {
   if (attributes().channels > 0) return attributes().channels;
   return static_cast<int64_t>(shape[1] * (shape.size() == 5 ? shape[4] : 1));
 }
 
-void Reblock::infer() {
+void BlockedReorder::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   const auto& shape = get_input_shape(0);
   require_float(0, shape.size());
@@ -72,7 +72,7 @@ void Reblock::infer() {
   set_output_type(0, ov::element::f32, result);
 }
 
-void Reblock::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   const auto& shape = inputs[0].get_shape();
   const int64_t from_block = shape.size() == 5 ? static_cast<int64_t>(shape[4]) : 1;
   const int64_t channels = channels_of(shape);
