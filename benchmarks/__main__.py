@@ -1,4 +1,4 @@
-"""Measures paddle-ngraph beside its peers; writes a table, its data and a picture for each topic.
+"""Measures paddle-ngraph against its peers; writes a table, its data and a plot for each topic.
 
   inference    one run of published and common networks
   training     one training step
@@ -6,11 +6,11 @@
   overhead     an engine operator, small programs, memory
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
-  precision    inference in bfloat16 beside float32
-  intervals    networks cut into pieces, beside Paddle's oneDNN
+  precision    inference in bfloat16 against float32
+  intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
-  paddleocr    a page with PaddleOCR, in each mode that Paddle offers (where it is installed)
-  revisions    inference, training and small programs beside another checkout (--before)
+  paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
+  revisions    inference, training and small programs against another checkout (--before)
 
 The peers are native Paddle in several settings, Paddle Inference, raw OpenVINO, and PyTorch where
 it is installed (pip install -r requirements/bench.txt).

@@ -146,7 +146,7 @@ class Graph:
         adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
-        threads: The most threads that work on a run; 0: as the flags say.
+        threads: The maximum number of threads for a run; 0: as the flags say.
     """
 
     ops: list[Op]
@@ -187,7 +187,7 @@ class Graph:
         header, _, body = text.partition("\n")
         graph = _from_json(_parsed(body))
         if header != graph._header(header.split(" ")[2]):
-            raise _malformed("its first line does not say what the rest holds")
+            raise _malformed("its first line does not match the rest")
         return graph
 
     def _to_json(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def verify(data: bytes) -> None:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _malformed("it is no text") from error
+        raise _malformed("it is not text") from error
     Graph.from_string(text)
 
 
@@ -235,7 +235,7 @@ def _check_digest(text: str) -> None:
         )
     if words[2] != _digest(body):
         raise NgraphError(
-            "the attribute 'graph' is damaged: its digest does not fit; "
+            "the attribute 'graph' is damaged: its digest does not match; "
             "make the program again from the original one"
         )
 

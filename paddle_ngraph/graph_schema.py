@@ -172,14 +172,14 @@ def check(data: Any) -> None:
 def _check_tensors(data: dict[str, Any]) -> set[int]:
     known = {row[0] for row in data["tensors"]}
     if len(known) != len(data["tensors"]):
-        raise Malformed("two tensors have one number")
+        raise Malformed("two tensors have the same number")
     return known
 
 
 def _check_border(data: dict[str, Any], known: set[int]) -> None:
     read = data["inputs"] + data["states"]
     if len(set(read)) != len(read):
-        raise Malformed("a tensor goes in twice")
+        raise Malformed("a tensor is an input twice")
     if len(data["states"]) != len(data["state_outputs"]):
         raise Malformed("states and their new values differ in number")
     for field, end in (("value_inputs", len(read)), ("weights", len(data["inputs"]))):
@@ -217,7 +217,7 @@ def _check_form(
     for name, ids in unused.items():
         _require(ids, there, f"unused input '{name}' of {op['type']}")
     if not differing.keys() <= outputs.keys():
-        raise Malformed(f"{op['type']} has results that are no outputs")
+        raise Malformed(f"{op['type']} has results that are not outputs")
     for name, made in outputs.items():
         place = f"result '{name}' of {op['type']}"
         results = differing.get(name, made)

@@ -196,7 +196,7 @@ def test_headers_are_read_as_paddle_writes_them(tmp_path, shape, dtype):
     data = Path(path).read_bytes()
     for length in range(1, len(data)):
         Path(path).write_bytes(data[:length])
-        with pytest.raises(paddle_ngraph.NgraphError, match=r"cut off|damaged"):
+        with pytest.raises(paddle_ngraph.NgraphError, match=r"truncated|damaged"):
             list(parameter_file.tensors_in(path))
 
 
@@ -245,7 +245,7 @@ def test_damaged_files_are_an_error(tmp_path, how, way):
         assert how == "longer"
         assert_equal(native, built.run(pictures()))
     if how == "cut off":
-        assert (kind, "3 bytes lack" in native) == (paddle_ngraph.NgraphError, True)
+        assert (kind, "3 bytes are missing" in native) == (paddle_ngraph.NgraphError, True)
 
 
 @pytest.mark.parametrize("how", ["longer", "another one"])

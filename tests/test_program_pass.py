@@ -507,7 +507,7 @@ def test_the_report_says_why_there_is_no_converter():
 
     (op,) = paddle_ngraph.explain(Program(build).main).native
     assert op.type == "pd_op.merged_momentum_"
-    assert op.reason.startswith("Paddle's optimizers put an operator for each parameter")
+    assert op.reason.startswith("Paddle's optimizers use one operator for each parameter")
 
 
 def test_the_report_says_that_a_converter_names_what_there_is_not(leave_native):

@@ -246,7 +246,7 @@ def test_explain_says_that_it_is_one(tmp_path):
     files = (str(tmp_path / "model.json"), str(tmp_path / "model.pdiparams"))
     report = paddle_ngraph.explain(config_of(files))
     assert report.engines == 2
-    assert "2 engine operators in it before" in str(report)
+    assert "2 engine operators in it already" in str(report)
 
 
 def test_missing_parameters_are_an_error(tmp_path):
@@ -518,9 +518,9 @@ def test_the_cache_of_the_user_is_left_alone_and_asked_first(tmp_path):
         ({"x": [2, 6], "z": [2, 6]}, "the inputs of the model are x, y"),
         ({"x": [2, 7], "y": [2, 6]}, r"x has the shape \[-1, 6\]"),
         ({"x": [2, 6], "y": [2, 6, 1]}, r"y has the shape \[-1, 6\]"),
-        ({"x": [0, 6], "y": [2, 6]}, "does not fit"),
+        ({"x": [0, 6], "y": [2, 6]}, "does not match"),
         ({"x": [2, 6], "y": [3, 6]}, r"the model does not run with x of shape \[2, 6\]"),
-        ({"x": np.zeros((2, 9)), "y": [2, 6]}, "does not fit"),
+        ({"x": np.zeros((2, 9)), "y": [2, 6]}, "does not match"),
     ],
 )
 def test_shapes_that_do_not_fit(tmp_path, shapes, message):
@@ -621,7 +621,7 @@ def test_the_command(tmp_path, capsys):
         (["."], "there are several models"),
         (["one", "--shapes", "x"], "give NAME=SIZExSIZE"),
         (["one", "--shapes", "x=2x"], "give NAME=SIZExSIZE"),
-        (["one", "--shapes", "x=2x6", "y=2"], "does not fit"),
+        (["one", "--shapes", "x=2x6", "y=2"], "does not match"),
     ],
 )
 def test_wrong_commands_are_one_sentence(tmp_path, monkeypatch, capsys, arguments, message):

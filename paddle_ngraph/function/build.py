@@ -81,12 +81,12 @@ def _on_model(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 PASSES = (
     Pass(
         "open dimensions",
-        "a model built at one signature becomes the one of all shapes that its guards allow",
+        "a model built at one signature becomes valid for all shapes that its guards allow",
         lambda draft: draft.bridge.open_dimensions(draft.model),
     ),
     Pass(
         "fuse rectifiers",
-        "saves a walk over the data; finds comparisons only as converters write them",
+        "saves a pass over the data; recognizes comparisons only as converters write them",
         lambda draft: fusion.fuse_rectifiers(draft.model, draft.bridge.extension),
     ),
     Pass(
@@ -101,39 +101,39 @@ PASSES = (
     ),
     Pass(
         "keep what Abs reads",
-        "the plugin writes over what others read too",
+        "the plugin overwrites what other nodes read too",
         _on_model(plugin_faults.keep_what_abs_reads),
     ),
     Pass(
         "compare from below",
-        "with AVX-512 the plugin finds a NaN greater than every number",
+        "with AVX-512 the plugin treats NaN as greater than every number",
         _on_model(plugin_faults.compare_from_below),
     ),
     Pass(
         "part the batch",
-        "a request for each part keeps its activations in a core's caches; it has rules for nodes "
-        "of nGraph, and decides how large the products are",
+        "a request for each part keeps its activations in a core's caches; it has rules for "
+        "nGraph nodes only, and decides how large the products are",
         _part_the_batch,
     ),
     Pass(
         "products by oneDNN",
-        "its kernels are the faster ones for some large products",
+        "its kernels are faster for some large products",
         _multiply_by_onednn,
     ),
     Pass(
         "compute constants",
-        "the plugin computes some of constants alone at the first run, and then writes over them",
+        "the plugin computes some nodes of constants alone at the first run, then overwrites them",
         _on_model(constants.compute_constants),
     ),
     Pass(
         "part packed weights",
-        "the plugin takes weights for the same that are packed in two ways; these are constants "
-        "only now",
+        "the plugin confuses weights that are packed in two ways; only from here on they are "
+        "constants",
         _on_model(constants.part_packed_weights),
     ),
     Pass(
         "keep loops apart",
-        "the plugin crashes on some loops that it fuses; which, the final nodes tell",
+        "the plugin crashes on some loops that it fuses; the final nodes show which",
         _on_model(plugin_faults.keep_loops_apart),
     ),
 )

@@ -38,8 +38,8 @@ RANGES: Mapping[str, Range] = {
 # What a range rule takes an open dimension for; its converter must not go beyond.
 LONGEST_AXIS = 2**30
 
-_NO_KERNEL = "Paddle has no CPU kernel for it; written as smaller operators it is converted"
-_IN_PARTS = "Paddle's optimizers put an operator for each parameter into programs in its place"
+_NO_KERNEL = "Paddle has no CPU kernel for it; composed of smaller operators it is converted"
+_IN_PARTS = "Paddle's optimizers use one operator for each parameter in programs instead"
 # Operators without a converter of which more can be said.
 ABSENT: Mapping[str, str] = {
     "pd_op.fused_rotary_position_embedding": _NO_KERNEL,
@@ -79,8 +79,8 @@ class Role(Enum):
     DATA = "computed with: of one of the converter's dtypes"
     INDEX = "positions or class labels: int32 or int64, beside the converter's dtypes"
     CONSTANT = "its contents shape the function: known when that is built, of any dtype"
-    SHAPE_ONLY = "looked at for its shape and dtype at most"
-    UNUSED = "not looked at at all: the engine does not get it"
+    SHAPE_ONLY = "used only for its shape and dtype"
+    UNUSED = "not used at all: the engine does not get it"
     SAVED = "what the forward converter saved for this one, in a form of its own"
     # Of outputs.
     RESULT = "made by the converter"

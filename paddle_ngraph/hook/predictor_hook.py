@@ -61,7 +61,7 @@ _NOTED = {
     "enable_custom_device": "it runs on a custom device",
     "enable_ipu": "it runs on an IPU",
     "enable_cinn": "it is compiled by CINN",
-    "enable_low_precision_io": "its inputs and outputs are of low precision",
+    "enable_low_precision_io": "its inputs and outputs have low precision",
     "enable_save_optim_model": "it saves the program that Paddle makes of it",
     "use_optimized_model": "its program is one that Paddle has optimized",
 }
@@ -107,7 +107,7 @@ class _Settings:
         passes, only_passes: The arguments of ``enable_custom_passes``.
         folder: Holds the model that was given in buffers.
         why_native: A reason from ``_NOTED``.
-        threads: The number passed to ``set_cpu_math_library_num_threads``; 0 if it was not called.
+        threads: The argument of ``set_cpu_math_library_num_threads``; 0: it was not called.
     """
 
     passes: list[str] = field(default_factory=list)
@@ -216,7 +216,11 @@ def why_not(report: Report, changes_parameters: bool, has_onednn: bool) -> str |
     if any(interval.draws for interval in report.intervals):
         return "it draws random numbers"
     if not report.changes:
-        return "no interval of it pays" if report.has_small_interval else "nothing is converted"
+        return (
+            "none of its intervals is worth it"
+            if report.has_small_interval
+            else "nothing is converted"
+        )
     count, native = len(report.intervals), [op.type for op in report.native]
     if has_onednn and not cost.pays_over_onednn(report.ops_converted, count, native):
         return (
@@ -585,7 +589,7 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
         switch = _switches.get(self)
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
-            switch.run_natively_from_now_on("a handle of one of its variables is given out", self)
+            switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
         weight_writes.may_write_while_it_lives(handle)
         return handle
 

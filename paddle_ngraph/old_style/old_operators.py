@@ -309,7 +309,7 @@ def refuse_overlaps(description: OldProgram) -> None:
         for op in operators(block):
             for name in set(op.output_arg_names()) & set(op.input_arg_names()):
                 if op.type() not in _STRUCTURE and not _may_overwrite(block, op, name):
-                    raise NotTranslatable(f"{op.type()} writes over '{name}', which it reads")
+                    raise NotTranslatable(f"{op.type()} overwrites '{name}', which it reads")
 
 
 def _may_overwrite(block: OldBlock, op: OldOperator, name: str) -> bool:
@@ -434,7 +434,9 @@ class _Translated:
             for operand, result in overwritten(op):
                 names = self._members(operand)
                 if not set(names) <= set(self._op.output_arg_names()):
-                    raise self._lost(f"that {', '.join(names)} is not written")
+                    raise NotTranslatable(
+                        f"the translation of {self._op.type()} writes {', '.join(names)}"
+                    )
                 in_place.update(dict.fromkeys(names, result))
         kept = set(self._op.output_arg_names()) & set(self._op.input_arg_names())
         if self._op.type() in IN_PLACE and not _is_frozen(self._op):

@@ -103,7 +103,7 @@ class _Renaming:
             variable.name() for block in blocks(self._description) for variable in block.all_vars()
         ]
         if len(set(declared)) < len(declared):
-            raise NotTranslatable("two variables have one name")
+            raise NotTranslatable("two variables have the same name")
         self._rename_block(self._description.block(0), {})
 
     def _survey(self, block: OldBlock) -> None:
@@ -291,7 +291,7 @@ def _handed_on(body: OldBlock) -> list[OldOperator]:
     given = [_output(op) for op in found]
     for i, op in enumerate(found):
         if op.input("X")[0] in given[:i]:
-            raise NotTranslatable("a loop hands on what it has handed on already")
+            raise NotTranslatable("a loop passes on the same variable twice")
     return found
 
 

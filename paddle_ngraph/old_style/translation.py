@@ -138,7 +138,7 @@ def _restore_shapes(
         for op in unwritten:
             found = values.get(reshaped.get(op.attrs()["name"], ""))
             if not found:
-                raise NotTranslatable("it would read what nobody writes")
+                raise NotTranslatable("it would read something that nothing writes")
             op.result(0).replace_all_uses_with(found[0])
             block.remove_op(op)
 

@@ -1,7 +1,7 @@
 """Activation functions, forward and gradient.
 
-Where Paddle's gradient kernel reads ``out`` rather than ``x``, so do these. Formulas keep the shape
-of Paddle's where the two would differ for infinite or huge inputs.
+Where Paddle's gradient kernel reads ``out`` rather than ``x``, so do these. Formulas keep the form
+of Paddle's where another form would differ for infinite or huge inputs.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _elu(op: Op, x: Any) -> Node:
 def elu_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad * (out + alpha)`` where ``out <= 0`` (Paddle ``elu_grad``).
 
-    For a negative alpha the sign of ``out`` says nothing: ``out_grad * alpha * exp(x)`` where
+    For a negative alpha the sign of ``out`` is no help: ``out_grad * alpha * exp(x)`` where
     ``x <= 0``.
     """
     x, out = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out")
@@ -367,7 +367,7 @@ register("gelu", _gelu, _gelu_grad, in_place=False)
 
 @converter("pd_op.swiglu")
 def swiglu(bridge: NgraphBridge, op: Op) -> None:
-    """``x * sigmoid(x) * y``; without ``y`` the halves of ``x`` along its last axis are the two.
+    """``x * sigmoid(x) * y``; without ``y``, x and y are the halves of ``x`` along its last axis.
 
     (Paddle ``swiglu``.)
     """

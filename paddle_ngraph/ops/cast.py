@@ -28,7 +28,7 @@ _EXACT = Limit(
 
 @converter("pd_op.cast", "pd_op.cast_", dtypes=ANY, limits=[_EXACT], moves=True)
 def cast(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x`` as attribute ``dtype``; whatever is not 0 is true (Paddle ``cast``)."""
+    """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``)."""
     x = bridge.get_input_node(op, "x")
     kind, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x

@@ -78,7 +78,7 @@ class _Geometry:
         return all(self.is_full(axis) for axis in range(len(self.size)))
 
     def is_pointwise(self) -> bool:
-        """Whether the kernel is one element and padding has no part."""
+        """Whether the kernel is one element and padding plays no part."""
         return self.groups == 1 and {*self.kernel} == {1} and not any(self.begin + self.end)
 
     def along(self, axis: int) -> _Geometry:
@@ -91,7 +91,7 @@ class _Geometry:
 
 
 def _geometry(op: Op, data: list[int], filter_shape: list[int]) -> _Geometry:
-    """Of a forward convolution over ``data`` [N, C, H, W]."""
+    """The geometry of a forward convolution over ``data`` [N, C, H, W]."""
     size, kernel = data[2:], filter_shape[2:]
     strides = [int(s) for s in op.attr("strides")]
     dilations = [int(d) for d in op.attr("dilations")]
@@ -116,7 +116,7 @@ def _transposed_convolution(geometry: _Geometry) -> Callable[..., Node]:
 
 
 class _Convolution:
-    """A convolution and its gradients, on the form of it that the engine runs fastest.
+    """A convolution and its gradients, in the form that the engine runs fastest.
 
     Where the kernel covers a whole axis (conv1d, text CNN), the axis joins the channels and a
     convolution over the other axis remains; where it covers all, a matrix product does.
@@ -185,7 +185,7 @@ class _Convolution:
     ) -> Node:
         """The engine's convolution.
 
-        It moves the strides of a kernel of one element to what comes before, and forgets the
+        For a kernel of one element it moves the strides to the preceding node and drops the
         padding: there the elements are picked beforehand.
         """
         bridge = self._bridge
@@ -234,7 +234,7 @@ class _Convolution:
         return transposed(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
     def _cropped(self, data: Output) -> Output:
-        """``data`` without what no output depends on, as far as it is not padding."""
+        """``data`` without the elements on which no output depends."""
         g = self._g
         ends = [g.size[axis] - max(0, g.excess(axis) - g.end[axis]) for axis in range(len(g.size))]
         if ends == g.size:
@@ -330,7 +330,7 @@ _IMAGE_CHANNELS = 3  # so many wants the kernel of the filter's gradient
 class _Blocks:
     """A convolution and its gradients on the core's operators, over channels in blocks.
 
-    Each gives None where oneDNN has no fast kernel for it.
+    Each returns None where oneDNN has no fast kernel for it.
     """
 
     def __init__(self, bridge: NgraphBridge, geometry: _Geometry, data: int, out: int) -> None:
@@ -385,7 +385,7 @@ class _Blocks:
         return found
 
     def _image_filter_gradient(self, data: Output, grad: Output, shape: list[int]) -> Output | None:
-        """With an image of fewer channels than oneDNN has a kernel for: zeros fill it up."""
+        """For an image with fewer channels than oneDNN has a kernel for: zeros pad it."""
         bridge = self._bridge
         before, after = bridge.ints([0] * 4), bridge.ints([0, _IMAGE_CHANNELS - shape[1], 0, 0])
         data = opset15.pad(data, before, after, "constant").output(0)
@@ -452,7 +452,7 @@ def conv2d_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _output_size(bridge: NgraphBridge, op: Op) -> list[int]:
-    """The size asked for, if any: an input of some operators, an attribute of others."""
+    """The requested size, if any: an input of some operators, an attribute of others."""
     if op.has_input("output_size"):
         return [int(size) for size in bridge.constant(op, "output_size").reshape(-1)]
     return [int(size) for size in op.attr("output_size", ())]

@@ -27,7 +27,7 @@ _NEAR = Limit(
 )
 
 _NARROW_VALUE = Limit(
-    "an int64 must be a number of the program that fits into 32 bits",
+    "an int64 must be a constant of the program that fits into 32 bits",
     lambda op: (
         op.output("out").dtype != "int64"
         or all(abs(v) < 2**31 for v in op.constants.get("value", [2**31]))
@@ -182,13 +182,13 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     small_integers=True,
     limits=[
         Limit(
-            "maxlen must be a number of the program, at most 2^24",
+            "maxlen must be a constant of the program, at most 2^24",
             lambda op: 0 < op.constants.get("max_len", [0])[0] <= 2**24,
         )
     ],
 )
 def sequence_mask(bridge: NgraphBridge, op: Op) -> None:
-    """Row ``i`` begins with ``x[i]`` ones, of ``max_len`` numbers (Paddle ``sequence_mask``)."""
+    """Row ``i`` of ``max_len`` numbers begins with ``x[i]`` ones (Paddle ``sequence_mask``)."""
     x = bridge.get_input_node(op, "x")
     length = known_int(bridge, op, "max_len")
     lengths = opset15.convert(opset15.unsqueeze(x, bridge.ints([-1])), "f32")

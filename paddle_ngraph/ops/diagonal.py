@@ -1,6 +1,6 @@
-"""Diagonals and triangles: taken, filled, made into matrices.
+"""Diagonals and triangles: extracted, filled, made into matrices.
 
-Where they lie follows from the shapes, so every operator is a look-up or a choice by constants.
+Their positions follow from the shapes, so every operator is a look-up or a selection by constants.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def triangle_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _places(rows: int, columns: int, offset: int) -> np.ndarray:
-    """Where a diagonal lies in a matrix, line by line."""
+    """The positions of a diagonal in a matrix, line by line."""
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     steps = np.arange(length)
     return (steps + max(0, -offset)) * columns + steps + max(0, offset)

@@ -31,7 +31,7 @@ def _draws(op: Op) -> bool:
     draws=_draws,
 )
 def dropout(bridge: NgraphBridge, op: Op) -> None:
-    """``out = mask ? x / (1 - p) : 0``, the mask drawn anew at each run (Paddle ``dropout``).
+    """``out = mask ? x / (1 - p) : 0``, with a new mask for each run (Paddle ``dropout``).
 
     Mode ``downgrade_in_infer`` leaves out the division, and tests multiply by ``1 - p`` instead.
     """

@@ -68,7 +68,7 @@ def _register_binary(
 
 
 def _extremes(function: Callable[[int, int], int]) -> RangeRule:
-    """The range of a function that is least and greatest at the ends of its operands' ranges."""
+    """The range of a function whose extremes are at the bounds of its operands' ranges."""
 
     def rule(op: Op, ranges: Mapping[str, Range]) -> Range:
         values = [function(x, y) for x in ranges["x"] for y in ranges["y"]]
@@ -262,8 +262,8 @@ def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
-    Scale and bias are converted to the dtype of ``x`` first, which cuts off their fractions where
-    ``x`` holds whole numbers.
+    Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` holds
+    integers.
     """
     out = bridge.get_input_node(op, "x")
     kind = out.get_element_type()

@@ -24,7 +24,7 @@ _LOWEST_LOGARITHM = -100.0
 def bce_loss(bridge: NgraphBridge, op: Op) -> None:
     """``(label - 1) * log(1 - input) - label * log(input)``, no logarithm being less than -100.
 
-    As in Paddle's ``bce_loss`` a run fails whose input is not between 0 and 1.
+    As with Paddle's ``bce_loss``, a run whose input is not between 0 and 1 fails.
     """
     label = bridge.get_input_node(op, "label")
     x = _probability(bridge, op)
@@ -135,7 +135,7 @@ def hinge_loss_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.kldiv_loss")
 def kldiv_loss(bridge: NgraphBridge, op: Op) -> None:
-    """``label * (log(label) - x)``, 0 where ``label <= 0``; reduced as the attribute says.
+    """``label * (log(label) - x)``, 0 where ``label <= 0``; reduced by the attribute.
 
     With ``log_target`` it is ``exp(label) * (label - x)`` (Paddle ``kldiv_loss``).
     """

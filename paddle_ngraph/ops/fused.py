@@ -1,4 +1,4 @@
-"""Operators that stand for several: of Paddle's fusion passes and of its incubating functions."""
+"""Fused operators, from Paddle's fusion passes and from its incubate functions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def fusion_squared_mat_sub(bridge: NgraphBridge, op: Op) -> None:
 
 _NOT_QUANTIZED = Limit("it quantizes its result", lambda op: op.attr("quant_scale") <= 0)
 _BIAS_OF_RESIDUAL = Limit(
-    "it has a bias without a residual, which Paddle leaves out on CPU",
+    "it has a bias without a residual, which Paddle ignores on the CPU",
     lambda op: op.has_input("residual") or not op.has_input("bias"),
 )
 

@@ -1,8 +1,8 @@
-"""Look-ups by position: embedding, gather and their kin.
+"""Look-ups by position: embedding, gather and similar operators.
 
-Forward they read rows, backward they add rows, repeated positions in order. Positions out of range
-are refused before a run, as Paddle does. Negative positions count from the end, in Paddle as in the
-engine's nodes.
+The forward operators read rows, the gradients add rows, repeated positions in order. Positions out
+of range are refused before a run, as in Paddle. Negative positions count from the end, in Paddle as
+in the engine's nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
 _NO_PADDING = -1
-# The engine compares whole numbers as float32.
+# The engine compares integers as float32.
 _EXACT_IN_FLOAT = 2**24
 
 # -- rows of a table -------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def gather_nd(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.gather_nd_grad", inputs={"index": Role.INDEX, "x": Role.SHAPE_ONLY}, limits=[_POSITIONS]
 )
 def gather_nd_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``x_grad`` at ``index`` is the sum of what was taken there (Paddle ``gather_nd_grad``)."""
+    """``x_grad`` at ``index`` is the sum of ``out_grad`` there (Paddle ``gather_nd_grad``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     index = nd_positions(bridge, op, shape)
     zeros = bridge.full(0, Type.f32, shape)

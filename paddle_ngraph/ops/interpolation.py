@@ -27,7 +27,7 @@ _CENTRED = ("pd_op.linear_interp", "pd_op.trilinear_interp", "pd_op.trilinear_in
 
 
 def _scales(bridge: NgraphBridge, op: Op, axes: int) -> list[float]:
-    """The factors asked for, one for each axis; -1 where sizes are asked for."""
+    """The requested factors, one for each axis; -1 where sizes are requested."""
     if op.has_input("scale_tensor"):
         given = [float(scale) for scale in bridge.constant(op, "scale_tensor").reshape(-1)]
         return given if len(given) > 1 else given * axes
@@ -109,7 +109,7 @@ _KINDS: dict[str, Callable[[Op, int, int, np.float32], AxisMap]] = {
 
 
 def _maps(bridge: NgraphBridge, op: Op) -> list[tuple[int, int, AxisMap]]:
-    """Axis, input size and map of each axis that changes, the most shrinking axis first."""
+    """Axis, input size and map of each axis that changes, the axis that shrinks most first."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     first = 1 if is_channels_last(op) else 2
     axes = range(first, first + len(dims) - 2)
@@ -144,7 +144,7 @@ def interpolate(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None:
-    """Axes and factors where each element of a picture of open size is only repeated."""
+    """Axes and factors if each element of an image of open size is only repeated."""
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     axes = [1, 2] if is_channels_last(op) else [2, 3]
     if len(dims) != 4 or op.attr("interp_method") != "nearest" or op.attr("align_corners"):
@@ -173,7 +173,7 @@ def _upsampled(node: Any, axes: list[int], factors: list[int]) -> Node:
 
 
 def interpolate_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each share of ``output_grad`` to where it came from (Paddle ``bilinear_interp_grad``)."""
+    """Returns each share of ``output_grad`` to its origin (Paddle ``bilinear_interp_grad``)."""
     node: Any = bridge.get_input_node(op, "output_grad")
     for axis, size, mapping in reversed(_maps(bridge, op)):
         node = mapping.apply_transposed(bridge, node, axis, size)

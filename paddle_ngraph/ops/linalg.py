@@ -18,7 +18,7 @@ from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
 @converter("pd_op.matmul")
 def matmul(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x y``, either transposed in its last two dimensions if told (Paddle ``matmul``).
+    """``out = x y``, either one optionally transposed in its last two dimensions (``matmul``).
 
     Batch dimensions broadcast; a vector is a row on the left and a column on the right.
     """
@@ -137,7 +137,7 @@ def multi_dot(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.multi_dot_grad")
 def multi_dot_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Each gradient is ``left^T out_grad right^T`` of what is beside it (``multi_dot_grad``)."""
+    """Each gradient is ``left^T out_grad right^T`` of its neighbours (``multi_dot_grad``)."""
     nodes: list[Any] = bridge.get_input_nodes(op, "x")
     shapes = [bridge.shape(node) for node in nodes]
     nodes[0] = reshaped(bridge, nodes[0], [1] * (2 - len(shapes[0])) + shapes[0])
@@ -229,7 +229,7 @@ def _result(op: Op) -> str:
 def einsum(bridge: NgraphBridge, op: Op) -> None:
     """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``).
 
-    Output ``xshape`` is the operands again, for the gradient.
+    Output ``xshape`` holds the operands again, for the gradient.
     """
     nodes = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))

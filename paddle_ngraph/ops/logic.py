@@ -40,7 +40,7 @@ _NUMBERS = FLOAT | INTEGER
 
 
 def _are_known(x: Any, y: Any) -> bool:
-    """Whether the bridge compares them while it builds the function, exactly."""
+    """Whether the bridge compares them, exactly, while it builds the function."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
@@ -98,7 +98,7 @@ def _whether_all(bridge: NgraphBridge, node: Any) -> Any:
 
 
 def _tolerances_are(dtypes: frozenset[str]) -> Callable[[Op], bool]:
-    """Whether both tolerances are one number of ``dtypes``: Paddle refuses all others."""
+    """Whether both tolerances are single numbers of ``dtypes``: Paddle refuses all others."""
 
     def holds(op: Op) -> bool:
         specs = [op.input(name) for name in ("rtol", "atol")]

@@ -61,7 +61,7 @@ def _is_of_rows(bridge: NgraphBridge, x: Any, axis: int) -> bool:
 
 
 def _by_rows(bridge: NgraphBridge, operator: str, inputs: list[Any]) -> Any:
-    """An operator of the core, which takes and gives rows; for inputs of one shape."""
+    """An operator of the core that works on rows; for inputs of one shape."""
     shape = bridge.shape(inputs[0])
     rows = [reshaped(bridge, x, [-1, shape[-1]]) for x in inputs]
     return reshaped(bridge, bridge.extension(operator, rows), shape)
@@ -128,7 +128,7 @@ class Softmax:
 
 
 _SOFT_OR_HARD = Limit(
-    "its labels are whole numbers where probabilities belong, or the other way round",
+    "its labels are integers where probabilities are expected, or the reverse",
     lambda op: op.attr("soft_label") != (op.input("label").dtype in INTEGER),
 )
 
@@ -215,7 +215,7 @@ def _axis(op: Op, name: str) -> int:
 
 
 def _chosen(bridge: NgraphBridge, op: Op, x: Any, axis: int) -> tuple[Any, Any]:
-    """The elements of ``x`` at the labels along ``axis``, and which labels are ignored."""
+    """The elements of ``x`` at the labels along ``axis``, and a mask of ignored labels."""
     classes = bridge.shape(x)[axis]
     bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
     label = _label(bridge, op, bridge.shape(x), axis, Type.i32)

@@ -1,4 +1,4 @@
-"""Shapes: reshape, transpose, concat, stack, split and their kin.
+"""Shapes: reshape, transpose, concat, stack, split and similar operators.
 
 Shapes are concrete while a function is built, so most gradients only need the shape of the forward
 input, never its contents.
@@ -26,7 +26,7 @@ from paddle_ngraph.ops.nodes import axis_of, known_int, known_ints, reshaped, tr
     "pd_op.reshape", "pd_op.reshape_", dtypes=ANY, inputs={"shape": Role.CONSTANT}, moves=True
 )
 def reshape(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` in ``shape``; 0 keeps a dimension, -1 is what remains (Paddle ``reshape``)."""
+    """``x`` in ``shape``; 0 keeps a dimension, -1 is inferred (Paddle ``reshape``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     shape = known_ints(bridge, op, "shape")
@@ -210,7 +210,7 @@ def _unbind(bridge: NgraphBridge, op: Op, name_in: str, name_out: str) -> None:
     "pd_op.split", dtypes=ANY, inputs={"sections": Role.CONSTANT, "axis": Role.CONSTANT}, moves=True
 )
 def split(bridge: NgraphBridge, op: Op) -> None:
-    """Parts of the lengths ``sections`` along ``axis``; -1 is what remains (Paddle ``split``)."""
+    """Parts of the lengths ``sections`` along ``axis``; -1 is inferred (Paddle ``split``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     axis = axis_of(known_int(bridge, op, "axis"), len(dims))

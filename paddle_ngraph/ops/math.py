@@ -32,7 +32,7 @@ def _log_grad(op: Op, x: Any, grad: Any) -> Node:
 
 
 def _expm1(op: Op, x: Any) -> Node:
-    """``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is exact near 0, too."""
+    """``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is also accurate near 0."""
     power = opset15.add(opset15.exp(x), constant(1.0))
     return opset15.multiply(power, opset15.tanh(opset15.multiply(x, constant(0.5))))
 
@@ -45,7 +45,7 @@ def _expm1_grad(op: Op, out: Any, grad: Any) -> Node:
 def _log1p(op: Op, x: Any) -> Node:
     """``log(1 + x)`` as ``x * (log(t) / (t - 1))`` with ``t = 1 + x``, or ``x`` where that is 1.
 
-    The quotient makes up for what the sum rounds off.
+    The quotient compensates for the rounding of the sum.
     """
     total = opset15.add(x, constant(1.0))
     rest = opset15.subtract(total, constant(1.0))
@@ -177,14 +177,14 @@ register("ceil", lambda op, x: opset15.ceiling(x), None)
 
 @converter("pd_op.round", "pd_op.round_", limits=[_WHOLE])
 def round(bridge: NgraphBridge, op: Op) -> None:
-    """The nearest whole number, the even one of two (Paddle ``round``)."""
+    """The nearest integer, ties to even (Paddle ``round``)."""
     x: Output = bridge.get_input_node(op, "x")
     bridge.set_output_node(op, "out", opset15.round(x, "half_to_even"))
 
 
 @converter("pd_op.trunc", "pd_op.trunc_")
 def trunc(bridge: NgraphBridge, op: Op) -> None:
-    """The whole part of a number (Paddle ``trunc``)."""
+    """The integer part of a number (Paddle ``trunc``)."""
     x = bridge.get_input_node(op, "input")
     below = opset15.less(x, constant(0.0))
     bridge.set_output_node(op, "out", opset15.select(below, opset15.ceiling(x), opset15.floor(x)))

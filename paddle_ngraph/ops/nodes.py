@@ -1,4 +1,4 @@
-"""Nodes that operators of several families are made of; no operators of Paddle's."""
+"""Nodes that converters of several families use; not Paddle operators."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def scalar_input(bridge: NgraphBridge, op: Op, name: str, kind: Type) -> Any:
 
 
 def known_ints(bridge: NgraphBridge, op: Op, name: str) -> list[Number]:
-    """The whole numbers in input ``name``, known while the function is built."""
+    """The integers in input ``name``, known while the function is built."""
     return [_integer(number) for number in bridge.constant(op, name).reshape(-1).tolist()]
 
 
 def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
-    """The one whole number in input ``name``, known while the function is built."""
+    """The single integer in input ``name``, known while the function is built."""
     return _integer(bridge.constant(op, name).item())
 
 
@@ -62,11 +62,11 @@ def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
 
 
 def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
-    """0, 1, ... of so many numbers."""
+    """0, 1, ..., of this many numbers."""
     if not isinstance(count, Size):
         return opset15.constant(np.arange(count).astype(kind.to_dtype()), kind)
     if kind == Type.f32 and count > 2**24:
-        raise NgraphError("float32 does not count so far")
+        raise NgraphError("float32 cannot count that far")
     ends = bridge.full(0, Type.i64), bridge.full(count, Type.i64), bridge.full(1, Type.i64)
     return opset15.range(*ends, output_type=kind)
 
@@ -74,7 +74,7 @@ def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
 def select(condition: Any, x: Any, y: Any) -> Node:
     """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
 
-    The engine may select int32 in float32; bits it cannot but leave as they are.
+    The engine may select int32 in float32; bits it can only leave unchanged.
     """
     if x.get_element_type() != Type.i32:
         return opset15.select(condition, x, y)
@@ -102,7 +102,7 @@ def axis_first(axis: int, rank: int) -> list[int]:
 
 
 def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Output:
-    """``x`` in ``shape``, of which one dimension may be -1: what remains."""
+    """``x`` in ``shape``, of which one dimension may be -1: it is inferred."""
     now = bridge.shape(x)
     if not same(now, shape):
         target, keeps = _target(now, shape)

@@ -103,7 +103,7 @@ class _Channels:
 
 
 def uses_running_statistics(attributes: Mapping[str, Any]) -> bool:
-    """Whether a batch normalization reads its running statistics only, and leaves them as is."""
+    """Whether a batch normalization only reads its running statistics."""
     is_test = attributes.get("is_test") and not attributes.get("trainable_statistics")
     return bool(is_test or attributes.get("use_global_stats"))
 
@@ -116,7 +116,7 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     In training ``m`` and ``v`` are mean and variance (over ``n``, not ``n - 1``) of the batch, and
     the running statistics move by ``1 - momentum`` towards them; otherwise they are the running
     statistics. The saved statistics are ``m`` and ``1 / sqrt(v + epsilon)``. A single element per
-    channel is handed on as it is (Paddle ``batch_norm``; x of rank 2 to 5, the rest [channels]).
+    channel is passed on unchanged (Paddle ``batch_norm``; x of rank 2 to 5, the rest [channels]).
     """
     x = bridge.get_input_node(op, "x")
     channels = _Channels(bridge, x, op.attr("data_format"))
@@ -157,7 +157,7 @@ _STATISTICS = ("mean_out", "variance_out", "saved_mean", "saved_variance")
 
 
 def _factor(bridge: NgraphBridge, op: Op, channels: _Channels, name: str, absent: float) -> Any:
-    """Input ``name``, [channels]; ``absent`` for each of them where the operator lacks it."""
+    """Input ``name``, [channels]; filled with ``absent`` if the operator lacks it."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return channels.flat(channels.constant(absent))
@@ -184,7 +184,7 @@ def _moved(running: Any, batch: Any, op: Op) -> Any:
 
 
 _SCALE_AND_BIAS = Limit(
-    "Paddle computes neither gradient where one of scale and bias is absent",
+    "Paddle computes neither gradient if scale or bias is absent",
     lambda op: op.has_input("scale") == op.has_input("bias"),
 )
 
@@ -316,7 +316,7 @@ def rows_of(bridge: NgraphBridge, op: Op, name: str) -> Any:
 
 
 def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: float) -> Any:
-    """Input ``name``, [length]; ``absent`` everywhere where the operator lacks it."""
+    """Input ``name``, [length]; filled with ``absent`` if the operator lacks it."""
     if op.has_input(name):
         return bridge.get_input_node(op, name)
     return opset15.constant(np.full(length, absent, np.float32))
@@ -326,7 +326,7 @@ def _parameter(bridge: NgraphBridge, op: Op, name: str, length: int, absent: flo
 def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     """``out = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``layer_norm``).
 
-    Mean and variance go over the axes from ``begin_norm_axis`` on; scale and bias are of their
+    Mean and variance are taken over the axes from ``begin_norm_axis`` on; scale and bias have their
     size, in one dimension.
     """
     x = rows_of(bridge, op, "x")
@@ -395,7 +395,7 @@ class _Groups:
 def group_norm(bridge: NgraphBridge, op: Op) -> None:
     """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias`` (Paddle ``group_norm``).
 
-    Mean and variance go over each of ``groups`` groups of channels of each example.
+    Mean and variance are taken over each of ``groups`` groups of channels of each example.
     """
     x = bridge.get_input_node(op, "x")
     shape = bridge.shape(x)
@@ -418,8 +418,8 @@ def group_norm(bridge: NgraphBridge, op: Op) -> None:
 def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`group_norm`, as :func:`layer_norm_grad` (Paddle ``group_norm_grad``).
 
-    Paddle takes the normalized input from the output: ``n = (y - bias) / scale``, the division left
-    out where ``scale == 0``; and without a scale ``mean(h)`` counts as 0.
+    Paddle derives the normalized input from the output: ``n = (y - bias) / scale``, the division
+    left out where ``scale == 0``; and without a scale ``mean(h)`` counts as 0.
     """
     y, grad = bridge.get_input_node(op, "y"), bridge.get_input_node(op, "y_grad")
     shape = bridge.shape(y)
@@ -453,8 +453,8 @@ def _instances(bridge: NgraphBridge, node: Any) -> Any:
 def instance_norm(bridge: NgraphBridge, op: Op) -> None:
     """``y = (x - mean) * i * scale + bias`` with ``i = 1 / sqrt(variance + epsilon)``.
 
-    Mean and variance go over each channel of each example; the saved ones are the mean and ``i``
-    (Paddle ``instance_norm``).
+    Mean and variance are taken over each channel of each example; the saved ones are the mean and
+    ``i`` (Paddle ``instance_norm``).
     """
     source = bridge.get_input_node(op, "x")
     x = _instances(bridge, source)

@@ -1,4 +1,4 @@
-"""Norms, what is shortened or scaled by one, and their gradients, as Paddle's CPU kernels do it."""
+"""Norms, operators that clip or scale by one, and their gradients, as in Paddle's CPU kernels."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def norm_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.clip_by_norm")
 def clip_by_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x``, shortened to length ``max_norm`` if it is longer (Paddle ``clip_by_norm``)."""
+    """``out = x``, scaled down to length ``max_norm`` if it is longer (Paddle ``clip_by_norm``)."""
     x, bound = bridge.get_input_node(op, "x"), constant(op.attr("max_norm"))
     flat = reshaped(bridge, x, [-1])
     total = opset15.reduce_sum(opset15.multiply(flat, flat), bridge.ints([0]))
@@ -219,7 +219,7 @@ _FINITE_ORDER = Limit("its p is not a positive number", lambda op: 0 < op.attr("
 
 @converter("pd_op.renorm", "pd_op.renorm_", limits=[_FINITE_ORDER])
 def renorm(bridge: NgraphBridge, op: Op) -> None:
-    """Every slice of x along axis, shortened to ``max_norm`` if its p-norm is larger.
+    """Every slice of x along axis, scaled down to ``max_norm`` if its p-norm is larger.
 
     (Paddle ``renorm``.)
     """
@@ -305,7 +305,7 @@ class _Spectrum:
 
 @converter("pd_op.spectral_norm")
 def spectral_norm(bridge: NgraphBridge, op: Op) -> None:
-    """``out = weight / sigma``, ``sigma`` as near to its largest singular value as a few steps get.
+    """``out = weight / sigma``, ``sigma`` approximating its largest singular value in a few steps.
 
     (Paddle ``spectral_norm``.)
     """
@@ -316,7 +316,7 @@ def spectral_norm(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.spectral_norm_grad")
 def spectral_norm_grad(bridge: NgraphBridge, op: Op) -> None:
-    """``weight_grad = g * (1 - u v^T * sum(weight / sigma)) / sigma``, as Paddle has it.
+    """``weight_grad = g * (1 - u v^T * sum(weight / sigma)) / sigma``, as in Paddle.
 
     (Paddle ``spectral_norm_grad``.)
     """

@@ -1,4 +1,4 @@
-"""Optimizers: one step of each on a parameter and its state, as Paddle's CPU kernels do it.
+"""Optimizers: one step of each on a parameter and its state, as in Paddle's CPU kernels.
 
 The operators overwrite the parameter and its accumulators; the outputs carry the new values.
 """
@@ -58,7 +58,7 @@ def momentum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _adam(bridge: NgraphBridge, op: Op, **decay: Any) -> None:
-    """The step of Adam; ``decay``: what the core's operator is to know of the parameter's decay."""
+    """The step of Adam; ``decay``: the parameter's decay, for the core's operator."""
     betas = [float(bridge.constant(op, name).item()) for name in ("beta1", "beta2")]
     powers = [bridge.get_input_node(op, name) for name in ("beta1_pow", "beta2_pow")]
     read = ["param", "grad", "moment1", "moment2", "learning_rate", "beta1_pow", "beta2_pow"]
@@ -86,7 +86,7 @@ def adam(bridge: NgraphBridge, op: Op) -> None:
 
     ``m1 = beta1 * m1 + (1 - beta1) * g``, ``m2 = beta2 * m2 + (1 - beta2) * g * g``,
     ``param_out = param - lr * s / (1 - beta1_pow) * (m1 / (sqrt(m2) + epsilon * s))`` with
-    ``s = sqrt(1 - beta2_pow)``. AMSGrad puts the largest ``m2`` so far in its place there.
+    ``s = sqrt(1 - beta2_pow)``. AMSGrad uses the largest ``m2`` so far there instead.
     """
     _adam(bridge, op)
 
@@ -239,7 +239,7 @@ def _update(
     written: Sequence[str],
     **attributes: Any,
 ) -> None:
-    """Has an ``operator`` of the core compute the outputs ``written`` from the inputs ``read``."""
+    """Computes the outputs ``written`` from the inputs ``read`` by an ``operator`` of the core."""
     sources = [
         _gradient(bridge, op) if name == "grad" else bridge.get_input_node(op, name)
         for name in read

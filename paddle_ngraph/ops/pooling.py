@@ -2,7 +2,7 @@
 
 Operators of the core (``core/ov/pool_ops.h``) compute what OpenVINO's own pooling does differently
 or lacks: NaN in a maximum, the first of several maxima, windows that lie in the padding. They pool
-planes; pooling over three axes is led back to them.
+planes; pooling over three axes is reduced to them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Pooling:
         return max(0, reach - self.size[axis] - self.begin[axis])
 
     def is_even(self) -> bool:
-        """Whether adaptive windows are all of one size, side by side."""
+        """Whether adaptive windows are adjacent and all of one size."""
         return all(size % out == 0 for size, out in zip(self.size, self.out))
 
     def plane(self) -> _Pooling:
@@ -103,7 +103,7 @@ class _Pooling:
         )
 
     def counts_plainly(self) -> bool:
-        """Whether OpenVINO's average divides by what native Paddle's does.
+        """Whether OpenVINO's average divides by the same number as native Paddle's.
 
         It does not for windows that lie in the padding, and for windows beyond it that count.
         """
@@ -153,7 +153,7 @@ def pool(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.pool2d_grad", inputs={"kernel_size": Role.CONSTANT}, limits=_LIMITS)
 @converter("pd_op.pool3d_grad", limits=_LIMITS)
 def pool_grad(bridge: NgraphBridge, op: Op) -> None:
-    """To the first maximum of each window, or a share to each element (Paddle ``pool2d_grad``)."""
+    """Gradient to each window's first maximum, or a share to each element (``pool2d_grad``)."""
     x, grad = get_data(bridge, op, "x"), get_data(bridge, op, "out_grad")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     if op.attr("pooling_type") == "max":
@@ -263,9 +263,9 @@ def _maximum_grad(
 class _Rows:
     """A maximum over windows of three axes as one over planes.
 
-    The rows (d, h) that a window reads are put one under the other, in native Paddle's order; a
-    window cut at the border repeats its first plane or row, which changes nothing. ``pooling`` then
-    pools [N, C, rows, W] in windows side by side.
+    The rows (d, h) that a window reads are stacked, in native Paddle's order; a window clipped at
+    the border repeats its first plane or row, which changes nothing. ``pooling`` then pools [N, C,
+    rows, W] in adjacent windows.
     """
 
     def __init__(self, pooling: _Pooling) -> None:
@@ -282,7 +282,7 @@ class _Rows:
         )
 
     def _elements(self, axis: int) -> np.ndarray:
-        """What each window reads along ``axis``; one in the padding what is put behind the end."""
+        """What each window reads along ``axis``; one in the padding reads what follows the end."""
         length, kernel = self._pooling.size[axis], self._pooling.kernel[axis]
         rows = []
         for index in range(self._pooling.out[axis]):
@@ -334,7 +334,7 @@ _LP_LIMITS = (
 
 
 def _framed(pooling: _Pooling) -> tuple[_Pooling, list[int]]:
-    """The same windows over data that brings its padding along, and the padding behind it."""
+    """The same windows over data with its padding included, and the padding after it."""
     axes = range(len(pooling.size))
     end = [pooling.end(axis) for axis in axes]
     size = [pooling.size[axis] + pooling.begin[axis] + end[axis] for axis in axes]
@@ -393,7 +393,7 @@ _FIXED_WINDOWS = Limit(
 @converter("pd_op.max_pool2d_with_index")
 @converter("pd_op.max_pool3d_with_index")
 def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
-    """Maxima and where they are in ``H * W``, NaN left out (Paddle ``max_pool2d_with_index``)."""
+    """Maxima and their positions in ``H * W``, ignoring NaN (Paddle ``max_pool2d_with_index``)."""
     x = bridge.get_input_node(op, "x")
     pooling = _pooling(op, bridge.shape(x)[2:], _kernel(bridge, op))
     out, mask = _indexed(bridge, x, pooling)
@@ -454,7 +454,7 @@ def _fractional_windows(op: Op, size: list[int]) -> list[list[range]]:
 def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
     """Maxima of windows of changing sizes (Paddle ``fractional_max_pool2d``).
 
-    Each axis is laid out as windows of one size side by side, a shorter one repeating its first
+    Each axis is laid out as adjacent windows of one size, a shorter one repeating its first
     element, and the positions found there are looked up in a table.
     """
     x = bridge.get_input_node(op, "x")
@@ -491,7 +491,7 @@ def fractional_max_pool(bridge: NgraphBridge, op: Op) -> None:
 @converter("pd_op.fractional_max_pool3d_grad", dtypes=("float32", "int32"))
 @converter("pd_op.max_pool3d_with_index_grad", dtypes=("float32", "int32"))
 def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
-    """Hands ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
+    """Passes ``out_grad`` to the element ``mask`` (Paddle ``max_pool2d_with_index_grad``)."""
     mask, grad = bridge.get_input_node(op, "mask"), bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     out = [*bridge.shape(grad)[:-2], math.prod(bridge.shape(grad)[-2:])]

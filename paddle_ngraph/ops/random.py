@@ -1,4 +1,4 @@
-"""Tensors of random numbers, and what is made of them."""
+"""Tensors of random numbers, and operators that use them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LITERAL = Limit(
     draws=lambda op: True,
 )
 def uniform(bridge: NgraphBridge, op: Op) -> None:
-    """Numbers from ``min`` to ``max``, drawn anew at each run (Paddle ``uniform``)."""
+    """Numbers from ``min`` to ``max``, drawn at each run (Paddle ``uniform``)."""
     low, high = bridge.constant(op, "min").item(), bridge.constant(op, "max").item()
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("uniform", low, high, op.attr("seed"), shape)
@@ -40,7 +40,7 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
     draws=lambda op: True,
 )
 def gaussian(bridge: NgraphBridge, op: Op) -> None:
-    """Normally distributed numbers, drawn anew at each run (Paddle ``gaussian``)."""
+    """Normally distributed numbers, drawn at each run (Paddle ``gaussian``)."""
     mean, deviation = op.attr("mean"), op.attr("std")
     shape = known_ints(bridge, op, "shape")
     numbers = bridge.draw("normal", mean, deviation, op.attr("seed"), shape)
@@ -49,7 +49,7 @@ def gaussian(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.bernoulli", draws=lambda op: True)
 def bernoulli(bridge: NgraphBridge, op: Op) -> None:
-    """1 with probability ``x``, else 0, drawn anew at each run (Paddle ``bernoulli``)."""
+    """1 with probability ``x``, else 0, drawn at each run (Paddle ``bernoulli``)."""
     x = bridge.get_input_node(op, "x")
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
     bad = bridge.extension(
@@ -74,7 +74,7 @@ _LEAST_NOISE = 1e-5
 def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
     """Softmax of ``(x + noise) / temperature`` along axis, ``noise = -log(-log(u))``.
 
-    u is drawn anew at each run. ``hard`` makes the largest 1, the others 0 (``gumbel_softmax``).
+    u is drawn at each run. ``hard`` makes the largest 1, the others 0 (``gumbel_softmax``).
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     shape = bridge.shape(x)

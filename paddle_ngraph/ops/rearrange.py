@@ -1,6 +1,6 @@
-"""Images taken apart and put together: pixel and channel shuffle, unfold and fold, temporal shift.
+"""Images rearranged: pixel and channel shuffle, unfold and fold, temporal shift.
 
-Each is data movement, and its gradient the movement back.
+Each is a data movement, and its gradient is the movement back.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def unfold(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.unfold_grad", inputs={"x": Role.SHAPE_ONLY})
 def unfold_grad(bridge: NgraphBridge, op: Op) -> None:
-    """The sum of what the patches say of each pixel (Paddle ``unfold_grad``)."""
+    """For each pixel the sum over all patches that hold it (Paddle ``unfold_grad``)."""
     size = bridge.shape(bridge.get_input_node(op, "x"))[2:]
     grad = bridge.get_input_node(op, "out_grad")
     bridge.set_output_node(op, "x_grad", _Patches(op, size).add(bridge, grad))

@@ -1,4 +1,4 @@
-"""Activations made of straight and bent pieces, forward and gradient: relu's wider family."""
+"""Piecewise activations, forward and gradient: the wider ReLU family."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _celu(op: Op, x: Any) -> Node:
 def _celu_grad(op: Op, x: Any, grad: Any) -> Node:
     """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
 
-    As Paddle adds both lines, each times its mask, it is NaN where ``out_grad`` is infinite or the
-    power overflows.
+    Since Paddle adds both pieces, each times its mask, it is NaN where ``out_grad`` is infinite or
+    the power overflows.
     """
     power = opset15.exp(opset15.divide(x, constant(op.attr("alpha"))))
     above = chosen(opset15.greater(x, constant(0.0)))
@@ -226,6 +226,6 @@ def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
 
 
 def _numbers(x: Any) -> Node:
-    """``x`` without what Paddle's search for the largest does not see."""
+    """``x`` without the elements that Paddle's search for the maximum ignores."""
     number = opset15.maximum(x, constant(_LOWEST))
     return opset15.select(opset15.not_equal(x, x), constant(_LOWEST), number)

@@ -1,7 +1,8 @@
 """Recurrent layers (LSTM, GRU, plain networks) and their gradients, as loops over the steps.
 
-A loop holds only what depends on the step before: the products with the inputs, and those that give
-the gradients of weights and inputs, take all steps at once. Tensors are [steps, batch, features].
+A loop holds only what depends on the previous step: the products with the inputs, and those that
+give the gradients of weights and inputs, take all steps at once. Tensors are [steps, batch,
+features].
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def _has_all_weights(op: Op) -> bool:
 
 
 _LIMITS = (
-    Limit("input 'weight_list' does not hold two weights and two biases a layer", _has_all_weights),
+    Limit(
+        "input 'weight_list' does not hold two weights and two biases per layer", _has_all_weights
+    ),
     Limit("attribute 'mode' is none of " + ", ".join(_MODES), lambda op: op.attr("mode") in _MODES),
     Limit(
         "input 'sequence_length' is int64",
@@ -75,7 +78,7 @@ class _Loop:
         return self._part(self._invariants, source, self._bridge.shape(source))
 
     def state(self, initial: Value) -> Node:
-        """What the step before left, see :meth:`run`; ``initial`` in the first step."""
+        """What the previous step left, see :meth:`run`; ``initial`` in the first step."""
         return self._part(self._states, initial, self._bridge.shape(initial))
 
     def run(
@@ -85,7 +88,7 @@ class _Loop:
 
         Args:
             carried: The new values of the states, in the order of their creation.
-            collected: Nodes to be had of every step.
+            collected: Nodes whose values are collected from every step.
 
         Returns:
             The states after the last step, and the collected nodes of all steps, joined.
@@ -122,7 +125,7 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The weights of one layer in one direction, and the states it starts from."""
+    """The weights of one layer in one direction, and its initial states."""
 
     bridge: NgraphBridge
     weight_ih: Output  # [gates * hidden, features]
@@ -140,7 +143,7 @@ class _Pass:
     Attributes:
         out: h of every step, zero after the end of a sequence.
         last: The states after the last step.
-        kept: What the gradient needs of every step; nothing where there is no gradient.
+        kept: What the gradient needs from every step; nothing if there is no gradient.
     """
 
     out: Output
@@ -248,7 +251,7 @@ def rnn(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _dropout(bridge: NgraphBridge, op: Op) -> Output:
-    """What a layer's output is multiplied by, [steps, batch, directions * hidden], drawn anew.
+    """What a layer's output is multiplied by, [steps, batch, directions * hidden], newly drawn.
 
     0 for what is dropped, ``1 / (1 - dropout_prob)`` for the rest; a scalar where nothing is.
     """
@@ -468,7 +471,7 @@ def _plain_grad(network: _Network, i: int, out_grad: Value, last_grads: list[Val
 
 
 def _h_before(network: _Network, i: int) -> Value:
-    """h before each step as Paddle's gradient takes it: 0 where a sequence, read backwards, begins.
+    """h before each step, as in Paddle's gradient: 0 where a sequence, read backwards, begins.
 
     (The forward pass holds the initial h until there.)
     """
@@ -497,9 +500,9 @@ def _before(cell: _Cell, steps: Value, initial: Value) -> Value:
     ],
 )
 def coalesce_tensor(bridge: NgraphBridge, op: Op) -> None:
-    """``output[i] = input[i]``: where they lie in memory is the engine's business.
+    """``output[i] = input[i]``: their place in memory is up to the engine.
 
-    (Paddle ``coalesce_tensor``, which recurrent layers put before their weights are used.)
+    (Paddle ``coalesce_tensor``, which recurrent layers run before their weights are used.)
     """
     for position, node in enumerate(bridge.get_input_nodes(op, "input")):
         bridge.set_output_node(op, "output", node, position)

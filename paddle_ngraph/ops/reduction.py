@@ -49,7 +49,7 @@ def _is_summed(op: Op) -> bool:
 
 
 _SUMMED = Limit(
-    "its output is neither of the dtype Paddle gives its sum nor counts truths", _is_summed
+    "its output neither has the dtype Paddle gives its sum nor counts booleans", _is_summed
 )
 
 
@@ -119,7 +119,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
 def sum(bridge: NgraphBridge, op: Op) -> None:
     """The sum over ``axis`` (Paddle ``sum``); of bools, how many of them hold.
 
-    Whole numbers only where the sum surely fits into 32 bits.
+    Integers only where the sum is known to fit into 32 bits.
     """
     x = bridge.get_input_node(op, "x")
     shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
@@ -136,12 +136,12 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _whole_sum(bridge: NgraphBridge, op: Op, x: Any, axes: list[int]) -> Any:
-    """The last of the running sums: the engine reduces whole numbers in float32, scans do not."""
+    """The last running sum: the engine reduces integers in float32, but scans do not."""
     shape = bridge.shape(x)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     count = math.prod(shape[axis] for axis in axes)
     if count > LONGEST_AXIS:
-        raise NgraphError("the sum of so many whole numbers needs 64 bits")
+        raise NgraphError("the sum of this many integers needs 64 bits")
     rows = transposed(bridge, x, [*others, *axes])
     rows = reshaped(bridge, rows, [math.prod(shape[axis] for axis in others), count])
     sums = opset15.cum_sum(rows, bridge.full(1, "int64"))
@@ -241,8 +241,8 @@ _register_extreme("min", "min")
 def _first_position(bridge: NgraphBridge, x: Any, axis: int, mode: str) -> Node:
     """The position of the largest or smallest element along ``axis``, the first one of several.
 
-    As in Paddle a NaN is no candidate, and an infinity beyond the start of the search counts as
-    that start.
+    As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
+    counts as that value.
     """
     shape = bridge.shape(x)
     one = bridge.full(1, "int64")

@@ -33,7 +33,7 @@ def _points(bridge: NgraphBridge, op: Op) -> tuple[list[int], Node]:
 
 
 def _line(count: int, align_corners: bool) -> np.ndarray:
-    """``count`` points over [-1, 1]: from end to end, or in the middle of equal parts."""
+    """``count`` points over [-1, 1]: from end to end, or at the centres of equal parts."""
     start, total = np.float32(-1), np.float32(count)
     with np.errstate(all="ignore"):  # one point from end to end is NaN in native Paddle, too
         if align_corners:
@@ -73,8 +73,8 @@ class _Neighbour:
 
     Attributes:
         inside: Whether it is in the image, [N, P].
-        position: Where it is, int32; without meaning when it is not inside.
-        weight: How near the point is, ``None`` when there is one neighbour only.
+        position: Where it is, int32; meaningless if it is not inside.
+        weight: How near the point is, ``None`` if there is only one neighbour.
         sign: The derivative of the weight by the point's coordinate.
     """
 

@@ -61,7 +61,7 @@ def _sum_range(op: Op, ranges: Mapping[str, Range]) -> Range:
     "pd_op.cumsum_", dtypes=FLOAT | INTEGER, inputs={"axis": Role.CONSTANT}, integers=_sum_range
 )
 def cumsum(bridge: NgraphBridge, op: Op) -> None:
-    """``out[i] = x[0] + ... + x[i]`` along axis, of ``x`` as one row if ``flatten`` says so.
+    """``out[i] = x[0] + ... + x[i]`` along axis, or of ``x`` as one row with ``flatten``.
 
     An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
     """
@@ -87,7 +87,7 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
         x = reshaped(bridge, x, [-1])
     exclusive = op.attr("exclusive")
     if x.get_element_type() == Type.i64 and bridge.shape(x)[axis] > LONGEST_AXIS:
-        raise NgraphError("the sums along so long an axis need 64 bits")
+        raise NgraphError("sums along such a long axis need 64 bits")
     known = _known_sums(x, axis, exclusive, reverse)
     if known is not None and known.size and np.abs(known).max() >= 2**31:
         sums = opset15.constant(known)  # the engine's own operator has 32 bits
@@ -188,9 +188,9 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
 def _running_best(
     bridge: NgraphBridge, x: Any, axis: int, not_worse: Callable[[Any, Any], Node]
 ) -> tuple[Any, Any]:
-    """The best element up to each position along ``axis``, and where it is: the last of several.
+    """The best element up to each position along ``axis``, and its position: the last of several.
 
-    A NaN is best of all. Each step looks twice as far back as the one before.
+    A NaN beats everything. Each step looks twice as far back as the one before.
     """
     shape = bridge.shape(x)
     length, along = shape[axis], bridge.ints([axis])

@@ -1,7 +1,7 @@
 """Values written at positions: scatter, put_along_axis, index_add, index_put, slice assignment.
 
-Where a position is named twice, Paddle's last value stays; the engine writes in any order, so the
-values that stay are found first. Positions out of range are refused before a run.
+Where a position is named twice, the last value stays in Paddle; the engine writes in any order, so
+the values that stay are found first. Positions out of range are refused before a run.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ _KNOWN_REDUCTION = Limit(
     ),
 )
 _FLOAT_MEAN = Limit(
-    "it takes the mean of whole numbers",
+    "it takes the mean of integers",
     lambda op: op.attr("reduce") != "mean" or op.input("arr").dtype == "float32",
 )
 _KNOWN_GRADIENT = Limit(
@@ -190,8 +190,8 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
     """``out[i, indices[i, j]] = values[i, j]`` for axis 1, and so on (``put_along_axis``).
 
     With ``reduce`` add, multiply, mean, amin or amax, all values that name a place are combined,
-    and with ``include_self`` what is there, too. ``values`` may be larger than ``indices``; what
-    goes beyond is not put.
+    and with ``include_self`` the existing value too. ``values`` may be larger than ``indices``; the
+    excess is ignored.
     """
     arr = bridge.get_input_node(op, "arr")
     shape = bridge.shape(arr)
@@ -215,7 +215,7 @@ def put_along_axis(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> Node:
-    """How many values the mean of each place is of; 1 where it stays as it is."""
+    """The number of values in the mean at each place; 1 where nothing changes."""
     include_self = op.attr("include_self")
     start = bridge.full(1.0 if include_self else 0.0, Type.f32, shape)
     ones = bridge.full(1.0, Type.f32, [bridge.shape(places)[0]])
@@ -245,8 +245,9 @@ def _first_of_each(bridge: NgraphBridge, node: Any, dims: Sequence[int]) -> Any:
 def put_along_axis_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradient of :func:`put_along_axis` (Paddle ``put_along_axis_grad``).
 
-    Assigned, each element of ``out_grad`` goes to the last value that was put there, or to ``arr``
-    where none was; added, to all of them; of a mean, in equal shares to those it is of.
+    With assignment, each element of ``out_grad`` goes to the last value that was put there, or to
+    ``arr`` if there was none; with addition, to all of them; with a mean, in equal shares to its
+    values.
     """
     out_grad = bridge.get_input_node(op, "out_grad")
     shape = bridge.shape(out_grad)
@@ -301,7 +302,7 @@ def _is_mask(op: Op) -> bool:
 
 
 _ONE_MASK = Limit(
-    "a mask must be the only index, and the value it puts a single one",
+    "a mask must be the only index, and the value it writes a single number",
     lambda op: (
         all(spec.dtype != "bool" for spec in op.inputs["indices"])
         or (len(op.inputs["indices"]) == 1 and set(op.input("value").shape) <= {1})

@@ -1,4 +1,4 @@
-"""Some of the elements, or a frame around them: slice, flip, crop, roll, pad.
+"""Parts of a tensor, or padding around it: slice, flip, crop, roll, pad.
 
 Shapes are concrete while a function is built, so most gradients only need the shape of the forward
 input, never its contents.
@@ -86,7 +86,7 @@ def strided_slice_grad(bridge: NgraphBridge, op: Op) -> None:
 
 @converter("pd_op.flip", dtypes=ANY, moves=True)
 def flip(bridge: NgraphBridge, op: Op) -> None:
-    """``x`` backwards along every axis of ``axis`` (Paddle ``flip``)."""
+    """``x`` reversed along every axis in ``axis`` (Paddle ``flip``)."""
     x = bridge.get_input_node(op, "x")
     dims = bridge.shape(x)
     ranges = [Positions(0, dim) for dim in dims]

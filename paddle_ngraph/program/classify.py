@@ -51,7 +51,7 @@ def _what_is_read_natively(candidates: Candidates) -> dict[OpNode, str]:
 def _what_is_made_natively(candidates: Candidates) -> dict[OpNode, str]:
     """Operators with an input that is right only if a converted operator made it."""
     return {
-        node: "the operator that it is the gradient of stays native"
+        node: "its forward operator stays native"
         for node in candidates.ops
         for vid in candidates.inputs_of(node, Role.SAVED)
         if not any(map(candidates.can_convert, candidates.makers(vid)))
@@ -122,7 +122,7 @@ class _Classifier:
             return reason
         if entry.draws(op) and not op.outputs_used():
             # Dropped, it would not move the random stream on.
-            return "nobody reads its random numbers"
+            return "nothing reads its random numbers"
         return op
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
@@ -135,7 +135,7 @@ class _Classifier:
             # Paddle would name a variable that nothing writes.
             return "it overwrites what the program names afterwards"
         if any(map(view.names_a_rival, node.writes)):
-            return "it writes a variable that the program also has by another value"
+            return "it writes a variable that the program also has under another value"
         return None
 
     def _reads_what_nothing_writes(self, node: OpNode, entry: Converter) -> bool:

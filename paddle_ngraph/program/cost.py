@@ -1,10 +1,10 @@
 """The cost rule: an interval that Paddle itself runs very quickly stays native.
 
-Running one engine operator costs 20 to 50 us before it computes anything (``python -m benchmarks
-overhead``), as much as Paddle needs for some operators on small tensors. So an interval goes to the
-engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for it, by the estimate
-below. The estimate uses rounded measurements, and is meaningless for long intervals, which are
-always worth it.
+Running one engine operator costs 20 to 50 us before it computes anything
+(``python -m benchmarks overhead``), as much as Paddle needs for some operators on small tensors. So
+an interval goes to the engine where Paddle would take at least ``FLAGS_ngraph_min_interval_us`` for
+it, by the estimate below. The estimate uses rounded measurements, and is meaningless for long
+intervals, which are always worth it.
 
 That is for intervals among Paddle's own operators. A program of one interval runs without Paddle's
 work around operators (repeated_run.py), which takes longer than the operators themselves. It is

@@ -222,7 +222,7 @@ def reason_against(graph: Graph) -> tuple[Op, str] | None:
         if saved:
             made = {spec.id for other in graph.ops for spec in other.output_specs()}
             if not made.issuperset(saved):
-                return op, "the operator that it is the gradient of is in another interval"
+                return op, "its forward operator is in another interval"
         if op.type in _RESHAPING and "x" not in kept and _drops_open_ones(graph, op):
             return op, "the shape that it restores is known in another interval"
     return None
@@ -239,7 +239,7 @@ def _drops_open_ones(graph: Graph, op: Op) -> bool:
 def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> None:
     form = op.form
     if form is None:
-        raise NgraphError(f"the graph does not tell how Paddle runs {op.type}")
+        raise NgraphError(f"the graph does not say how Paddle runs {op.type}")
     input_lists, output_lists = form.lists
     if op.type in _RESHAPING and "x" not in form.unused:
         target = op.output("x_grad")

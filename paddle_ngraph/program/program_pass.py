@@ -51,7 +51,7 @@ def apply(
         open_size: The approximate size of the dimensions that the program leaves open, for the cost
             rule; ``None``: the rule does not apply.
         gradients: Types of operators in another program that compute gradients for this one.
-        threads: The most threads that work on an interval; 0: as the flags say.
+        threads: The maximum number of threads for an interval; 0: as the flags say.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -122,7 +122,7 @@ def runs_by_name(threads: int = 0) -> Iterator[list[RunByName]]:
     """Collects what the pass, run by name, does inside the ``with`` block in this thread.
 
     Args:
-        threads: The most threads that work on the intervals; 0: as the flags say.
+        threads: The maximum number of threads for the intervals; 0: as the flags say.
     """
     token = _threads.set(threads)
     try:

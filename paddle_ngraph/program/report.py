@@ -112,7 +112,7 @@ class Report:
         if self.why_native is not None:
             lines = [f"Runs natively: {self.why_native}.", lines[0].replace(" run ", " could run ")]
         if self.engines:
-            lines.append(f"{_count(self.engines, 'engine operator')} in it before.")
+            lines.append(f"{_count(self.engines, 'engine operator')} in it already.")
         if self.packed:
             lines.append(f"{_count(self.packed, 'recurrent layer')} run with packed weights.")
         numbers: Counter[str] = Counter()

@@ -51,9 +51,11 @@ def tensors_in(path: str) -> Iterator[Shape]:
             try:
                 shape, num_bytes = _header(file)
             except (struct.error, IndexError, ValueError):
-                raise NgraphError(f"{path} is damaged, or no file of parameters") from None
+                raise NgraphError(f"{path} is damaged, or not a parameter file") from None
             if file.tell() + num_bytes > size:
-                raise NgraphError(f"{path} is cut off: {file.tell() + num_bytes - size} bytes lack")
+                raise NgraphError(
+                    f"{path} is truncated: {file.tell() + num_bytes - size} bytes are missing"
+                )
             file.seek(num_bytes, os.SEEK_CUR)
             yield shape
 

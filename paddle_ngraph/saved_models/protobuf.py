@@ -28,9 +28,9 @@ def fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
         elif kind in _FIXED:
             length = _FIXED[kind]
         else:
-            raise ValueError("no kind of field")
+            raise ValueError("an unknown kind of field")
         if number == 0 or position + length > len(message):
-            raise ValueError("a field that is cut off")
+            raise ValueError("a truncated field")
         yield number, kind, message[position : position + length]
         position += length
 
@@ -49,4 +49,4 @@ def varint(message: bytes, position: int) -> tuple[int, int]:
         value, position = value | (byte & 127) << shift, position + 1
         if byte < 128:
             return value, position
-    raise ValueError("a number that does not end")
+    raise ValueError("an unterminated number")

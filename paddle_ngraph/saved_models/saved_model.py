@@ -127,7 +127,9 @@ class SavedModel:
             return  # Paddle says so
         if not self.is_pir:
             if not _is_description(_read(self.program)):
-                raise NgraphError(f"{self.program} is no program: it is damaged, or another file")
+                raise NgraphError(
+                    f"{self.program} is not a program: it is damaged, or another kind of file"
+                )
             if self.has_separate_parameters:
                 _check_files(os.path.dirname(self.program), _persistable_in(self.description))
             else:
@@ -135,7 +137,7 @@ class SavedModel:
             return
         if _UNTRAINABLE.search(_read(self.program)[:_HEADER_BYTES]) and self._has_parameters:
             raise NgraphError(
-                f"{self.program} was saved with trainable=False: Paddle does not survive such "
+                f"{self.program} was saved with trainable=False: Paddle crashes on such "
                 "parameters in a predictor; save it without"
             )
         # Paddle leaves the parameters of a PIR program as they happen to be in memory.

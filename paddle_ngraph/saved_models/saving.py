@@ -209,7 +209,7 @@ def _array(name: str, value: Value, wanted: Sequence[int] | np.ndarray) -> np.nd
     fits = len(shape) == len(declared) and all(d in (-1, s) for d, s in zip(declared, shape))
     if not (is_shape and fits):
         raise NgraphError(
-            f"{name} has the shape {declared} in the model, which {shape} does not fit"
+            f"{name} has the shape {declared} in the model, which {shape} does not match"
         )
     if isinstance(wanted, np.ndarray):
         return wanted
