@@ -3,8 +3,10 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the rest> <inputs> <states> <outputs> <value inputs> <weights>
+    <eager weights> <trains>
 
-The last two are lists of positions, ``-`` where they are empty.
+in one line. Value inputs and weights are lists of positions, ``-`` where they are empty; the last
+two are 0 or 1.
 
 The rest is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
@@ -23,7 +25,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 4
+FORMAT = 5
 
 # Known whole numbers of at most this many elements are computed while a function is built, in 64
 # bits: shape arithmetic.
@@ -141,6 +143,7 @@ class Graph:
             read when a function is built.
         weights: Positions in ``inputs`` of parameters that only other programs write: constants of
             a function for as long as they stay as they are.
+        eager_weights: Whether these are held by eager tensors too, while the operator runs.
         adapts: Whether Paddle takes kernels for the dtypes at hand, as it does in old-style
             programs, and not for those that the program declares.
         gradients: Types of operators in another program that compute gradients of this one's.
@@ -153,6 +156,7 @@ class Graph:
     state_outputs: list[TensorSpec]
     value_inputs: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    eager_weights: bool = False
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
 
@@ -170,7 +174,8 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)}"
+        kinds = f"{int(self.eager_weights)} {int(self.trains)}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -195,7 +200,9 @@ class Graph:
                 tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
-        others = {"gradients": self.gradients} if self.gradients else {}
+        others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
+        if self.eager_weights:
+            others["eager_weights"] = True
         return {
             "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -222,7 +229,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 9 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 10 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -325,4 +332,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         weights=list(data["weights"]),
         adapts=bool(data["adapts"]),
         gradients=list(data.get("gradients", ())),
+        eager_weights=bool(data.get("eager_weights", False)),
     )

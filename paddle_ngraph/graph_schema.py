@@ -152,12 +152,13 @@ _GRAPH: dict[str, Check] = {
     "state_outputs": _list_of(_whole),
     "value_inputs": _list_of(_whole),
     "weights": _list_of(_whole),
+    "eager_weights": _truth,
     "adapts": _truth,
     "gradients": _list_of(_name),
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
-_check_graph = _record(_GRAPH, optional=frozenset({"gradients"}))
+_check_graph = _record(_GRAPH, optional=frozenset({"gradients", "eager_weights"}))
 
 
 def check(data: Any) -> None:

@@ -65,6 +65,9 @@ _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
+# It writes none of the tensors that it is given.
+_READING = _core.ReadingRun()
+
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
 _rewriting = new_lock()
@@ -84,7 +87,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        with programs.order, programs.thread:
+        with programs.order, programs.thread, programs.reading:
             return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
@@ -232,7 +235,7 @@ class _Programs:
     Attributes:
         attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
         report: What the pass says of both.
-        order, thread: Held while the forward program runs.
+        order, thread, reading: Held while the forward program runs.
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
     """
@@ -241,6 +244,7 @@ class _Programs:
     report: Report
     order: AbstractContextManager[Any]
     thread: AbstractContextManager[Any]
+    reading: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
     refusals: refusals.Watch
 
@@ -276,10 +280,14 @@ class _Source:
         behind = program_pass.apply(backward, open_size=open_size)
         across.give_back(shapes)
         across.drop_unread(keep=set(names["fo_names"]))
-        keeps_weights = not self.is_training and not any(
-            node.may_overwrite_variables for node in nodes_of(forward)
+        may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
+        ahead = program_pass.apply(
+            forward,
+            keep_weights=not self.is_training and not may_write,
+            open_size=open_size,
+            gradients=gradients,
+            eager_weights=True,
         )
-        ahead = program_pass.apply(forward, keeps_weights, open_size, gradients)
         handed_on = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
             names[each] = [name for name in names[each] if name in handed_on]
@@ -309,6 +317,7 @@ class _Source:
             ),
             order=_ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext(),
             thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
+            reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
         )

@@ -38,6 +38,7 @@ def apply(
     keep_weights: bool = False,
     open_size: int | None = cost.TYPICAL_SIZE,
     gradients: Collection[str] = (),
+    eager_weights: bool = False,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -49,6 +50,7 @@ def apply(
         open_size: What the dimensions are about that the program leaves open, for the cost rule;
             ``None``: the rule does not count.
         gradients: Types of operators in another program that compute gradients of this one's.
+        eager_weights: Whether eager tensors hold the parameters too, while the program runs.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -57,7 +59,7 @@ def apply(
         programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients))
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)

@@ -23,7 +23,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 4;
+constexpr size_t kFormat = 5;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
@@ -364,7 +364,8 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   num_states_ = header.number(num_inputs_);
   num_outputs_ = header.number(kMaxOutputs);
   value_inputs_ = header.positions(num_inputs_);
-  weights_.emplace(header.positions(num_inputs_ - num_states_));
+  const std::vector<size_t> weights = header.positions(num_inputs_ - num_states_);
+  weights_.emplace(weights, header.number(1) == 1);
   const bool trains = header.number(1) == 1;
   header.end();
   // Weights are kept where no program of the run writes them.
