@@ -214,6 +214,39 @@ def test_frozen_parameters_and_gradients_of_inputs(by_ast):
     twice(play, runs=2)
 
 
+NORMALIZATIONS = {
+    "batch": lambda: nn.BatchNorm2D(6),
+    "batch, rows": lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1D(6 * 25)),
+    "batch, channels last": lambda: nn.BatchNorm2D(5, data_format="NHWC"),
+    "layer": lambda: nn.LayerNorm([6, 5, 5]),
+    "group": lambda: nn.GroupNorm(3, 6),
+    "instance": lambda: nn.InstanceNorm2D(6),
+}
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",), ("weight", "bias")], ids=str)
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a convolution", "alone"])
+@pytest.mark.parametrize("kind", NORMALIZATIONS)
+def test_frozen_parameters_of_a_normalization(kind, behind, frozen):
+    """Where one of two is frozen, some of Paddle's kernels leave the other one without gradient."""
+
+    def play() -> Any:
+        layer = made(lambda: nn.Sequential(nn.Conv2D(6, 6, 1), NORMALIZATIONS[kind]()))
+        norm = layer[1][1] if kind == "batch, rows" else layer[1]
+        weight = norm.scale if kind == "instance" else norm.weight
+        with paddle.no_grad():
+            weight.set_value(floats(*weight.shape, seed=2))
+        weight.stop_gradient = "weight" in frozen
+        norm.bias.stop_gradient = "bias" in frozen
+        network = static(layer if behind else layer[1])
+        x = floats(4, 6, 5, 5)
+        x.stop_gradient = False
+        (network(x).flatten(1).square() * paddle.arange(1.0, 5.0).unsqueeze(1)).mean().backward()
+        return x.grad, gradients(layer)
+
+    twice(play, runs=2, rtol=1e-3, atol=1e-4)
+
+
 def test_all_parameters_frozen():
     def play() -> Any:
         layer = made(Small)
