@@ -586,7 +586,7 @@ def test_the_switch_turned_before_the_backward_of_several_passes():
 
 
 def test_each_thread_has_a_layer():
-    """Paddle itself does not let two threads trace at once, or call one layer at once."""
+    """Paddle itself does not let two threads trace at once."""
 
     def traced() -> tuple[Any, Any]:
         layer = made(lenet)
@@ -621,6 +621,54 @@ def test_each_thread_has_a_layer():
             thread.join()
     agree(found, expected)
     assert paddle_ngraph.stats()["engine_runs"] == 30
+
+
+def test_threads_share_a_layer_in_evaluation():
+    """Natively they write over each other's variables, and some calls never return."""
+    layer = made(lenet)
+    layer.eval()
+    network = static(layer)
+    batches = [inputs(lenet, number, 2 + number % 2) for number in range(4)]
+    with paddle.no_grad():
+        expected = [network(batch).numpy() for batch in batches]
+        with paddle_ngraph.use_ngraph():
+            agree([network(batch) for batch in batches], expected)
+    before = paddle_ngraph.stats()["engine_runs"]
+    found: list[list[Any]] = [[] for _ in batches]
+
+    def work(number: int) -> None:
+        with paddle.no_grad():
+            for _ in range(150):
+                found[number].append(network(batches[number]).numpy())
+
+    with paddle_ngraph.use_ngraph():
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert paddle_ngraph.stats()["engine_runs"] == before + 600
+    for results, wanted in zip(found, expected):
+        assert len(results) == 150
+        for result in results:
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_that_fails_leaves_its_scope_to_others():
+    layer = made(mlp)
+    layer.eval()
+    network = paddle.jit.to_static(
+        layer, input_spec=[paddle.static.InputSpec([-1, -1])], full_graph=True
+    )
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        expected = network(floats(3, 20)).numpy()
+        (programs,) = [each for _, each in network.forward.program_cache._caches.values()]
+        for _ in range(5):
+            with pytest.raises(ValueError):
+                network(floats(3, 21))
+        np.testing.assert_array_equal(network(floats(3, 20)).numpy(), expected)
+    scopes = [scope for each in programs._scope_cache.values() for scope in each]
+    assert len(scopes) == 1 and all(scope._can_reused for scope in scopes)
 
 
 # -- faults ----------------------------------------------------------------------------------------

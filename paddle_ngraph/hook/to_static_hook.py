@@ -10,6 +10,7 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -37,11 +38,13 @@ from paddle_ngraph.paddle_seam.names import (
     layers_of,
     maker_of,
     prepare_attributes,
+    set_reusable,
     set_training,
 )
 from paddle_ngraph.paddle_seam.protocols import (
     Operation,
     Program,
+    Scope,
     StaticLayer,
     StaticPrograms,
     Value,
@@ -71,11 +74,14 @@ _READING = _core.ReadingRun()
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
 _rewriting = new_lock()
+_claims = new_lock()
+_thread = threading.local()
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    replaced.RUN_STATIC.replace(_with_switch)
+    replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
+    replaced.GET_SCOPE.replace(_claiming)
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,6 +95,44 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, inputs, parameters, attrs)
         with programs.order, programs.thread, programs.reading:
             return original(self, inputs, parameters, (programs.attributes, *others))
+
+    return call_run_impl_with_hook
+
+
+def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
+    """Threads that call one layer at once get a scope each.
+
+    Paddle marks a scope as in use when the run is over, so that two threads could get the same.
+    """
+
+    @wraps(original)
+    def get_scope(*args: Any, **kwargs: Any) -> Scope:
+        if not flags.get("use_ngraph"):
+            return original(*args, **kwargs)
+        with _claims:
+            scope = original(*args, **kwargs)
+            set_reusable(scope, False)
+        _thread.claimed = scope
+        return scope
+
+    return get_scope
+
+
+def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A run that failed leaves its scope to others; after others Paddle says so itself."""
+
+    @wraps(original)
+    def call_run_impl_with_hook(*args: Any) -> Any:
+        before = getattr(_thread, "claimed", None)
+        _thread.claimed = None
+        try:
+            return original(*args)
+        except BaseException:
+            if _thread.claimed is not None:
+                set_reusable(_thread.claimed, True)
+            raise
+        finally:
+            _thread.claimed = before
 
     return call_run_impl_with_hook
 

@@ -147,6 +147,7 @@ layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
 # What is called by its own name.
 PLACES += [
+    Place(f"{_LIBRARY}:_Scope", "_can_reused"),
     Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
@@ -168,6 +169,11 @@ def exchange_native(executor: Any, native: Any) -> None:
 def set_training(layer: StaticLayer, on: bool) -> None:
     """Has a ``PartialProgramLayer`` show its programs for training, or for evaluation."""
     layer.training = on
+
+
+def set_reusable(scope: Any, on: bool) -> None:
+    """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    scope._can_reused = on
 
 
 def set_persistable(value: Value, on: bool) -> None:

@@ -45,9 +45,10 @@ ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
 
 # -- programs of dynamic mode --------------------------------------------------------------------
 
-(RUN_STATIC,) = _of(
+RUN_STATIC, GET_SCOPE = _of(
     "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer",
     call_run_impl_with_hook="(self, inputs, parameters, attrs)",
+    _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
 
 # -- predictors ----------------------------------------------------------------------------------
