@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,7 @@ from tests.dynamic import (
     values,
 )
 
+ROOT = Path(__file__).parents[1]
 BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 
 
@@ -748,6 +753,57 @@ def test_explain_of_what_sot_runs():
     network = static(made(Small), by_ast=False)
     with pytest.raises(paddle_ngraph.NgraphError, match="full_graph=True"):
         paddle_ngraph.explain(network)
+
+
+OLD_STYLE = """
+import sys
+
+import numpy as np
+import paddle
+
+import paddle_ngraph
+
+prefix = sys.argv[1] + "/model"
+paddle.enable_static()
+main, startup = paddle.static.Program(), paddle.static.Program()
+with paddle.static.program_guard(main, startup):
+    x = paddle.static.data("x", [-1, 8])
+    y = paddle.nn.Linear(8, 5)(x)
+    executor = paddle.static.Executor()
+    executor.run(startup)
+    paddle.static.save_inference_model(prefix, [x], [y], executor, program=main)
+    numbers = np.random.default_rng(3).normal(size=(3, 8)).astype("float32")
+    (expected,) = executor.run(main, {"x": numbers}, [y])
+paddle.disable_static()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+paddle_ngraph.enable()
+layer = paddle.jit.load(prefix)
+x = paddle.to_tensor(numbers)
+for is_training in (False, True):
+    layer.train() if is_training else layer.eval()
+    found = layer(x)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    parameter = next(each for each in layer.parameters() if each.shape == [8, 5])
+    with paddle.no_grad():
+        parameter.scale_(2.0)
+        expected = 2.0 * (expected - layer(x * 0.0).numpy()) + layer(x * 0.0).numpy()
+assert paddle_ngraph.stats()["engine_runs"] == 0
+try:
+    paddle_ngraph.explain(layer)
+except paddle_ngraph.NgraphError as error:
+    print(error)
+"""
+
+
+def test_old_style_files_stay_native(tmp_path):
+    """Those that ``paddle.jit.load`` takes where Paddle was told to use ProgramDesc."""
+    environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", OLD_STYLE, str(tmp_path)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert "stay native: paddle.jit.load runs a .pdmodel" in run.stdout
+    with paddle_ngraph.use_ngraph(), pytest.raises(ValueError, match="not exists"):
+        paddle.jit.load(str(tmp_path / "model"))  # Paddle looks for another suffix
 
 
 def test_explain_of_what_was_never_called():

@@ -25,6 +25,7 @@ from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     ASTStaticFunction,
+    OldTranslatedLayer,
     PirTranslatedLayer,
     StaticFunction,
     attribute_map,
@@ -73,6 +74,11 @@ _READING = _core.ReadingRun()
 
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
+# With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
+_OLD_STYLE = (
+    "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
+    "paddle.static.load_inference_model run it through the engine"
+)
 _rewriting = new_lock()
 _claims = new_lock()
 _thread = threading.local()
@@ -140,7 +146,7 @@ def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
 def is_static(thing: Any) -> bool:
     """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
     return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
-        thing, PirTranslatedLayer
+        thing, (PirTranslatedLayer, OldTranslatedLayer)
     )
 
 
@@ -148,8 +154,10 @@ def explain(thing: Any) -> Report:
     """What becomes of the programs of a function or layer, in training or not, as it stands.
 
     Raises:
-        NgraphError: It has none yet.
+        NgraphError: It has none yet, or they stay native.
     """
+    if isinstance(thing, OldTranslatedLayer):
+        raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
     layer = _latest_layer(thing)
     native, *_ = prepare_attributes(layer)
     return _switch(layer, native).report()

@@ -57,6 +57,7 @@ OldStyleProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
 ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
 PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
+OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
 
 # -- functions -----------------------------------------------------------------------------------
