@@ -9,6 +9,7 @@
   precision    inference in bfloat16 against float32
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
+  to_static    training steps by paddle.jit.to_static, models by paddle.jit.load
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
 
@@ -33,6 +34,7 @@ from benchmarks import (
     scaling,
     serving,
     side_by_side,
+    to_static,
 )
 from benchmarks.options import parser
 from benchmarks.worker import PeerError
@@ -47,6 +49,7 @@ TOPICS: dict[str, Callable] = {
     "precision": precision.measure,
     "intervals": intervals.measure,
     "serving": serving.measure,
+    "to_static": to_static.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,
 }

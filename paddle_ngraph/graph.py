@@ -3,10 +3,10 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
-        <trains> <threads>
+        <eager weights> <trains> <threads>
 
-``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<trains>`` is 0 or 1;
-``<threads>`` is a limit, 0: none.
+``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<eager weights>`` and
+``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none.
 
 The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
@@ -143,6 +143,7 @@ class Graph:
             read when a function is built.
         weights: Positions in ``inputs`` of parameters that only other programs write: constants of
             a function for as long as they do not change.
+        eager_weights: Whether eager tensors hold these too, while the operator runs.
         adapts: Whether Paddle chooses kernels by the actual dtypes, as it does in old-style
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
@@ -156,6 +157,7 @@ class Graph:
     state_outputs: list[TensorSpec]
     value_inputs: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
+    eager_weights: bool = False
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
     threads: int = 0
@@ -174,7 +176,8 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {int(self.trains)} {self.threads}"
+        kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -200,6 +203,8 @@ class Graph:
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
         others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
+        if self.eager_weights:
+            others["eager_weights"] = True
         if self.threads:
             others["threads"] = self.threads
         return {
@@ -228,7 +233,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 10 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 11 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -331,5 +336,6 @@ def _from_json(data: dict[str, Any]) -> Graph:
         weights=list(data["weights"]),
         adapts=bool(data["adapts"]),
         gradients=list(data.get("gradients", ())),
+        eager_weights=bool(data.get("eager_weights", False)),
         threads=data.get("threads", 0),
     )

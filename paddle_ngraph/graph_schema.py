@@ -152,13 +152,14 @@ _GRAPH: dict[str, Check] = {
     "state_outputs": _list_of(_natural),
     "value_inputs": _list_of(_natural),
     "weights": _list_of(_natural),
+    "eager_weights": _truth,
     "adapts": _truth,
     "gradients": _list_of(_name),
     "threads": _natural,
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
-_check_graph = _record(_GRAPH, optional=frozenset({"gradients", "threads"}))
+_check_graph = _record(_GRAPH, optional=frozenset({"gradients", "eager_weights", "threads"}))
 
 
 def check(data: Any) -> None:

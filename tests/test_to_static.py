@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,7 @@ from tests.dynamic import (
     values,
 )
 
+ROOT = Path(__file__).parents[1]
 BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 
 
@@ -212,6 +217,39 @@ def test_frozen_parameters_and_gradients_of_inputs(by_ast):
         return x.grad, gradients(layer)
 
     twice(play, runs=2)
+
+
+NORMALIZATIONS = {
+    "batch": lambda: nn.BatchNorm2D(6),
+    "batch, rows": lambda: nn.Sequential(nn.Flatten(), nn.BatchNorm1D(6 * 25)),
+    "batch, channels last": lambda: nn.BatchNorm2D(5, data_format="NHWC"),
+    "layer": lambda: nn.LayerNorm([6, 5, 5]),
+    "group": lambda: nn.GroupNorm(3, 6),
+    "instance": lambda: nn.InstanceNorm2D(6),
+}
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",), ("weight", "bias")], ids=str)
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a convolution", "alone"])
+@pytest.mark.parametrize("kind", NORMALIZATIONS)
+def test_frozen_parameters_of_a_normalization(kind, behind, frozen):
+    """Where one of two is frozen, some of Paddle's kernels leave the other one without gradient."""
+
+    def play() -> Any:
+        layer = made(lambda: nn.Sequential(nn.Conv2D(6, 6, 1), NORMALIZATIONS[kind]()))
+        norm = layer[1][1] if kind == "batch, rows" else layer[1]
+        weight = norm.scale if kind == "instance" else norm.weight
+        with paddle.no_grad():
+            weight.set_value(floats(*weight.shape, seed=2))
+        weight.stop_gradient = "weight" in frozen
+        norm.bias.stop_gradient = "bias" in frozen
+        network = static(layer if behind else layer[1])
+        x = floats(4, 6, 5, 5)
+        x.stop_gradient = False
+        (network(x).flatten(1).square() * paddle.arange(1.0, 5.0).unsqueeze(1)).mean().backward()
+        return x.grad, gradients(layer)
+
+    twice(play, runs=2, rtol=1e-3, atol=1e-4)
 
 
 def test_all_parameters_frozen():
@@ -553,7 +591,7 @@ def test_the_switch_turned_before_the_backward_of_several_passes():
 
 
 def test_each_thread_has_a_layer():
-    """Paddle itself does not let two threads trace at once, or call one layer at once."""
+    """Paddle itself does not let two threads trace at once."""
 
     def traced() -> tuple[Any, Any]:
         layer = made(lenet)
@@ -588,6 +626,54 @@ def test_each_thread_has_a_layer():
             thread.join()
     agree(found, expected)
     assert paddle_ngraph.stats()["engine_runs"] == 30
+
+
+def test_threads_share_a_layer_in_evaluation():
+    """Natively they write over each other's variables, and some calls never return."""
+    layer = made(lenet)
+    layer.eval()
+    network = static(layer)
+    batches = [inputs(lenet, number, 2 + number % 2) for number in range(4)]
+    with paddle.no_grad():
+        expected = [network(batch).numpy() for batch in batches]
+        with paddle_ngraph.use_ngraph():
+            agree([network(batch) for batch in batches], expected)
+    before = paddle_ngraph.stats()["engine_runs"]
+    found: list[list[Any]] = [[] for _ in batches]
+
+    def work(number: int) -> None:
+        with paddle.no_grad():
+            for _ in range(150):
+                found[number].append(network(batches[number]).numpy())
+
+    with paddle_ngraph.use_ngraph():
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert paddle_ngraph.stats()["engine_runs"] == before + 600
+    for results, wanted in zip(found, expected):
+        assert len(results) == 150
+        for result in results:
+            np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_that_fails_leaves_its_scope_to_others():
+    layer = made(mlp)
+    layer.eval()
+    network = paddle.jit.to_static(
+        layer, input_spec=[paddle.static.InputSpec([-1, -1])], full_graph=True
+    )
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        expected = network(floats(3, 20)).numpy()
+        (programs,) = [each for _, each in network.forward.program_cache._caches.values()]
+        for _ in range(5):
+            with pytest.raises(ValueError):
+                network(floats(3, 21))
+        np.testing.assert_array_equal(network(floats(3, 20)).numpy(), expected)
+    scopes = [scope for each in programs._scope_cache.values() for scope in each]
+    assert len(scopes) == 1 and all(scope._can_reused for scope in scopes)
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -667,6 +753,57 @@ def test_explain_of_what_sot_runs():
     network = static(made(Small), by_ast=False)
     with pytest.raises(paddle_ngraph.NgraphError, match="full_graph=True"):
         paddle_ngraph.explain(network)
+
+
+OLD_STYLE = """
+import sys
+
+import numpy as np
+import paddle
+
+import paddle_ngraph
+
+prefix = sys.argv[1] + "/model"
+paddle.enable_static()
+main, startup = paddle.static.Program(), paddle.static.Program()
+with paddle.static.program_guard(main, startup):
+    x = paddle.static.data("x", [-1, 8])
+    y = paddle.nn.Linear(8, 5)(x)
+    executor = paddle.static.Executor()
+    executor.run(startup)
+    paddle.static.save_inference_model(prefix, [x], [y], executor, program=main)
+    numbers = np.random.default_rng(3).normal(size=(3, 8)).astype("float32")
+    (expected,) = executor.run(main, {"x": numbers}, [y])
+paddle.disable_static()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+paddle_ngraph.enable()
+layer = paddle.jit.load(prefix)
+x = paddle.to_tensor(numbers)
+for is_training in (False, True):
+    layer.train() if is_training else layer.eval()
+    found = layer(x)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    parameter = next(each for each in layer.parameters() if each.shape == [8, 5])
+    with paddle.no_grad():
+        parameter.scale_(2.0)
+        expected = 2.0 * (expected - layer(x * 0.0).numpy()) + layer(x * 0.0).numpy()
+assert paddle_ngraph.stats()["engine_runs"] == 0
+try:
+    paddle_ngraph.explain(layer)
+except paddle_ngraph.NgraphError as error:
+    print(error)
+"""
+
+
+def test_old_style_files_stay_native(tmp_path):
+    """Those that ``paddle.jit.load`` takes where Paddle was told to use ProgramDesc."""
+    environment = {**os.environ, "FLAGS_enable_pir_api": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", OLD_STYLE, str(tmp_path)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert "stay native: paddle.jit.load runs a .pdmodel" in run.stdout
+    with paddle_ngraph.use_ngraph(), pytest.raises(ValueError, match="not exists"):
+        paddle.jit.load(str(tmp_path / "model"))  # Paddle looks for another suffix
 
 
 def test_explain_of_what_was_never_called():

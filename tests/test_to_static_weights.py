@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
+import socket
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +17,11 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph import _core
+from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.paddle_seam import replaced
 from tests.dynamic import dynamic_mode, floats, made
+from tests.test_engine import sgd_graph
 
 SIZE = 60
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -47,7 +55,7 @@ class Model:
 
     def __init__(self, name: str) -> None:
         # What is known of weights is kept by graph: each test has another.
-        self.shift = float(zlib.crc32(name.encode()) % 1000)
+        self.shift = float(zlib.crc32(name.encode()) % 1_000_003)
         self.layer = made(self.build)
         self.layer.eval()
         self.network = paddle.jit.to_static(self.layer, full_graph=True)
@@ -258,6 +266,48 @@ def batch_statistics_of_the_engine(model: Model, _: Path) -> None:
     model.layer.eval()
 
 
+def function_that_was_held(model: Model, _: Path) -> None:
+    """As somebody may hold it since before the package was imported."""
+    HELD(model.weight, 0.25, 0.0, True)
+
+
+def legacy_function(model: Model, _: Path) -> None:
+    paddle._legacy_C_ops.scale_(model.weight, "scale", 0.25)
+
+
+def custom_operator(model: Model, _: Path) -> None:
+    """One of a library, which writes its argument."""
+    bias = model.layer[3].bias
+    rate, slope = paddle.to_tensor(0.5), floats(SIZE, seed=5)
+    graph = Graph.from_string(sgd_graph())
+    read, made = graph.inputs[1], TensorSpec(9, "float32", (-1,))
+    graph.ops.append(Op("pd_op.relu", 1, {"x": (read,)}, {"out": (made,)}))
+    graph.outputs.append(made)
+    text = graph.to_string()
+    paddle._C_ops._run_custom_op("ngraph_engine_1", [rate, slope], [bias.detach()], text, [0, 0])
+
+
+def swapped_data(model: Model, _: Path) -> None:
+    """Memory that was a weight's, a weight's again, and written meanwhile."""
+    first = model.weight.detach()
+    model.weight.data = others()
+    model.run()
+    first.scale_(3.0)
+    model.weight.data = first
+
+
+def gradient(model: Model, _: Path) -> None:
+    """A buffer that is a gradient, which a backward pass adds to."""
+    source = paddle.create_parameter([SIZE], "float32")
+    with paddle.enable_grad():
+        source.sum().backward()
+    model.layer[3].bias.data = source.grad
+    model.run()
+    with paddle.enable_grad():
+        (source * 3.0).sum().backward()
+
+
+HELD = paddle.base.libpaddle.eager.ops.scale_
 I = nn.initializer  # noqa: E741
 WRITERS = [
     *(optimizer(name) for name in OPTIMIZERS),
@@ -268,6 +318,7 @@ WRITERS = [
     *(set_value, set_state_dict, load, item, rows, add_, subtract_, scale_, zero_, fill_),
     *(uniform_, normal_, exponential_, assign, copy_, get_tensor, value_get_tensor),
     *(share_buffer_to, share_underline_tensor_to, data, detached, reshaped, dlpack, scope),
+    *(function_that_was_held, legacy_function, custom_operator, swapped_data, gradient),
     *(another_parameter, layer_to, batch_statistics, batch_statistics_of_the_engine),
 ]
 
@@ -314,3 +365,131 @@ def test_weights_stay_constants(model):
         model.run()
     stats = paddle_ngraph.stats()
     assert (stats["functions_built"], stats["functions_with_weights"]) == (1, 1)
+
+
+# -- what a run costs ------------------------------------------------------------------------------
+
+
+def numbers_of(model: Model) -> np.ndarray:
+    """The memory of the weight, by an address that nobody is told of."""
+    address = paddle.base.core.DenseTensor._ptr.__wrapped__(model.weight.get_tensor())
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+    return np.ctypeslib.as_array(pointer, (48, SIZE))
+
+
+def is_read_in_each_run(model: Model) -> bool:
+    """By a write that nobody is told of, taken back at once."""
+    numbers = numbers_of(model)
+    model.run()  # the object of the tensor is gone
+
+    def run() -> np.ndarray:
+        before = paddle_ngraph.stats()["engine_runs"]
+        with paddle_ngraph.use_ngraph(), paddle.no_grad():
+            result = model.network(model.x).numpy()
+        assert paddle_ngraph.stats()["engine_runs"] == before + 1
+        return result
+
+    before = run()
+    numbers[0, 0] += 100.0
+    after = run()
+    numbers[0, 0] -= 100.0
+    return bool(np.abs(after - before).max() > 1e-3)
+
+
+def test_no_weight_is_read_in_a_run(model):
+    assert not is_read_in_each_run(model)
+
+
+@pytest.mark.parametrize("kind", ["other eager tensors", "steps of another layer", "reading"])
+def test_what_is_done_to_others_reads_no_weight(kind, model):
+    numbers, other = numbers_of(model), nn.Linear(4, 4)
+    optimizer = paddle.optimizer.Adam(0.1, parameters=other.parameters())
+    model.run()
+    assert not is_read_in_each_run(model)
+    numbers[0, 0] += 100.0
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        before = model.network(model.x).numpy()
+        if kind == "other eager tensors":
+            floats(48, SIZE).add_(paddle.ones([48, SIZE]))
+        elif kind == "reading":
+            model.weight.numpy()
+            assert model.weight.shape == [48, SIZE]
+        else:
+            other.weight.grad = paddle.ones([4, 4])
+            optimizer.step()
+        after = model.network(model.x).numpy()
+    numbers[0, 0] -= 100.0
+    np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("kind", ["capsule", "address", "array without a copy", "process group"])
+def test_what_others_may_write_silently_is_read_in_each_run(kind, model, monkeypatch):
+    if kind == "capsule":
+        model.kept.append(model.weight.value().get_tensor()._to_dlpack())
+    elif kind == "address":
+        model.kept.append(model.weight.data_ptr())
+    elif kind == "process group":
+        monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
+        store = paddle.base.core.TCPStore("127.0.0.1", free_port(), True, 1)
+        group = paddle.base.core.ProcessGroupGloo.create(store, 0, 1, 77)
+        group.all_reduce(model.weight, paddle.base.core.ReduceOp.SUM, True)
+    else:
+        model.kept.append(model.weight.numpy())
+        model.weight.get_tensor().set(model.kept[-1], CPU, True)
+    for _ in range(40):
+        model.run()
+    assert is_read_in_each_run(model)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+# -- all that Paddle offers ------------------------------------------------------------------------
+
+LIBRARY = paddle.base.libpaddle
+MODULES = [LIBRARY.eager, LIBRARY.eager.ops, LIBRARY.eager.ops.legacy, LIBRARY.pir.ops]
+MODULES += [paddle._C_ops, paddle._legacy_C_ops]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_calls_of_all_operators_are_announced(module):
+    """Whatever their names: what is new in a release, too."""
+    functions = {
+        name: function
+        for name, function in vars(module).items()
+        if isinstance(function, types.BuiltinFunctionType)
+    }
+    silent = {name for name, each in functions.items() if not _core.are_calls_announced(each)}
+    assert functions and silent <= replaced._READING_FUNCTIONS
+
+
+def test_calls_of_all_methods_are_announced_but_of_those_that_read():
+    methods = {
+        name: method
+        for name, method in vars(LIBRARY.eager.Tensor).items()
+        if isinstance(method, types.MethodDescriptorType)
+    }
+    silent = {name for name, each in methods.items() if not _core.are_calls_announced(each)}
+    assert len(methods) > 90 and silent <= replaced._READING_METHODS
+    assert not any(re.search(r"(?<!_)_$|^_?set|^_share|clear", name) for name in silent)
+
+
+def test_what_paddle_itself_calls_in_place_is_announced():
+    """By the declarations that it ships: an argument that is no constant gets written."""
+    header = Path(paddle.sysconfig.get_include()) / "paddle/phi/api/include/api.h"
+    declared = re.findall(r"^PADDLE_API .*?\b(\w+)\((.*?)\);", header.read_text(), re.M)
+    writing = {
+        name for name, arguments in declared if re.search(r"(?<!const )\bTensor&", arguments)
+    }
+    found = [name for name in writing if hasattr(paddle._C_ops, name)]
+    assert len(found) > 100 and {"sgd_", "adam_"} <= writing
+    assert all(_core.are_calls_announced(getattr(paddle._C_ops, name)) for name in found)
+
+
+def test_only_functions_in_c_can_be_announced():
+    assert not _core.are_calls_announced(floats)
+    with pytest.raises(paddle_ngraph.NgraphError, match="no function in C"):
+        _core.announce_calls(floats, _core.Announced.ARGUMENTS)

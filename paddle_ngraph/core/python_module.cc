@@ -29,6 +29,7 @@
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
 #include "core/ov/own_operators.h"
+#include "core/paddle/announced_calls.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/native_operator.h"
@@ -58,6 +59,9 @@ struct CountedRun {
   bool may_write;
   std::unique_ptr<ProgramRun> run;
 };
+
+// Inside of Python's `with`, see set_next_run_reads.
+struct ReadingRun {};
 
 // NumPy's name of each dtype it shares with Paddle.
 const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
@@ -414,6 +418,19 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
   module.def("give_address", &give_address, py::arg("tensor"),
              "Records that somebody may write the memory of the tensor at any time.");
+  py::enum_<Announced>(module, "Announced", "What a function of Paddle's may write.")
+      .value("ARGUMENTS", Announced::kArguments)
+      .value("ANYTHING", Announced::kAnything)
+      .value("KEPT", Announced::kKept)
+      .value("PROGRAM", Announced::kProgram);
+  module.def("announce_calls", &announce_calls, py::arg("function"), py::arg("what"),
+             "Has calls of a function in C count as writes of the weights within its reach.");
+  module.def("are_calls_announced", &are_calls_announced, py::arg("function"));
+  py::class_<ReadingRun>(module, "ReadingRun",
+                         "Inside of `with`, the next program of this thread writes no argument.")
+      .def(py::init())
+      .def("__enter__", [](const ReadingRun&) { set_next_run_reads(true); })
+      .def("__exit__", [](const ReadingRun&, const py::args&) { set_next_run_reads(false); });
   py::class_<CountedRun>(module, "ProgramRun", "Inside of `with`, a run of a program.")
       .def(py::init([](bool may_write) { return CountedRun{may_write, nullptr}; }),
            py::arg("may_write"))

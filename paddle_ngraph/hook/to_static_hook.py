@@ -10,6 +10,7 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     ASTStaticFunction,
+    OldTranslatedLayer,
     PirTranslatedLayer,
     StaticFunction,
     attribute_map,
@@ -37,11 +39,13 @@ from paddle_ngraph.paddle_seam.names import (
     layers_of,
     maker_of,
     prepare_attributes,
+    set_reusable,
     set_training,
 )
 from paddle_ngraph.paddle_seam.protocols import (
     Operation,
     Program,
+    Scope,
     StaticLayer,
     StaticPrograms,
     Value,
@@ -65,14 +69,25 @@ _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
+# It writes none of the tensors that it is given.
+_READING = _core.ReadingRun()
+
 # Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
 _numbers = itertools.count(1 << 61)
+# With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
+_OLD_STYLE = (
+    "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
+    "paddle.static.load_inference_model run it through the engine"
+)
 _rewriting = new_lock()
+_claims = new_lock()
+_thread = threading.local()
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
-    replaced.RUN_STATIC.replace(_with_switch)
+    replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
+    replaced.GET_SCOPE.replace(_claiming)
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,8 +99,46 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        with programs.order, programs.thread:
+        with programs.order, programs.thread, programs.reading:
             return original(self, inputs, parameters, (programs.attributes, *others))
+
+    return call_run_impl_with_hook
+
+
+def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
+    """Threads that call one layer at once get a scope each.
+
+    Paddle marks a scope as in use when the run is over, so that two threads could get the same.
+    """
+
+    @wraps(original)
+    def get_scope(*args: Any, **kwargs: Any) -> Scope:
+        if not flags.get("use_ngraph"):
+            return original(*args, **kwargs)
+        with _claims:
+            scope = original(*args, **kwargs)
+            set_reusable(scope, False)
+        _thread.claimed = scope
+        return scope
+
+    return get_scope
+
+
+def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A run that failed leaves its scope to others; after others Paddle says so itself."""
+
+    @wraps(original)
+    def call_run_impl_with_hook(*args: Any) -> Any:
+        before = getattr(_thread, "claimed", None)
+        _thread.claimed = None
+        try:
+            return original(*args)
+        except BaseException:
+            if _thread.claimed is not None:
+                set_reusable(_thread.claimed, True)
+            raise
+        finally:
+            _thread.claimed = before
 
     return call_run_impl_with_hook
 
@@ -93,7 +146,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 def is_static(thing: Any) -> bool:
     """Whether ``paddle.jit.to_static`` or ``paddle.jit.load`` has made a function or layer."""
     return isinstance(getattr(thing, "forward", thing), StaticFunction) or isinstance(
-        thing, PirTranslatedLayer
+        thing, (PirTranslatedLayer, OldTranslatedLayer)
     )
 
 
@@ -101,8 +154,10 @@ def explain(thing: Any) -> Report:
     """What becomes of the programs of a function or layer, in training or not, as it stands.
 
     Raises:
-        NgraphError: It has none yet.
+        NgraphError: It has none yet, or they stay native.
     """
+    if isinstance(thing, OldTranslatedLayer):
+        raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
     layer = _latest_layer(thing)
     native, *_ = prepare_attributes(layer)
     return _switch(layer, native).report()
@@ -232,7 +287,7 @@ class _Programs:
     Attributes:
         attributes: What Paddle's ``run_program`` takes: programs, their names, their number.
         report: What the pass says of both.
-        order, thread: Held while the forward program runs.
+        order, thread, reading: Held while the forward program runs.
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
     """
@@ -241,6 +296,7 @@ class _Programs:
     report: Report
     order: AbstractContextManager[Any]
     thread: AbstractContextManager[Any]
+    reading: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
     refusals: refusals.Watch
 
@@ -276,10 +332,14 @@ class _Source:
         behind = program_pass.apply(backward, open_size=open_size)
         across.give_back(shapes)
         across.drop_unread(keep=set(names["fo_names"]))
-        keeps_weights = not self.is_training and not any(
-            node.may_overwrite_variables for node in nodes_of(forward)
+        may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
+        ahead = program_pass.apply(
+            forward,
+            keep_weights=not self.is_training and not may_write,
+            open_size=open_size,
+            gradients=gradients,
+            eager_weights=True,
         )
-        ahead = program_pass.apply(forward, keeps_weights, open_size, gradients)
         handed_on = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
             names[each] = [name for name in names[each] if name in handed_on]
@@ -309,6 +369,7 @@ class _Source:
             ),
             order=_ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext(),
             thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
+            reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
         )

@@ -8,6 +8,10 @@ them, core/paddle/exposure.h says what follows):
   views, eager tensors and capsules made of it share its memory, which shows without their help;
 - those that *run* something on a scope. What may write variables says so.
 
+Parameters of layers are eager tensors, which operators of dynamic mode write without either. Calls
+of these are announced in C (core/paddle/announced_calls.h): of all of them, but for a list of those
+that only read.
+
 All else works on tensors that were handed out, or gives a variable other memory, which is noticed.
 ``tests/test_written_weights.py`` sorts everything that Paddle's core offers, so that a release
 which offers more fails there.
@@ -46,6 +50,7 @@ def install() -> None:
             place.replace(watched)
     for tensor in _core.living_tensors():
         _hand_out(tensor)
+    _announce_eager_writes()
 
 
 @contextmanager
@@ -140,6 +145,19 @@ def _expose(tensor: Any) -> None:
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
     if dense is not None:  # a sparse tensor has no address to give
         _core.give_address(dense)
+
+
+# -- eager tensors -------------------------------------------------------------------------------
+
+
+def _announce_eager_writes() -> None:
+    """Has whatever may write an eager tensor say so, where it is a weight of some function."""
+    kinds = {replaced.RUN_PROGRAM: _core.Announced.PROGRAM}
+    kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.Announced.ANYTHING))
+    for name, function in replaced.eager_functions():
+        _core.announce_calls(function, kinds.get(name, _core.Announced.ARGUMENTS))
+    for function in replaced.keeping_functions():
+        _core.announce_calls(function, _core.Announced.KEPT)
 
 
 # -- runs ----------------------------------------------------------------------------------------

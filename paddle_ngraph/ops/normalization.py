@@ -195,7 +195,7 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
 
     ``bias_grad = sum(g)``, ``scale_grad = sum((x - m) * i * g)`` with the inverse deviation ``i``,
     ``x_grad = scale * i / n * (n * g - bias_grad - (x - m) * i * scale_grad)``; without the last
-    two terms where the running statistics are used.
+    two terms where the running statistics are used. See :func:`_has_both` for frozen parameters.
     """
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     channels = _Channels(bridge, x, op.attr("data_format"))
@@ -210,9 +210,21 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
         return
     by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
     gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)
+    if not _has_both(op):
+        zeros = channels.flat(channels.constant(0.0))
+        gradients = (gradients[0], zeros, zeros)
     for name, node in zip(("x_grad", "scale_grad", "bias_grad"), gradients):
         if op.has_output(name):
             bridge.set_output_node(op, name, node)
+
+
+def _has_both(op: Op) -> bool:
+    """Whether scale and bias are both trained.
+
+    Where one of them is frozen, Paddle's kernels of batch and instance normalization compute no
+    gradient of the other one either: it gets zeros.
+    """
+    return bool(op.outputs["scale_grad"]) and bool(op.outputs["bias_grad"])
 
 
 def _core_gradients(
@@ -478,7 +490,12 @@ def instance_norm_grad(bridge: NgraphBridge, op: Op) -> None:
         for name in ("saved_mean", "saved_variance")
     )
     normal = opset15.multiply(opset15.subtract(x, mean), inverse)
-    _set_parameter_gradients(bridge, op, grad, normal, [0, 2])
+    if _has_both(op):
+        _set_parameter_gradients(bridge, op, grad, normal, [0, 2])
+    else:
+        for name in ("scale_grad", "bias_grad"):
+            if op.has_output(name):
+                bridge.set_output_node(op, name, bridge.full(0.0, "float32", [channels]))
     gradient = _input_gradient(bridge, grad, normal, inverse, [2])
     if op.has_input("scale"):
         scale = reshaped(bridge, bridge.get_input_node(op, "scale"), [1, channels, 1])

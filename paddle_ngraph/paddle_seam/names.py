@@ -57,6 +57,7 @@ OldStyleProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
 ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
 PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
+OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
 
 # -- functions -----------------------------------------------------------------------------------
@@ -147,6 +148,7 @@ layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
 # What is called by its own name.
 PLACES += [
+    Place(f"{_LIBRARY}:_Scope", "_can_reused"),
     Place("paddle.base.executor:Executor", "plan", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
@@ -168,6 +170,11 @@ def exchange_native(executor: Any, native: Any) -> None:
 def set_training(layer: StaticLayer, on: bool) -> None:
     """Makes a ``PartialProgramLayer`` return its programs for training or for evaluation."""
     layer.training = on
+
+
+def set_reusable(scope: Any, on: bool) -> None:
+    """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
+    scope._can_reused = on
 
 
 def set_persistable(value: Value, on: bool) -> None:

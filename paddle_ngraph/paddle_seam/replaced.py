@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from paddle_ngraph.paddle_seam.place import Place
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from paddle_ngraph.paddle_seam.place import Place, resolve
 
 _LIBRARY = "paddle.base.libpaddle"
 
@@ -41,9 +45,10 @@ ADD_FETCHES, ADD_FETCH, KEY_OF_CALL = _of(
 
 # -- programs of dynamic mode --------------------------------------------------------------------
 
-(RUN_STATIC,) = _of(
+RUN_STATIC, GET_SCOPE = _of(
     "paddle.jit.dy2static.pir_partial_program:PartialProgramLayer",
     call_run_impl_with_hook="(self, inputs, parameters, attrs)",
+    _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
 
 # -- predictors ----------------------------------------------------------------------------------
@@ -130,6 +135,7 @@ HANDING_OUT = (
         _move_to_list="(self) -> list",
     ),
     *_of(f"{_LIBRARY}:DistTensor", get_tensor="(self) -> DenseTensor"),
+    *_of(f"{_LIBRARY}:eager.Tensor", get_tensor=None),
     *_of(f"{_LIBRARY}:FetchList", _move_to_list="(self) -> list"),
     *_of(f"{_LIBRARY}:FetchUnmergedList", _move_to_list="(self) -> list"),
     *_of(f"{_LIBRARY}:SelectedRows", get_tensor="(self) -> DenseTensor"),
@@ -205,6 +211,68 @@ ENDING = (
     *_of(f"{_LIBRARY}:Executor", release_trainer="(self, arg0) -> None"),
     *_of(f"{_LIBRARY}:TrainerBase", finalize="(self) -> None"),
 )
+
+# -- eager tensors -------------------------------------------------------------------------------
+
+# Calls of functions in C are announced where they stand (core/paddle/announced_calls.h), so that
+# nothing is replaced. All functions of these modules but those that only read.
+_EAGER_MODULES = (
+    f"{_LIBRARY}:eager",
+    f"{_LIBRARY}:eager.ops",
+    f"{_LIBRARY}:eager.ops.legacy",
+    f"{_LIBRARY}:pir.ops",
+    "paddle._C_ops",
+    "paddle._legacy_C_ops",
+)
+RUN_PROGRAM = "run_program"
+# What writes gradients, which it is not given.
+RUNNING_BACKWARD = frozenset({"run_backward", "run_partial_grad"})
+_READING_FUNCTIONS = frozenset(
+    {
+        "_add_backward_final_hook",
+        "_add_docstr",
+        "_stop_capture_backward_viz_subgraph",
+        "_stop_capture_backward_vlog_subgraph",
+    }
+)
+# All methods but those that only read, or give back what is watched by its memory.
+_EAGER_TENSOR = f"{_LIBRARY}:eager.Tensor"
+_READ = (
+    "numpy clone cols contiguous crows data_ptr dense_dim detach element_size get_map_tensor "
+    "get_selected_rows get_strides get_tensor indices is_coalesced is_contiguous is_dense is_dist "
+    "is_same_shape is_selected_rows is_sparse is_sparse_coo is_sparse_csr nnz retain_grads rows "
+    "sparse_dim stride to_sparse_csr _copy_to _getitem_dygraph _getitem_from_offset "
+    "_get_tensor_from_selected_rows _grad_ivar _grad_name _grad_value _holder_size "
+    "_inplace_version _is_dense_tensor_hold_allocation _is_initialized _is_shared_buffer_with "
+    "_is_shared_underline_tensor_with _local_value _offset _register_backward_hook "
+    "_register_grad_hook _remove_grad_hook _tensor_use_gpudnn _apply_backward_hook "
+    "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __div__ __truediv__ __rdiv__ __rtruediv__ "
+    "__floordiv__ __rfloordiv__ __pow__ __rpow__ __mod__ __rmod__ __matmul__ __rmatmul__ __gt__ "
+    "__ge__ __lt__ __le__ __eq__ __ne__"
+)
+_READING_METHODS = frozenset(_READ.split())
+# What keeps the eager tensors that it is given, and writes them in threads of its own.
+_KEEPING_TENSORS = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
+
+
+def eager_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all in C that may write eager tensors that it is given."""
+    for module in _EAGER_MODULES:
+        for name, function in vars(resolve(module)).items():
+            if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
+                yield name, function
+    for name, method in vars(resolve(_EAGER_TENSOR)).items():
+        if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
+            yield name, method
+
+
+def keeping_functions() -> Iterator[Any]:
+    """All methods of what keeps the eager tensors that it is given."""
+    for owner in _KEEPING_TENSORS:
+        for method in vars(resolve(owner)).values():
+            function = getattr(method, "__func__", None)
+            if isinstance(function, types.BuiltinFunctionType):
+                yield method
 
 
 def places() -> list[Place]:

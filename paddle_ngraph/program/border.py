@@ -20,6 +20,7 @@ class Purpose(NamedTuple):
     keep_weights: bool
     open_size: int | None
     gradients: Sequence[str] = ()
+    eager_weights: bool = False
     threads: int = 0
 
 
@@ -83,6 +84,7 @@ class _GraphBuilder:
             state_outputs=[self._spec(self._content[root]) for root in states],
             value_inputs=[i for i, root in enumerate(inputs) if root in self._by_value],
             weights=[i for i, root in enumerate(inputs) if self._is_weight(root)],
+            eager_weights=self._purpose.eager_weights,
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
             gradients=list(self._purpose.gradients),
             threads=self._purpose.threads,

@@ -38,6 +38,7 @@ def apply(
     keep_weights: bool = False,
     open_size: int | None = cost.TYPICAL_SIZE,
     gradients: Collection[str] = (),
+    eager_weights: bool = False,
     threads: int = 0,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
@@ -51,6 +52,7 @@ def apply(
         open_size: The approximate size of the dimensions that the program leaves open, for the cost
             rule; ``None``: the rule does not apply.
         gradients: Types of operators in another program that compute gradients for this one.
+        eager_weights: Whether eager tensors hold the parameters too, while the program runs.
         threads: The maximum number of threads for an interval; 0: as the flags say.
 
     Returns:
@@ -60,7 +62,7 @@ def apply(
         programs.append(program)
     loops.copy_start_values(program)
     packed = packed_layers.apply(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients), threads)
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import comparison, ocr_widths, profile, serving, works
+from benchmarks import comparison, ocr_widths, profile, serving, to_static, works
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
@@ -180,6 +180,41 @@ def test_unknown_topic(capsys):
     with pytest.raises(SystemExit):
         command.main(["infrence"])
     assert "unknown topic infrence: take inference" in capsys.readouterr().err
+
+
+def test_to_static(tmp_path):
+    data = run(tmp_path, "to_static", "--models", "transformer")
+    (row,) = data["training"]
+    assert row["turns_ms"].keys() == {
+        "dynamic",
+        "to_static",
+        "to_static, engine",
+        "program, engine",
+    }
+    loaded = data["inference"]["turns_ms"]
+    assert loaded.keys() == {
+        "jit.load",
+        "jit.load, engine",
+        "predictor, engine",
+        "Executor, engine",
+    }
+    times = [ms for found in (row["turns_ms"], loaded) for turns in found.values() for ms in turns]
+    assert len(times) == 8 and min(times) > 0
+    assert "| Transformer, 4 layers of 256, 16 x 128 |" in (tmp_path / "to_static.md").read_text()
+
+
+def test_what_to_static_computes_is_checked():
+    expected = [np.array([4.0, 0.0])]
+    to_static._check("a", "b", [np.array([4.0, 0.01])], expected)
+    for wrong in (0.5, float("nan")):
+        with pytest.raises(PeerError, match="a, b: off by"):
+            to_static._check("a", "b", [np.array([4.0, wrong])], expected)
+
+
+def test_ratios_of_to_static_are_of_turns():
+    row = to_static.Row("m", "a model", {"slow": [4.0, 30.0, 4.0], "fast": [1.0, 10.0, 2.0]})
+    assert row.ratio("slow", "fast") == 3
+    assert row.milliseconds("slow") == 4
 
 
 def test_intervals(tmp_path):

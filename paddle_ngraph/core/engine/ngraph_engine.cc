@@ -366,7 +366,8 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   num_states_ = header.number(num_inputs_);
   num_outputs_ = header.number(kMaxOutputs);
   value_inputs_ = header.positions(num_inputs_);
-  weights_.emplace(header.positions(num_inputs_ - num_states_));
+  const std::vector<size_t> weights = header.positions(num_inputs_ - num_states_);
+  weights_.emplace(weights, header.number(1) == 1);
   const bool trains = header.number(1) == 1;
   most_threads_ = static_cast<int>(header.number(kMaxThreads));
   header.end();

@@ -82,6 +82,28 @@ class KnownMemory {
   int block_bits_ = 0;
 };
 
+// Memory that eager tensors hold and functions have constants of.
+class WatchedMemory {
+ public:
+  void add(const std::shared_ptr<phi::Allocation>& memory) {
+    memory_[memory.get()] = memory;
+    if (memory_.size() < next_cleanup_) return;
+    for (auto it = memory_.begin(); it != memory_.end();) {
+      it = it->second.expired() ? memory_.erase(it) : std::next(it);
+    }
+    next_cleanup_ = 2 * memory_.size() + kFirstCleanup;
+  }
+
+  // What has taken the place of memory that is gone counts, too: that costs a look at most.
+  bool has(const phi::Allocation* memory) const { return memory_.count(memory) > 0; }
+
+ private:
+  static constexpr size_t kFirstCleanup = 1024;
+
+  std::unordered_map<const phi::Allocation*, std::weak_ptr<phi::Allocation>> memory_;
+  size_t next_cleanup_ = kFirstCleanup;
+};
+
 struct Ledger {
   ForkSafeMutex mutex;
   // Below: guarded by the mutex.
@@ -91,7 +113,9 @@ struct Ledger {
   size_t num_open = 0;     // of the places, those that objects lead to
   uint64_t forgotten = 0;  // what ended until then is not in the table
   KnownMemory known;
+  WatchedMemory watched;
 
+  std::atomic<bool> is_any_watched{false};
   std::atomic<int> writers{0};
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_hand_outs{1};
@@ -117,6 +141,29 @@ ProgramRun::~ProgramRun() {
   std::lock_guard<std::mutex> lock(ledger.mutex);
   --ledger.runs;
   if (!may_write_) return;
+  ++ledger.writes;
+  --ledger.writers;
+}
+
+void watch_weight(const std::shared_ptr<phi::Allocation>& memory) {
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  ledger.watched.add(memory);
+  ledger.is_any_watched = true;
+}
+
+bool is_any_weight_watched() { return Ledger::instance().is_any_watched; }
+
+bool is_watched_weight(const phi::DenseTensor& tensor) {
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  return ledger.watched.has(tensor.Holder().get());
+}
+
+Writing::Writing() { ++Ledger::instance().writers; }
+
+Writing::~Writing() {
+  auto& ledger = Ledger::instance();
   ++ledger.writes;
   --ledger.writers;
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "paddle/phi/core/dense_tensor.h"
@@ -36,6 +37,21 @@ void weights_written();
 // Python got an object for this tensor; the object with this number is gone.
 uint64_t hand_out(const phi::DenseTensor& tensor);
 void take_back(uint64_t number);
+
+// Memory of weights that eager tensors hold. Operators of dynamic mode reach it without a run and
+// without a hand-out, so whoever calls one on it says so (core/paddle/announced_calls.h).
+void watch_weight(const std::shared_ptr<phi::Allocation>& memory);
+bool is_any_weight_watched();
+bool is_watched_weight(const phi::DenseTensor& tensor);
+
+// While it lives, weights count as being written.
+class Writing {
+ public:
+  Writing();
+  ~Writing();
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+};
 
 // The address of the tensor is known: its memory counts as exposed for as long as it exists.
 void give_address(const phi::DenseTensor& tensor);

@@ -126,17 +126,39 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   for (auto& model : models_) {
     const bool same =
         std::equal(inputs_.begin(), inputs_.end(), model.weights.begin(),
-                   [&](size_t i, const Weight& known) { return inputs[i] == known.variable; });
+                   [&](size_t i, const Weight& known) { return is_of(known, *inputs[i]); });
     if (same) return &model;
   }
-  if (models_.size() == kMaxModels) models_.erase(models_.begin());
   Model model;
+  if (are_eager_) succeed(&model);
+  if (models_.size() == kMaxModels) models_.erase(models_.begin());
   for (size_t i : inputs_) {
     model.weights.emplace_back();
     model.weights.back().variable = inputs[i];
+    model.weights.back().holder = inputs[i]->Holder();
+    model.weights.back().data = memory(*inputs[i]);
   }
   models_.push_back(std::move(model));
   return &models_.back();
+}
+
+// Eager weights that have lost their memory may be these, written in that way.
+void WeightWatch::succeed(Model* model) {
+  const auto has_lost_memory = [](const Model& known) {
+    return std::any_of(known.weights.begin(), known.weights.end(),
+                       [](const Weight& weight) { return weight.holder.expired(); });
+  };
+  const auto lost = std::stable_partition(
+      models_.begin(), models_.end(), [&](const auto& known) { return !has_lost_memory(known); });
+  for (auto it = lost; it != models_.end(); ++it) {
+    model->changes = std::max(model->changes, it->changes + 1);
+  }
+  if (lost != models_.end()) wait_anew(model);
+  models_.erase(lost, models_.end());
+}
+
+bool WeightWatch::is_of(const Weight& known, const phi::DenseTensor& tensor) const {
+  return are_eager_ ? known.data == memory(tensor) : known.variable == &tensor;
 }
 
 void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inputs,
@@ -148,7 +170,8 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     const phi::DenseTensor& tensor = *inputs[inputs_[position]];
     Weight& weight = model->weights[position];
     const auto& holder = tensor.Holder();
-    const bool is_untouched = !may_all_differ && !weight.is_open && holder.use_count() == 1 &&
+    const bool is_untouched = !may_all_differ && !weight.is_open &&
+                              holder.use_count() == own_holders() &&
                               is_same(weight.holder, holder) && weight.data == memory(tensor) &&
                               weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
                               !(was_handed_out && handed_out_since(tensor, model->moment));
@@ -156,8 +179,9 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     weight.holder = holder;
     weight.data = memory(tensor);
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
+    if (are_eager_ && holder != nullptr) watch_weight(holder);
     // Before it is read: what is closed by then can only be written after another hand-out or run.
-    weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, 1);
+    weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, own_holders());
     weight.hash = hash_of(tensor, position);
     was_read = true;
   }

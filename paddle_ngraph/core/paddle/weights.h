@@ -26,7 +26,10 @@ uint64_t content_hash(const void* data, size_t num_bytes, uint64_t seed);
 class WeightWatch {
  public:
   // `inputs`: where the weights are among the inputs of an interval.
-  explicit WeightWatch(std::vector<size_t> inputs) : inputs_(std::move(inputs)) {}
+  // `are_eager`: whether each has two holders in a run, the eager tensor of a layer and a variable
+  // of Paddle's. Variables come and go then, and operators of dynamic mode write the tensor.
+  WeightWatch(std::vector<size_t> inputs, bool are_eager)
+      : inputs_(std::move(inputs)), are_eager_(are_eager) {}
 
   // A fingerprint of the contents of the weights. Nothing if there are none, or while they change
   // too often for a function with constants to be worth it.
@@ -64,11 +67,15 @@ class WeightWatch {
   };
 
   Model* find(const std::vector<phi::DenseTensor*>& inputs);
+  void succeed(Model* model);
+  bool is_of(const Weight& known, const phi::DenseTensor& tensor) const;
+  long own_holders() const { return are_eager_ ? 2 : 1; }
   static void wait_anew(Model* model);
   // Reads what may have been written since, and sets the fingerprint.
   void update(Model* model, const std::vector<phi::DenseTensor*>& inputs, const Moment& now) const;
 
   std::vector<size_t> inputs_;
+  bool are_eager_;
   std::mutex mutex_;
   std::vector<Model> models_;
   std::optional<uint64_t> outdated_;

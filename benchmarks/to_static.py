@@ -1,0 +1,369 @@
+"""What dynamic mode makes programs of: training by ``to_static``, and models by ``jit.load``."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+import paddle_ngraph
+from benchmarks import report
+from benchmarks.comparison import Pace
+from benchmarks.options import Progress
+from benchmarks.worker import PeerError, Worker
+from benchmarks.works import Array
+
+CLASSES = 100
+WORDS, WIDTH = 1000, 256
+STEPS = 3  # whose losses are compared
+TOLERANCE = 1e-2
+DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
+LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
+    "jit.load",
+    "jit.load, engine",
+    "predictor, engine",
+    "Executor, engine",
+)
+ABOUT = """\
+Each way has a process of its own, and they take turns: medians over {rounds} turns of the median
+step of a turn. A ratio says how many times as long as {reference} it takes: the median of the
+ratios of the turns. What is computed is compared with native Paddle's."""
+TRAINING = """\
+A step is forward pass, backward pass and optimizer (momentum). *dynamic*: native Paddle, operator
+by operator. *to_static*: `paddle.jit.to_static`, natively and through the engine; the optimizer is
+Paddle's in both. *program, engine*: a static program of the same network, optimizer included, by
+`Executor.run`."""
+INFERENCE = """\
+MobileNetV2 as `paddle.jit.save` wrote it, with random weights, batch {batch}, {side} x {side}.
+Feeding and fetching count."""
+
+
+class Mean(nn.Layer):  # type: ignore[misc]
+    """A Transformer encoder over words; their mean decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, 0.0)
+        self.words, self.encoder = nn.Embedding(WORDS, WIDTH), nn.TransformerEncoder(layer, 4)
+        self.out = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, words: Any) -> Any:
+        """The classes of texts, int64 [batch, length]."""
+        return self.out(self.encoder(self.words(words)).mean(axis=1))
+
+
+def _mobilenet() -> Any:
+    network = paddle.vision.models.mobilenet_v2(num_classes=CLASSES)
+    network.classifier[0].p = 0  # no dropout: losses can be compared
+    return network
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network to train.
+
+    Attributes:
+        description: For the table.
+        make: Its layer.
+        shape, quick_shape: Of a batch: pictures, or words where there are two dimensions.
+    """
+
+    description: str
+    make: Callable[[], Any]
+    shape: tuple[int, ...]
+    quick_shape: tuple[int, ...]
+
+
+NETS = {
+    "resnet18": Net(
+        "ResNet-18, 112 x 112, batch 8",
+        lambda: paddle.vision.models.resnet18(num_classes=CLASSES),
+        (8, 3, 112, 112),
+        (4, 3, 32, 32),
+    ),
+    "mobilenet_v2": Net(
+        "MobileNetV2, 112 x 112, batch 8", _mobilenet, (8, 3, 112, 112), (4, 3, 32, 32)
+    ),
+    "transformer": Net("Transformer, 4 layers of 256, 16 x 128", Mean, (16, 128), (2, 16)),
+}
+
+
+class Way(ABC):
+    """One way to run something, in a process of its own."""
+
+    def __init__(self) -> None:
+        self.found = [self.run() for _ in range(STEPS)]
+
+    @abstractmethod
+    def run(self) -> Array:
+        """One step, and what it computes."""
+
+    def results(self) -> list[Array]:
+        """Of the first steps."""
+        return self.found
+
+    def engine_runs(self) -> int:
+        """How often the engine ran."""
+        return int(paddle_ngraph.stats()["engine_runs"])
+
+    def turn(self, seconds: float) -> list[float]:
+        """Milliseconds of each step for so long, of three at least."""
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < 3 or time.perf_counter() < end:
+            start = time.perf_counter()
+            self.run()
+            times.append(1e3 * (time.perf_counter() - start))
+        return times
+
+
+def _batch(shape: tuple[int, ...]) -> tuple[Array, Array]:
+    generator = np.random.default_rng(0)
+    if len(shape) == 2:
+        data: Array = generator.integers(0, WORDS, shape)
+    else:
+        data = generator.standard_normal(shape, dtype=np.float32)
+    return data, generator.integers(0, CLASSES, (shape[0], 1))
+
+
+def _made(net: Net) -> Any:
+    paddle.seed(0)
+    with paddle.utils.unique_name.guard():
+        return net.make()
+
+
+class DynamicTraining(Way):
+    """A layer, by ``to_static`` or not."""
+
+    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+        net = NETS[name]
+        paddle_ngraph.enable() if way == ENGINE else paddle_ngraph.disable()
+        layer = _made(net)
+        self._network = layer if way == DYNAMIC else paddle.jit.to_static(layer, full_graph=True)
+        self._optimizer = paddle.optimizer.Momentum(1e-3, 0.9, layer.parameters())
+        batch = _batch(net.quick_shape if is_quick else net.shape)
+        self._data, self._labels = map(paddle.to_tensor, batch)
+        super().__init__()
+
+    def run(self) -> Array:
+        loss = F.cross_entropy(self._network(self._data), self._labels)
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.clear_grad()
+        return np.array(loss)
+
+
+class ProgramTraining(Way):
+    """A static program of the same layer, with the same parameters."""
+
+    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+        net = NETS[name]
+        data, labels = _batch(net.quick_shape if is_quick else net.shape)
+        values = [value.numpy() for value in _made(net).state_dict().values()]
+        paddle.enable_static()
+        main, startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(main, startup):
+            layer = _made(net)
+            logits = layer(paddle.static.data("data", data.shape, str(data.dtype)))
+            loss = F.cross_entropy(logits, paddle.static.data("label", labels.shape, "int64"))
+            paddle.optimizer.Momentum(1e-3, 0.9).minimize(loss)
+        self._main, self._loss = main, loss
+        self._feed = {"data": data, "label": labels}
+        self._executor = paddle.static.Executor(paddle.CPUPlace())
+        self._executor.run(startup)
+        for variable, value in zip(layer.state_dict().values(), values):
+            tensor = paddle.static.global_scope().find_var(variable.name).get_tensor()
+            tensor.set(value, paddle.CPUPlace())
+        paddle_ngraph.enable()
+        super().__init__()
+
+    def run(self) -> Array:
+        (loss,) = self._executor.run(self._main, feed=self._feed, fetch_list=[self._loss])
+        return np.array(loss)
+
+
+class Inference(Way):
+    """A saved model by ``jit.load``, a predictor or an Executor."""
+
+    def __init__(self, prefix: str, way: str, shape: tuple[int, ...]) -> None:
+        paddle_ngraph.disable() if way == LOADED else paddle_ngraph.enable()
+        data, _ = _batch(shape)
+        self._step = {PREDICTOR: self._predictor, EXECUTOR: self._program}.get(way, self._layer)(
+            prefix, data
+        )
+        super().__init__()
+
+    def run(self) -> Array:
+        return self._step()
+
+    def _layer(self, prefix: str, data: Array) -> Callable[[], Array]:
+        layer = paddle.jit.load(prefix)
+        layer.eval()
+
+        def run() -> Array:
+            with paddle.no_grad():
+                return np.array(layer(paddle.to_tensor(data)).numpy())
+
+        return run
+
+    def _predictor(self, prefix: str, data: Array) -> Callable[[], Array]:
+        config = paddle.inference.Config(f"{prefix}.json", f"{prefix}.pdiparams")
+        predictor = paddle.inference.create_predictor(config)
+        (name,), (fetched,) = predictor.get_input_names(), predictor.get_output_names()
+        given, taken = predictor.get_input_handle(name), predictor.get_output_handle(fetched)
+
+        def run() -> Array:
+            given.copy_from_cpu(data)
+            predictor.run()
+            return np.array(taken.copy_to_cpu())
+
+        return run
+
+    def _program(self, prefix: str, data: Array) -> Callable[[], Array]:
+        paddle.enable_static()
+        executor = paddle.static.Executor(paddle.CPUPlace())
+        program, (name,), fetches = paddle.static.load_inference_model(prefix, executor)
+
+        def run() -> Array:
+            (fetched,) = executor.run(program, feed={name: data}, fetch_list=fetches)
+            return np.array(fetched)
+
+        return run
+
+
+def save_mobilenet(prefix: str, shape: tuple[int, ...]) -> None:
+    """Saves the model of the inference section."""
+    network = _made(NETS["mobilenet_v2"])
+    network.eval()
+    spec = paddle.static.InputSpec([None, *shape[1:]], "float32")
+    paddle.jit.save(network, prefix, input_spec=[spec])
+
+
+@dataclass
+class Row:
+    """What was measured of one network: the median step of each turn, by way."""
+
+    name: str
+    description: str
+    turns_ms: dict[str, list[float]] = field(default_factory=dict)
+
+    def milliseconds(self, way: str) -> float:
+        """The median turn."""
+        return statistics.median(self.turns_ms[way])
+
+    def ratio(self, way: str, reference: str) -> float:
+        """How many times as long as ``reference`` it takes: the median over the turns."""
+        pairs = zip(self.turns_ms[way], self.turns_ms[reference])
+        return statistics.median(ours / theirs for ours, theirs in pairs)
+
+
+def measure(options: Namespace) -> None:
+    """Measures both; writes ``to_static.md``, ``.json`` and ``.png``."""
+    pace = Pace(1, 0.1) if options.quick else Pace(options.rounds, 2.0)
+    names = [name for name in NETS if not options.models or name in options.models]
+    shape = (1, 3, 64, 64) if options.quick else (1, 3, 224, 224)
+    rows: list[Row] = []
+    with Progress("to_static", len(names) + 1) as progress:
+        for name in names:
+            progress.say(name)
+            makers = {way: DynamicTraining for way in (DYNAMIC, TO_STATIC, ENGINE)}
+            starts = {**makers, PROGRAM: ProgramTraining}
+            row = Row(name, NETS[name].description)
+            _in_turns(row, {w: (m, name, w, options.quick) for w, m in starts.items()}, pace)
+            progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
+            rows.append(row)
+        progress.say("inference")
+        loaded = _inference(shape, pace)
+        progress.done(f"jit.load: {loaded.ratio(LOADED_BY_ENGINE, EXECUTOR):.2f}x of Executor")
+    _write(options, pace, rows, loaded, shape)
+
+
+def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
+    row = Row("jit.load", "MobileNetV2")
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = str(Path(folder) / "model")
+        with Worker({}) as worker:
+            worker.call(save_mobilenet, prefix, shape)
+        ways = (LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR)
+        _in_turns(row, {way: (Inference, prefix, way, shape) for way in ways}, pace)
+    return row
+
+
+def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
+    """Fills a row; the first way is native Paddle, whose results count."""
+    with ExitStack() as stack:
+        workers = {way: stack.enter_context(Worker({})) for way in starts}
+        expected: Sequence[Array] = []
+        for way, worker in workers.items():
+            worker.hold(*starts[way])
+            found = worker.ask("results")
+            expected = expected or found
+            _check(row.name, way, found, expected)
+            if (worker.ask("engine_runs") > 0) != way.endswith("engine"):
+                raise PeerError(f"{row.name}, {way}: whether the engine ran is not as wanted")
+        for _ in range(pace.rounds):
+            for way, worker in workers.items():
+                turn = statistics.median(worker.ask("turn", pace.seconds))
+                row.turns_ms.setdefault(way, []).append(turn)
+
+
+def _check(name: str, way: str, found: Sequence[Array], expected: Sequence[Array]) -> None:
+    off = max(
+        float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+        for ours, theirs in zip(found, expected)
+    )
+    if not off <= TOLERANCE:
+        raise PeerError(f"{name}, {way}: off by {off:.1e}")
+
+
+def _write(
+    options: Namespace, pace: Pace, rows: list[Row], loaded: Row, shape: tuple[int, ...]
+) -> None:
+    ways = (DYNAMIC, TO_STATIC, ENGINE, PROGRAM)
+    sections = [
+        "## Training\n",
+        TRAINING,
+        ABOUT.format(rounds=pace.rounds, reference=f"*{ENGINE}*"),
+        _table(rows, ways, ENGINE),
+        "## Inference\n",
+        INFERENCE.format(batch=shape[0], side=shape[-1]),
+        ABOUT.format(rounds=pace.rounds, reference=f"*{EXECUTOR}*"),
+        _table([loaded], list(loaded.turns_ms), EXECUTOR),
+    ]
+    data = {"quick": options.quick, "training": [asdict(row) for row in rows]}
+    data["inference"] = asdict(loaded)
+    report.write(options.output, "to_static", "Programs of dynamic mode", sections, data)
+    report.bars(
+        options.output / "to_static.png",
+        "A training step",
+        f"times as long as {ENGINE}",
+        [row.name for row in rows],
+        {way: [row.ratio(way, ENGINE) for row in rows] for way in ways},
+    )
+
+
+def _table(rows: Sequence[Row], ways: Sequence[str], reference: str) -> str:
+    header = ["", *(f"{way} (ms)" for way in ways), *(f"{way}, ratio" for way in ways)]
+    return report.table(
+        header,
+        [
+            [
+                row.description,
+                *(f"{row.milliseconds(way):.2f}" for way in ways),
+                *(f"{row.ratio(way, reference):.2f}" for way in ways),
+            ]
+            for row in rows
+        ],
+    )
