@@ -334,7 +334,7 @@ def _check(row: Row, way: str, found: Sequence[Array], expected: Sequence[Array]
         for ours, theirs in zip(found, expected)
     ]
     # The first one was computed of equal weights.
-    if not (offs[0] <= TOLERANCE and max(offs) <= row.tolerance):
+    if not (offs[0] <= TOLERANCE and all(off <= row.tolerance for off in offs)):
         raise PeerError(f"{row.name}, {way}: off by {max(offs):.1e}")
 
 
