@@ -28,7 +28,7 @@ from benchmarks.works import Array
 CLASSES = 100
 WORDS, WIDTH = 1000, 256
 STEPS = 3  # whose losses are compared
-TOLERANCE = 1e-2
+TOLERANCE = 1e-3
 DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
 LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
     "jit.load",
@@ -78,12 +78,15 @@ class Net:
         description: For the table.
         make: Its layer.
         shape, quick_shape: Of a batch: pictures, or words where there are two dimensions.
+        tolerance: How far losses may be off, as a share: weights that differ in their last bit
+            part those of small batches that are normalized and rectified, natively too.
     """
 
     description: str
     make: Callable[[], Any]
     shape: tuple[int, ...]
     quick_shape: tuple[int, ...]
+    tolerance: float = 1e-2
 
 
 NETS = {
@@ -92,9 +95,14 @@ NETS = {
         lambda: paddle.vision.models.resnet18(num_classes=CLASSES),
         (8, 3, 112, 112),
         (4, 3, 32, 32),
+        tolerance=0.1,
     ),
     "mobilenet_v2": Net(
-        "MobileNetV2, 112 x 112, batch 8", _mobilenet, (8, 3, 112, 112), (4, 3, 32, 32)
+        "MobileNetV2, 112 x 112, batch 8",
+        _mobilenet,
+        (8, 3, 112, 112),
+        (4, 3, 32, 32),
+        tolerance=0.1,
     ),
     "transformer": Net("Transformer, 4 layers of 256, 16 x 128", Mean, (16, 128), (2, 16)),
 }
@@ -257,6 +265,7 @@ class Row:
 
     name: str
     description: str
+    tolerance: float = TOLERANCE
     turns_ms: dict[str, list[float]] = field(default_factory=dict)
 
     def milliseconds(self, way: str) -> float:
@@ -280,7 +289,7 @@ def measure(options: Namespace) -> None:
             progress.say(name)
             makers = {way: DynamicTraining for way in (DYNAMIC, TO_STATIC, ENGINE)}
             starts = {**makers, PROGRAM: ProgramTraining}
-            row = Row(name, NETS[name].description)
+            row = Row(name, NETS[name].description, NETS[name].tolerance)
             _in_turns(row, {w: (m, name, w, options.quick) for w, m in starts.items()}, pace)
             progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
             rows.append(row)
@@ -310,7 +319,7 @@ def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
             worker.hold(*starts[way])
             found = worker.ask("results")
             expected = expected or found
-            _check(row.name, way, found, expected)
+            _check(row, way, found, expected)
             if (worker.ask("engine_runs") > 0) != way.endswith("engine"):
                 raise PeerError(f"{row.name}, {way}: whether the engine ran is not as wanted")
         for _ in range(pace.rounds):
@@ -319,13 +328,14 @@ def _in_turns(row: Row, starts: dict[str, tuple[Any, ...]], pace: Pace) -> None:
                 row.turns_ms.setdefault(way, []).append(turn)
 
 
-def _check(name: str, way: str, found: Sequence[Array], expected: Sequence[Array]) -> None:
-    off = max(
+def _check(row: Row, way: str, found: Sequence[Array], expected: Sequence[Array]) -> None:
+    offs = [
         float(np.abs(ours - theirs).max() / np.abs(theirs).max())
         for ours, theirs in zip(found, expected)
-    )
-    if not off <= TOLERANCE:
-        raise PeerError(f"{name}, {way}: off by {off:.1e}")
+    ]
+    # The first one was computed of equal weights.
+    if not (offs[0] <= TOLERANCE and all(off <= row.tolerance for off in offs)):
+        raise PeerError(f"{row.name}, {way}: off by {max(offs):.1e}")
 
 
 def _write(

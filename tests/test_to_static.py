@@ -141,6 +141,113 @@ def test_inference_as_natively(build, by_ast):
     assert paddle_ngraph.stats()["functions_with_weights"] > 0
 
 
+class Sequences(nn.Layer):
+    """Recurrent layers of one kind over [N, 7, 6], and what they are asked for."""
+
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__()
+        self.layer, self.out = kind(6, 5, num_layers=2, **options), nn.Linear(5, CLASSES)
+
+    def forward(self, x: Any, lengths: Any = None) -> Any:
+        steps, last = self.layer(x, sequence_length=lengths)
+        last = last[0] if isinstance(last, tuple) else last
+        return self.out(steps.mean(axis=1) + last[-1])
+
+
+KINDS = {
+    "LSTM": (nn.LSTM, {}),
+    "GRU": (nn.GRU, {}),
+    "tanh": (nn.SimpleRNN, {}),
+    "relu": (nn.SimpleRNN, {"activation": "relu"}),
+}
+
+
+@pytest.fixture
+def restored_packing() -> Iterator[None]:
+    before = paddle.get_flags("FLAGS_use_mkl_packed")
+    yield
+    paddle.set_flags(before)
+
+
+def train_recurrent(layer: Any, *more: Any, steps: int = STEPS) -> Any:
+    """Losses, parameters, and the gradient of the last input."""
+    network = static(layer)
+    optimizer = paddle.optimizer.Momentum(0.05, 0.9, layer.parameters())
+    losses = []
+    for step in range(steps):
+        x = floats(4, 7, 6, seed=step)
+        x.stop_gradient = False
+        loss = F.cross_entropy(network(x, *more), labels(step, 4))
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(loss.numpy())
+    return losses, values(layer), x.grad
+
+
+@pytest.mark.parametrize("lengths", [None, [7, 1, 0, 4]], ids=["whole", "lengths"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("packed", [True, False])
+def test_recurrent_layers_train_through_the_engine(packed, kind, lengths, restored_packing):
+    paddle.set_flags({"FLAGS_use_mkl_packed": packed})
+    made_of, options = KINDS[kind]
+    more = () if lengths is None else (paddle.to_tensor(lengths, "int32"),)
+
+    def play() -> Any:
+        return train_recurrent(made(lambda: Sequences(made_of, **options)), *more)
+
+    twice(play, runs=2 * STEPS)
+    layer = made(lambda: Sequences(made_of, **options))
+    network = static(layer)
+    network(floats(4, 7, 6), *more).sum().backward()
+    report = paddle_ngraph.explain(network)
+    types = {kind for interval in report.intervals for kind in interval.types}
+    assert report.ops_native == 0
+    assert report.packed == 2 * packed or _core.mkl_packed.provider() == "none"
+    assert report.packed == 2 or {"pd_op.rnn", "pd_op.rnn_grad"} <= types
+
+
+def test_recurrent_layers_with_dropout_train_as_natively():
+    """The gradient needs the mask that was drawn: both stay native."""
+
+    def play() -> Any:
+        return train_recurrent(made(lambda: Sequences(nn.LSTM, dropout=0.4)))
+
+    twice(play, runs=0)
+
+
+@pytest.mark.parametrize("struck", ["forward", "backward", "both"])
+@pytest.mark.parametrize("step", ["compile", "allocate", "run"])
+def test_recurrent_layers_that_the_engine_cannot_run_are_run_by_paddle(step, struck):
+    def play(strike: Any = None) -> Any:
+        layer = made(lambda: Sequences(nn.GRU))
+        network = static(layer)
+        seen = []
+        for number in range(3):
+            is_struck = strike is not None and number == 1
+            with strike() if is_struck and struck != "backward" else nullcontext():
+                loss = network(floats(4, 7, 6, seed=number)).square().mean()
+            with strike() if is_struck and struck != "forward" else nullcontext():
+                loss.backward()
+            seen += [loss.numpy(), *gradients(layer)]
+        return seen
+
+    expected = alone(play, engine=False)
+    before = paddle_ngraph.stats()["native_runs"]
+    agree(alone(lambda: play(lambda: fault(step)), engine=True), expected)
+    assert paddle_ngraph.stats()["native_runs"] > before
+
+
+def test_small_recurrent_layers_stay_native_where_they_train():
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 60})
+    layer = made(lambda: Sequences(nn.LSTM))
+    network = static(layer)
+    network(floats(4, 7, 6)).sum().backward()
+    assert "rnn_grad" in str(paddle_ngraph.explain(network))
+    types = [kind for each in paddle_ngraph.explain(network).intervals for kind in each.types]
+    assert not any("rnn" in kind for kind in types)
+
+
 # -- ways to train ---------------------------------------------------------------------------------
 
 

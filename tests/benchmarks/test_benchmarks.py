@@ -204,15 +204,18 @@ def test_to_static(tmp_path):
 
 
 def test_what_to_static_computes_is_checked():
-    expected = [np.array([4.0, 0.0])]
-    to_static._check("a", "b", [np.array([4.0, 0.01])], expected)
-    for wrong in (0.5, float("nan")):
+    row, expected = to_static.Row("a", "", 0.1), [np.array([4.0, 0.0])] * 2
+    right, later = np.array([4.0, 0.001]), np.array([4.0, 0.2])
+    to_static._check(row, "b", [right, later], expected)
+    for wrong in ([later, right], [right, 3 * later], [right, right * float("nan")]):
         with pytest.raises(PeerError, match="a, b: off by"):
-            to_static._check("a", "b", [np.array([4.0, wrong])], expected)
+            to_static._check(row, "b", wrong, expected)
 
 
 def test_ratios_of_to_static_are_of_turns():
-    row = to_static.Row("m", "a model", {"slow": [4.0, 30.0, 4.0], "fast": [1.0, 10.0, 2.0]})
+    row = to_static.Row(
+        "m", "a model", turns_ms={"slow": [4.0, 30.0, 4.0], "fast": [1.0, 10.0, 2.0]}
+    )
     assert row.ratio("slow", "fast") == 3
     assert row.milliseconds("slow") == 4
 
