@@ -159,7 +159,8 @@ void verify_graph(const std::string& graph) {
 
 std::string build_environment(const std::string& graph, const Settings& settings) {
   return with_python([&] {
-    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings), threads_of(settings))
+    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings),
+                                                 threads_of(settings))
         .cast<std::string>();
   });
 }
