@@ -8,7 +8,8 @@ LIVES ?= 1000
 GRAPHS ?= 100000
 SEED ?= 1
 THREADS ?= 1 3 8 64
-JOBS ?= 1
+# Processes of the tests: each takes up to 3 GB.
+JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
 SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
@@ -41,7 +42,7 @@ paddleocr-run: $(VENV)/.paddleocr
 	$(RUN) -m pytest tests/paddleocr
 	$(RUN) demos/paddleocr_demo/read.py
 
-test: $(VENV)/.built  ## Run the tests (JOBS=2: in two processes).
+test: $(VENV)/.built  ## Run the tests (in two processes if there are cores; JOBS=1: in one).
 	$(RUN) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile) tests
 
 test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads requested (THREADS="1 3").
