@@ -10,7 +10,6 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,9 +63,6 @@ from paddle_ngraph.program.view import (
 )
 
 _SHADOW_OUTPUT = "builtin.shadow_output"
-_RNN = "pd_op.rnn"
-# Of a recurrent layer natively, on two cores: 2 million multiplications are as fast either way.
-_WORK_OF_A_MICROSECOND = 33_000
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
 # See executor_hook.py.
@@ -326,26 +322,14 @@ class _Source:
 
     def rewritten(self, open_size: int) -> _Programs:
         """Copies of both that run through nGraph, as far as they can."""
-        programs = self._rewritten(open_size, recomputes=True)
-        if programs is None:
-            programs = self._rewritten(open_size, recomputes=False)
-        assert programs is not None
-        return programs
-
-    def _rewritten(self, open_size: int, recomputes: bool) -> _Programs | None:
-        """``recomputes``: recurrent layers; nothing where that is in vain."""
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         across = _Crossing(forward, backward)
         across.copy_constants()
-        if recomputes and not across.recompute_recurrent(open_size):
-            return None
         shapes = across.shapes_instead(names["no_need_buffers_names"])
         behind = program_pass.apply(backward, open_size=open_size)
-        if recomputes and any(op.name() == _RNN for op in backward.global_block().ops):
-            return None
         across.give_back(shapes)
         across.drop_unread(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
@@ -415,47 +399,6 @@ class _Crossing:
                 copy = self._put_first(maker.name(), type, _core.attributes_of(maker))
                 value.replace_all_uses_with(copy)
 
-    def recompute_recurrent(self, open_size: int) -> bool:
-        """Has the backward program compute recurrent layers anew, in front of their gradients.
-
-        What these need of the forward pass only Paddle's kernels understand, or the engine's. So
-        both have to be in one interval. Where there is dropout it is another mask the second time.
-        """
-        found = [op for op in self._backward.ops if op.name() == f"{_RNN}_grad"]
-        pays = all(_recurrent_work(op, open_size) >= _least_work() for op in found)
-        return bool(found) and pays and all([self._recompute(op) for op in found])
-
-    def _recompute(self, gradient: Operation) -> bool:
-        names = gradient.get_input_names()
-        given = dict(zip(names, gradient.operands_source()))
-        arguments = self._backward.kwargs()
-        kept = given["reserve"]
-        makers = [
-            op.operand_source(0).get_defining_op()
-            for op in self._outputs()
-            if (value := arguments.get(_name(op))) is not None and value.is_same(kept)
-        ]
-        if len(makers) != 1 or makers[0] is None or makers[0].name() != _RNN:
-            return False
-        attributes = makers[0].attrs()
-        if attributes["dropout_prob"] > 0 and attributes["num_layers"] > 1:
-            return False
-        state = self._put_first("pd_op.full", ("uint8", [1]), _filled("uint8", [1]))
-        operands = [given[name] for name in ("x", "pre_state", "weight_list", "sequence_length")]
-        results = _core.append_operator(
-            self._backward,
-            _RNN,
-            [value if value.initialized() else None for value in operands] + [state],
-            _core.result_types(makers[0]),
-            list(_core.attributes_of(makers[0])),
-        )
-        place = next(i for i, op in enumerate(self._backward.ops) if op.id() == gradient.id())
-        self._backward.move_op(maker_of(results[0]), place)
-        for name, value in zip(makers[0].get_output_names(), results):
-            if name in names:
-                gradient.operand(names.index(name)).set_source(value)
-        return True
-
     def shapes_instead(self, names: Sequence[str]) -> dict[int, Value]:
         """Gives the backward program constants for what it needs the shapes of, and nothing else.
 
@@ -473,7 +416,12 @@ class _Crossing:
             if any(size < 0 for size in value.shape) or not _is_unread(value):
                 continue
             dtype, shape = dtype_name(value.dtype), list(value.shape)
-            zeros = self._put_first("pd_op.full", (dtype, shape), _filled(dtype, shape))
+            filled = [
+                ("shape", "ints", shape),
+                ("dtype", "dtype", dtype),
+                ("value", "float64", 0.0),
+            ]
+            zeros = self._put_first("pd_op.full", (dtype, shape), filled)
             value.replace_all_uses_with(zeros)
             instead[maker_of(zeros).id()] = value
         return instead
@@ -513,24 +461,6 @@ class _Crossing:
         (value,) = _core.append_operator(self._backward, name, [], [type], list(attributes))
         self._backward.move_op(maker_of(value), 0)
         return value
-
-
-def _recurrent_work(gradient: Operation, open_size: int) -> int:
-    """Multiplications that a recurrent layer takes for its gates."""
-    operands = dict(zip(gradient.get_input_names(), gradient.operands_source()))
-    steps, batch, _ = (size if size >= 0 else open_size for size in operands["x"].shape)
-    weights = maker_of(operands["weight_list"]).operands_source()
-    return steps * batch * sum(math.prod(value.shape) for value in weights)
-
-
-def _least_work() -> int:
-    """Below that Paddle's kernels take less time than the engine takes twice."""
-    return _WORK_OF_A_MICROSECOND * int(flags.get("ngraph_min_interval_us"))
-
-
-def _filled(dtype: str, shape: Sequence[int]) -> list[tuple[str, str, Any]]:
-    """The attributes of a constant of zeros."""
-    return [("shape", "ints", list(shape)), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
 
 
 def _copy(program: Program) -> Program:
