@@ -94,8 +94,11 @@ class WatchedMemory {
     next_cleanup_ = 2 * memory_.size() + kFirstCleanup;
   }
 
-  // What has taken the place of memory that is gone counts, too: that costs a look at most.
-  bool has(const phi::Allocation* memory) const { return memory_.count(memory) > 0; }
+  // Memory that is gone does not count, though other memory may have taken its place.
+  bool has(const phi::Allocation* memory) const {
+    const auto found = memory_.find(memory);
+    return found != memory_.end() && !found->second.expired();
+  }
 
  private:
   static constexpr size_t kFirstCleanup = 1024;
