@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,32 @@ class Program:
     def variable(self, name: str) -> np.ndarray:
         """The contents of a variable of the scope."""
         return np.array(self.scope.find_var(name).get_tensor())
+
+
+def at_once(work: Callable[[int], None], count: int = 4) -> None:
+    """Runs ``work(thread)`` in some threads that start together; raises what one of them raises.
+
+    Each is in the mode of the caller, static or dynamic, which is a setting of each thread.
+    """
+    gate, failures = threading.Barrier(count), []
+    set_mode = paddle.disable_static if paddle.in_dynamic_mode() else paddle.enable_static
+
+    def run(number: int) -> None:
+        set_mode()
+        gate.wait()
+        try:
+            work(number)
+        except Exception as error:  # raised by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert not any(thread.is_alive() for thread in threads), "they wait for each other"
+    if failures:
+        raise failures[0]
 
 
 def summary(error: BaseException) -> list[str]:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import caches, flags
-from tests.programs import Program, floats
+from tests.programs import Program, at_once, floats
 
 _MB = 1 << 20
 
@@ -111,35 +110,25 @@ def test_freed_memory_is_bounded_and_given_back(few_megabytes: int) -> None:
 
 def test_threads_never_share_freed_memory(few_megabytes: int) -> None:
     programs = [Program(doubled) for _ in range(4)]
-    failures: list[Exception] = []
 
     def work(number: int) -> None:
-        paddle.enable_static()
         kept: list[Any] = []
-        try:
-            for index in range(120):
-                feed = np.full([300 + index % 7, 1024], number * 1000 + index, "float32")
-                (found,) = programs[number].executor.run(
-                    programs[number].main,
-                    feed={"x": feed},
-                    fetch_list=programs[number].fetches,
-                    scope=programs[number].scope,
-                )
-                kept.append((found, feed[0, 0] * 2))
-                for array, value in kept:
-                    assert (array == value).all()
-                if len(kept) > 3:
-                    del kept[index % 3]
-        except Exception as error:  # raised by the main thread
-            failures.append(error)
+        for index in range(120):
+            feed = np.full([300 + index % 7, 1024], number * 1000 + index, "float32")
+            (found,) = programs[number].executor.run(
+                programs[number].main,
+                feed={"x": feed},
+                fetch_list=programs[number].fetches,
+                scope=programs[number].scope,
+            )
+            kept.append((found, feed[0, 0] * 2))
+            for array, value in kept:
+                assert (array == value).all()
+            if len(kept) > 3:
+                del kept[index % 3]
 
     with paddle_ngraph.use_ngraph():
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures[0]
+        at_once(work, len(programs))
     assert paddle_ngraph.stats()["engine_runs"] == 480
 
 

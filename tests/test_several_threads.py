@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from paddle.pir_utils import IrGuard, OldIrGuard
 import paddle_ngraph
 from paddle_ngraph import _core
 from tests.fuzz import graphs
-from tests.programs import Program, floats
+from tests.programs import Program, at_once, floats
 
 _THREADS = 4
 _TRIES = 15
@@ -30,28 +28,6 @@ def several_fetches() -> Any:
     loss = paddle.mean(hidden)
     paddle.optimizer.SGD(0.01).minimize(loss)
     return [hidden, loss, hidden * 2.0]
-
-
-def at_once(work: Callable[[int], None]) -> None:
-    """Runs ``work(thread)`` in some threads that start together; raises what one of them raises."""
-    gate, failures = threading.Barrier(_THREADS), []
-
-    def run(number: int) -> None:
-        paddle.enable_static()  # a setting of each thread
-        gate.wait()
-        try:
-            work(number)
-        except Exception as error:  # raised by the main thread
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
-    assert not any(thread.is_alive() for thread in threads), "they wait for each other"
-    if failures:
-        raise failures[0]
 
 
 def _run(program: Program, feed: np.ndarray) -> list[np.ndarray]:

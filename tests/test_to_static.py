@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -40,6 +39,7 @@ from tests.dynamic import (
     twice,
     values,
 )
+from tests.programs import at_once
 
 ROOT = Path(__file__).parents[1]
 BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
@@ -250,6 +250,23 @@ def test_frozen_parameters_of_a_normalization(kind, behind, frozen):
         return x.grad, gradients(layer)
 
     twice(play, runs=2, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("frozen", [(), ("weight",), ("bias",)], ids=str)
+@pytest.mark.parametrize("leaf", [True, False], ids=["gradient of x", "no gradient of x"])
+def test_frozen_parameters_of_a_normalization_of_one_element(leaf, frozen):
+    """Such a batch is a case of its own in Paddle's kernel; a frozen parameter is one here too."""
+
+    def play() -> Any:
+        layer = made(lambda: nn.BatchNorm1D(3))
+        for name in frozen:
+            getattr(layer, name).stop_gradient = True
+        x = floats(1, 3)
+        x.stop_gradient = not leaf
+        (static(layer)(x).square() * paddle.arange(1.0, 4.0)).sum().backward()
+        return x.grad, gradients(layer)
+
+    twice(play, runs=2)
 
 
 def test_all_parameters_frozen():
@@ -610,20 +627,13 @@ def test_each_thread_has_a_layer():
     expected = {number: train(*traced(), number) for number in range(3)}
     found: dict[int, Any] = {}
 
-    def work(layer: Any, network: Any, number: int) -> None:
-        found[number] = train(layer, network, number)
+    def work(number: int) -> None:
+        found[number] = train(*all_traced[number], number)
 
     with paddle_ngraph.use_ngraph(False):
         all_traced = [traced() for _ in expected]
     with paddle_ngraph.use_ngraph():
-        threads = [
-            threading.Thread(target=work, args=(*each, number))
-            for number, each in enumerate(all_traced)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(work, len(all_traced))
     agree(found, expected)
     assert paddle_ngraph.stats()["engine_runs"] == 30
 
@@ -647,11 +657,7 @@ def test_threads_share_a_layer_in_evaluation():
                 found[number].append(network(batches[number]).numpy())
 
     with paddle_ngraph.use_ngraph():
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(work, len(batches))
     assert paddle_ngraph.stats()["engine_runs"] == before + 600
     for results, wanted in zip(found, expected):
         assert len(results) == 150

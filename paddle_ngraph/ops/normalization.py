@@ -200,18 +200,15 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
     channels = _Channels(bridge, x, op.attr("data_format"))
     is_global = op.attr("is_test") or op.attr("use_global_stats")
+    zeros = channels.flat(channels.constant(0.0))
     if channels.count == 1 and not is_global:
-        zeros = channels.flat(channels.constant(0.0))
         # Paddle's kernel ends with the gradient of x, where it has to compute one.
-        bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
-        for name, node in (("x_grad", grad), ("scale_grad", zeros), ("bias_grad", bias_grad)):
-            if op.has_output(name):
-                bridge.set_output_node(op, name, node)
-        return
-    by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
-    gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)
+        gradients: tuple[Any, ...]
+        gradients = (grad, zeros, zeros if op.outputs["x_grad"] else channels.flat(grad))
+    else:
+        by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
+        gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)
     if not _has_both(op):
-        zeros = channels.flat(channels.constant(0.0))
         gradients = (gradients[0], zeros, zeros)
     for name, node in zip(("x_grad", "scale_grad", "bias_grad"), gradients):
         if op.has_output(name):

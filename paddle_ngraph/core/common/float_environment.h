@@ -1,11 +1,12 @@
 // Arithmetic as in IEEE 754, whatever the thread's settings.
 #pragma once
 
-#include <cfenv>
+#include <xmmintrin.h>
 
 namespace paddle_ngraph {
 
-// The default floating-point environment for the calling thread, until this is destroyed.
+// The default floating-point environment for the calling thread, until this is destroyed: that of
+// SSE, the register MXCSR. <cfenv> saves the x87 unit too, which takes ten times as long.
 //
 // Paddle Inference runs a predictor with denormals flushed to zero. Threads inherit that from the
 // one that starts them, and TBB's arenas from the one that makes them; both outlive the run, and
@@ -13,16 +14,15 @@ namespace paddle_ngraph {
 // is built and run in this environment, and its results do not depend on what ran before.
 class DefaultFloatEnvironment {
  public:
-  DefaultFloatEnvironment() {
-    std::fegetenv(&before_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatEnvironment() { std::fesetenv(&before_); }
+  DefaultFloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(kDefault); }
+  ~DefaultFloatEnvironment() { _mm_setcsr(before_); }
   DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
   DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
 
  private:
-  std::fenv_t before_;
+  static constexpr unsigned int kDefault = 0x1f80;  // all exceptions masked, round to nearest
+
+  unsigned int before_;
 };
 
 }  // namespace paddle_ngraph

@@ -14,7 +14,6 @@
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
 #include "core/common/python_calls.h"
-#include "core/common/threads.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/tensors.h"
 

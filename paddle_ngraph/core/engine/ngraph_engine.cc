@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -28,7 +29,7 @@ constexpr size_t kFormat = 5;
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
-constexpr size_t kMaxThreads = size_t{1} << 16;
+constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
