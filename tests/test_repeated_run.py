@@ -340,6 +340,37 @@ def test_several_scopes(straight):
     assert straight == [True] * 4
 
 
+def test_calls_that_differ_in_one_thing(straight):
+    """By turns, so that none is like the one before."""
+
+    def build():
+        x, y = (paddle.static.data(name, [-1, 4], "float32") for name in ("x", "y"))
+        weight = paddle.static.create_parameter([4], "float32", name="weight")
+        return [x * weight + y, x - y * weight]
+
+    program, other = Program(build), Program(build)
+    scopes = {value: paddle.static.Scope() for value in (1.0, 2.0)}
+    for value, scope in scopes.items():
+        scope.var("weight").get_tensor().set(np.full([4], value, "float32"), paddle.CPUPlace())
+    x, y = floats(3, 4, seed=1), floats(3, 4, seed=2)
+    paddle_ngraph.enable()
+    for _ in range(4):
+        for value, scope in scopes.items():
+            expected = [x * value + y, x - y * value]
+            for made in (program, other):
+                for feed in ({"x": x, "y": y}, {"y": y, "x": x}):
+                    for wanted in ([0], [1], [0, 1], [1, 0], [1, 1]):
+                        found = program.executor.run(
+                            made.main,
+                            feed=feed,
+                            fetch_list=[made.fetches[number] for number in wanted],
+                            scope=scope,
+                        )
+                        for number, array in zip(wanted, found):
+                            np.testing.assert_allclose(array, expected[number], rtol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] == 4 * 40
+
+
 def test_threads_that_share_a_program(straight):
     program = Program(chain)
     feeds = [floats(1 + i % 5, 4, seed=i) for i in range(60)]

@@ -19,6 +19,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.function import refusals
+from paddle_ngraph.hook.whole_program import WholeLayer
 from paddle_ngraph.program import program_pass
 from tests.dynamic import (
     CLASSES,
@@ -39,7 +40,7 @@ from tests.dynamic import (
     twice,
     values,
 )
-from tests.programs import at_once
+from tests.programs import at_once, summary
 
 ROOT = Path(__file__).parents[1]
 BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
@@ -680,6 +681,148 @@ def test_a_run_that_fails_leaves_its_scope_to_others():
         np.testing.assert_array_equal(network(floats(3, 20)).numpy(), expected)
     scopes = [scope for each in programs._scope_cache.values() for scope in each]
     assert len(scopes) == 1 and all(scope._can_reused for scope in scopes)
+
+
+# -- evaluation without Paddle's interpreter -------------------------------------------------------
+
+
+@pytest.fixture
+def whole(monkeypatch) -> list[bool]:
+    """For each forward program that is one engine operator: whether the engine alone ran it."""
+    taken = []
+    original = WholeLayer.run_on
+
+    def run_on(self, given):
+        returned = original(self, given)
+        taken.append(returned is not None)
+        return returned
+
+    monkeypatch.setattr(WholeLayer, "run_on", run_on)
+    return taken
+
+
+class TwoResults(nn.Layer):
+    """Two results of [N, 20], and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(20, 30)
+        self.norm = nn.BatchNorm1D(30)
+
+    def forward(self, x: Any) -> Any:
+        h = self.norm(self.linear(x))
+        return h.tanh(), {"sum": h.sum(axis=1)}
+
+
+@pytest.mark.parametrize("has_grad", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_results_look_like_paddles(whole, has_grad, frozen):
+    def play() -> Any:
+        layer = made(TwoResults)
+        layer.eval()
+        for parameter in layer.parameters():
+            parameter.stop_gradient = frozen
+        network = static(layer)
+        with paddle.set_grad_enabled(has_grad):
+            first, others = network(floats(5, 20))
+            results = [first, others["sum"]]
+        seen.append(
+            [
+                (each.stop_gradient, each.is_leaf, each.persistable, each.name, str(each.place))
+                for each in results
+            ]
+        )
+        return results
+
+    seen: list[Any] = []
+    twice(play)
+    assert seen[0] == seen[1]
+    assert whole == [True]
+
+
+def test_results_are_the_users(whole):
+    layer = made(TwoResults)
+    layer.eval()
+    network = static(layer)
+    batches = [floats(5, 20, seed=number) for number in range(6)]
+    with paddle.no_grad():
+        expected = [
+            [network(batch)[0].numpy(), network(batch)[1]["sum"].numpy()] for batch in batches
+        ]
+        with paddle_ngraph.use_ngraph():
+            found = [network(batch) for batch in batches]
+            agree([[first, others["sum"]] for first, others in found], expected)
+            for first, others in found:
+                first.fill_(7.0)
+                others["sum"].zero_()
+            agree([[a, b["sum"]] for a, b in map(network, batches)], expected)
+    assert whole == [True] * 12
+    assert all((first == 7.0).all() for first, _ in found)
+
+
+def _rows(*rows: int) -> Any:
+    return paddle.to_tensor(rows)
+
+
+@pytest.mark.parametrize(
+    "given",
+    {
+        "a part of a tensor": lambda: paddle.arange(40)[3:9:2],
+        "another dtype": lambda: _rows(3, 4, 5).astype("int32"),
+        "nothing": lambda: paddle.zeros([0], "int64"),
+        "another rank": lambda: _rows(1, 2).reshape([1, 2]),
+        "beyond the end": lambda: _rows(1, 10_007),
+        "one": lambda: _rows(7),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_what_is_given_differs_from_what_is_declared(given):
+    """The results are Paddle's then, or its error, and the next call is as if nothing was."""
+    _, make = given
+
+    def play() -> Any:
+        layer = made(lambda: nn.Sequential(nn.Embedding(10_007, 8), nn.Linear(8, 3)))
+        layer.eval()
+        network = paddle.jit.to_static(
+            layer, input_spec=[paddle.static.InputSpec([-1], "int64")], full_graph=True
+        )
+        results = [network(_rows(5, 6))]
+        try:
+            results.append(network(make()))
+        except Exception as error:
+            told.append((type(error), summary(error)))
+        return [*results, network(_rows(5, 6))]
+
+    told: list[Any] = []
+    twice(play, runs=2)
+    assert told[::2] == told[1::2]
+
+
+def test_who_watches_operators_sees_those_of_a_layer(whole):
+    layer = made(mlp)
+    layer.eval()
+    network = static(layer)
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        network(inputs(mlp))
+        with paddle.profiler.Profiler(
+            targets=[paddle.profiler.ProfilerTarget.CPU], on_trace_ready=lambda profiler: None
+        ):
+            network(inputs(mlp))
+        network(inputs(mlp))
+    assert whole == [True, False, True]
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+
+
+def test_a_layer_of_several_intervals_needs_the_interpreter(whole, leave_native):
+    leave_native("pd_op.tanh")
+
+    def play() -> Any:
+        layer = made(lambda: nn.Sequential(nn.Linear(20, 300), nn.Tanh(), nn.Linear(300, 4)))
+        layer.eval()
+        return static(layer)(floats(5, 20))
+
+    twice(play, runs=2)
+    assert whole == []
 
 
 # -- faults ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@
 
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
+#include "paddle/utils/pybind.h"
 
 #include "core/common/error.h"
 #include "core/common/faults.h"
@@ -186,6 +187,40 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
     arrays.push_back(is_new ? hand_over(tensor) : to_numpy(tensor));
   }
   return arrays;
+}
+
+// A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
+// operator would have to be given another form of it.
+std::optional<phi::DenseTensor> held(const paddle::Tensor& tensor) {
+  if (!tensor.initialized() || !tensor.is_dense_tensor()) return std::nullopt;
+  const auto& dense = static_cast<const phi::DenseTensor&>(*tensor.impl());
+  if (!dense.meta().is_contiguous() || !tensor.is_cpu()) return std::nullopt;
+  return dense;
+}
+
+// See WholeProgram::run_on. What is fetched, as tensors of dynamic mode.
+std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::list& tensors,
+                                       const std::vector<std::string>& names) {
+  std::vector<phi::DenseTensor> fed;
+  fed.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    auto dense = held(paddle::pybind::CastPyArg2Tensor(tensor.ptr(), 0));
+    if (!dense) return std::nullopt;
+    fed.push_back(std::move(*dense));
+  }
+  std::optional<std::vector<phi::DenseTensor>> fetched;
+  {
+    py::gil_scoped_release released;
+    fetched = program.run_on(std::move(fed));
+  }
+  if (!fetched) return std::nullopt;
+  py::list results;
+  for (size_t i = 0; i < fetched->size(); ++i) {
+    paddle::Tensor made(std::make_shared<phi::DenseTensor>(std::move((*fetched)[i])));
+    made.set_name(names.at(i));
+    results.append(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made)));
+  }
+  return results;
 }
 
 // NgraphIO over tensors of its own, filled from NumPy arrays: inputs, then states.
@@ -394,7 +429,8 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
            py::arg("feeds"), py::arg("fetches"))
       .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
-      .def("run_on", &run_on_arrays, py::arg("feeds"));
+      .def("run_on", &run_on_arrays, py::arg("feeds"))
+      .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
   py::class_<SharedParameters>(module, "SharedParameters",
                                "What a predictor and its clones have in memory once.")
       .def(py::init())

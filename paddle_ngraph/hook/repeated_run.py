@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial, wraps
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ import paddle
 from paddle.pir import Program, Value
 from paddle.static import Variable, global_scope
 
-from paddle_ngraph import flags
+from paddle_ngraph import _core, flags
 from paddle_ngraph.hook.program_key import key_of_call
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam import replaced
@@ -61,6 +62,69 @@ class _Known(NamedTuple):
     prepared: Any
 
 
+class _Calls(Latest[str, _Known]):
+    """What an ``Executor`` remembers: what calls run, by Paddle's own key; and the last call.
+
+    To make the key takes longer than to see that a call is the last one again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_CALLS)
+        self._last: _Call | None = None
+
+    def find(self, call: dict[str, Any]) -> _Known | None:
+        """What a call runs, if that is known."""
+        last = self._last
+        if last is not None and last.is_repeated_by(call):
+            return last.known
+        found = self.get(_key(call)) if len(self) and _is_of_known_kind(call) else None
+        if found is not None:
+            self._last = _call(call, found)
+        return found
+
+    def remember(self, call: dict[str, Any], known: _Known) -> None:
+        """Keeps what a call runs."""
+        self.put(_key(call), known)
+        self._last = _call(call, known)
+
+
+class _Call(NamedTuple):
+    """All that the key of a call depends on. The objects live as long as this does.
+
+    Attributes:
+        known: What it runs.
+        program, fingerprint, scope, feeds, fetches: As it was called.
+    """
+
+    known: _Known
+    program: Any
+    fingerprint: int
+    scope: Scope
+    feeds: tuple[str, ...]
+    fetches: tuple[Any, ...]
+
+    def is_repeated_by(self, call: dict[str, Any]) -> bool:
+        """Whether another call has the same key."""
+        fetches = call["fetch_list"]
+        return (
+            call["program"] is self.program
+            and len(fetches) == len(self.fetches)
+            and all(map(is_, fetches, self.fetches))
+            and tuple(call["feed"]) == self.feeds
+            and _scope(call) is self.scope
+            and _core.program_fingerprint(self.program) == self.fingerprint
+        )
+
+
+def _call(call: dict[str, Any], known: _Known) -> _Call | None:
+    program = call["program"]
+    if not isinstance(program, Program):
+        return None
+    now = _core.program_fingerprint(program)
+    feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
+    return _Call(known, program, now, _scope(call), feeds, fetches)
+
+
 def install() -> None:
     """Makes ``paddle.static.Executor`` take the short way where it can."""
     replaced.RUN_PIR.replace(_going_straight)
@@ -84,23 +148,21 @@ def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, *args: Any, **call: Any) -> Any:
         if args or not flags.get("use_ngraph") or not _is_plain(self, call):
             return original(self, *args, **call)
-        calls = kept_on(self, _KNOWN, _no_calls)
-        known = calls.get(_key(call)) if calls else None
+        calls = kept_on(self, _KNOWN, _Calls)
+        known = calls.find(call)
         if known is not None:
             set_rate = partial(_set_learning_rate, known.prepared, call)
             results = known.switch.repeat(call["feed"], set_rate)
             if results is not None:
                 return results
+        if not _is_of_known_kind(call):
+            return original(self, **call)
         results, known = _run_and_ask(original, self, call)
         if known is not None and known.switch.is_repeatable:
-            calls.put(_key(call), known)
+            calls.remember(call, known)
         return results
 
     return run
-
-
-def _no_calls() -> Latest[str, _Known]:
-    return Latest(_MOST_CALLS)
 
 
 def _run_and_ask(
@@ -117,18 +179,22 @@ def _run_and_ask(
         _thread.asks, _thread.last, _thread.prepared = False, None, None
 
 
-def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
-    """Whether the call asks for nothing but a run of a program on feeds."""
-    program, fetches = call["program"], call["fetch_list"]
+def _is_of_known_kind(call: dict[str, Any]) -> bool:
+    """Whether it is a plain program that is called, and values of it are fetched."""
+    program = call["program"]
     if type(program) not in (Program, OldStyleProgram):
         return False
     if type(program) is OldStyleProgram and (
         graph_of(program) is not None or pipeline_of(program) or heterogeneous_pipeline_of(program)
     ):
         return False
+    return all(isinstance(fetch, (str, Variable, Value)) for fetch in call["fetch_list"])
+
+
+def _is_plain(executor: Any, call: dict[str, Any]) -> bool:
+    """Whether the call asks for nothing but a run on feeds."""
     return (
-        type(fetches) is list
-        and all(isinstance(fetch, (str, Variable, Value)) for fetch in fetches)
+        type(call["fetch_list"]) is list
         and type(call["feed"]) is dict
         and call["return_numpy"] is True
         and not call.get("use_prune", False)

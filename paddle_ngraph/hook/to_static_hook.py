@@ -17,10 +17,13 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
+import paddle
+
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.hook import whole_program
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -40,6 +43,7 @@ from paddle_ngraph.paddle_seam.names import (
     maker_of,
     prepare_attributes,
     set_reusable,
+    set_stop_gradient,
     set_training,
 )
 from paddle_ngraph.paddle_seam.protocols import (
@@ -99,6 +103,9 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
+        returned = programs.run_whole(inputs, parameters)
+        if returned is not None:
+            return returned
         with programs.order, programs.thread, programs.reading:
             return original(self, inputs, parameters, (programs.attributes, *others))
 
@@ -290,6 +297,7 @@ class _Programs:
         order, thread, reading: Held while the forward program runs.
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
+        whole: The forward program, where it is one engine operator and no backward pass follows.
     """
 
     attributes: Any
@@ -299,6 +307,26 @@ class _Programs:
     reading: AbstractContextManager[Any]
     engines: list[_core.NgraphEngine]
     refusals: refusals.Watch
+    whole: whole_program.WholeLayer | None
+
+    def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
+        """Runs the forward program, if that needs no more than the engine.
+
+        Returns:
+            What it computes. ``None`` if Paddle has to run it; nothing was written then.
+        """
+        if self.whole is None:
+            return None
+        given = [*inputs, *parameters]
+        try:
+            returned = self.whole.run_on(given)
+        except Exception:  # Paddle's error says where, too
+            return None
+        if returned is not None and paddle.is_grad_enabled():
+            stops = all(each.stop_gradient for each in given)  # as Paddle marks them
+            for each in returned:
+                set_stop_gradient(each, stops)
+        return returned
 
 
 @dataclass
@@ -372,7 +400,13 @@ class _Source:
             reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
+            whole=None if self.is_training or may_write or drawing else self._whole(forward),
         )
+
+    def _whole(self, forward: Program) -> whole_program.WholeLayer | None:
+        names = self.programs.program_attr
+        given = [*names["fx_names"], *names["fp_names"]]
+        return whole_program.find_layer(forward, given, names["fo_names"])
 
 
 class _Crossing:

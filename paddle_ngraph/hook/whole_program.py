@@ -1,11 +1,12 @@
 """Programs that consist of one engine operator run without Paddle's interpreter.
 
-For half a dozen operators that compute nothing, the interpreter takes longer than a small network.
+For half a dozen operators that compute nothing, the interpreter takes longer than a small network;
+and to give a program of dynamic mode its parameters takes Paddle longer than to run it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SCOPE_NAMES
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 _FETCH = "pd_op.fetch"
+_SHADOW_OUTPUT = "builtin.shadow_output"
 # The dtypes that NumPy has, too.
 _ARRAYS = KNOWN - {"bfloat16"}
-_AROUND = LISTS | _FEEDS | {_PARAMETER, _FETCH}
+_AROUND = LISTS | _FEEDS | {_PARAMETER}
 
 
 class Fetched(list[Any]):
@@ -37,7 +39,7 @@ class WholeProgram:
     def __init__(
         self, engine: Operation, feeds: list[Operation], fetches: list[int], scope: Scope
     ) -> None:
-        sources = [maker_of(value) for value in _members(engine)]
+        sources = _sources(engine)
         names = [_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
         fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
@@ -77,6 +79,42 @@ class WholeProgram:
         return self._program.run_on(arrays)
 
 
+class WholeLayer:
+    """A forward program of dynamic mode that consists of one engine operator.
+
+    See :func:`find_layer`.
+    """
+
+    def __init__(
+        self, engine: Operation, given: Sequence[str], returned: Sequence[str], fetches: list[int]
+    ) -> None:
+        self._returned = list(returned)
+        sources = _sources(engine)
+        self._order = [given.index(_name(op)) for op in sources]
+        self._program = _core.WholeProgram(
+            engine.attrs()["graph"],
+            engine.attrs()["interval"],
+            [None for _ in sources],
+            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources)],
+            fetches,
+        )
+
+    def run_on(self, given: Sequence[Any]) -> list[Any] | None:
+        """Runs it on tensors: what the program takes, then its parameters.
+
+        Returns:
+            What it computes. ``None``, without having run anything, if a tensor is not what the
+            program declares, or if something wants to see operators one by one.
+
+        Raises:
+            What the engine operator raises.
+        """
+        if _core.is_watched():
+            return None
+        tensors = [given[number] for number in self._order]
+        return self._program.run_on_tensors(tensors, self._returned)
+
+
 def find(program: Program, scope: Scope) -> WholeProgram | None:
     """The program as one engine operator.
 
@@ -88,25 +126,72 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         ``None`` if it computes or names anything besides what the operator computes, or if a
         variable does not exist.
     """
+    found = _engine_of(program, _FETCH)
+    if found is None:
+        return None
+    engine, others = found
+    fetches = _fetches(others, engine)
+    if fetches is None or any(scope.find_var(_name(op)) is None for op in _sources(engine)):
+        return None
+    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
+
+
+def find_layer(
+    program: Program, given: Sequence[str], returned: Sequence[str]
+) -> WholeLayer | None:
+    """The forward program of dynamic mode as one engine operator.
+
+    Args:
+        program: A PIR program after the program pass, which writes none of its variables.
+        given: The names of what it takes, and of its parameters.
+        returned: The names of what it returns.
+
+    Returns:
+        ``None`` if it computes anything besides what the operator computes, or returns what it is
+        given.
+    """
+    found = _engine_of(program, _SHADOW_OUTPUT)
+    if found is None:
+        return None
+    engine, others = found
+    outputs = {
+        _name(op): _number(op.operand_source(0), engine)
+        for op in others
+        if op.name() == _SHADOW_OUTPUT
+    }
+    fetches = [outputs.get(name) for name in returned]
+    if None in fetches or len(set(fetches)) < len(outputs) or len(fetches) > len(outputs):
+        return None
+    if any(_name(op) not in given for op in _sources(engine)):
+        return None
+    return WholeLayer(engine, given, returned, fetches)  # type: ignore[arg-type]
+
+
+def _engine_of(program: Program, end: str) -> tuple[Operation, list[Operation]] | None:
+    """The only operator of a program that computes, and those around it.
+
+    Args:
+        end: The type of operator that names a result.
+    """
     operators = program.global_block().ops
     engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
     others = [op for op in operators if not op.name().startswith(ENGINE_PREFIX)]
-    if len(engines) != 1 or any(op.name() not in _AROUND for op in others):
+    if len(engines) != 1 or any(op.name() not in _AROUND | {end} for op in others):
         return None
     (engine,) = engines
-    fetches = _fetches(others, engine)
-    sources = [maker_of(value) for value in _members(engine)]
-    if fetches is None or any(op.name() not in _FEEDS | {_PARAMETER} for op in sources):
+    if any(op.name() not in _FEEDS | {_PARAMETER} for op in _sources(engine)):
         return None
-    if any(scope.find_var(_name(op)) is None for op in sources):
-        return None
-    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
+    return engine, others
 
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
     assert variable is not None  # see find()
     return variable.get_tensor()
+
+
+def _sources(engine: Operation) -> list[Operation]:
+    return [maker_of(value) for value in _members(engine)]
 
 
 def _members(engine: Operation) -> Iterator[Value]:
@@ -118,14 +203,19 @@ def _members(engine: Operation) -> Iterator[Value]:
 
 def _fetches(operators: list[Operation], engine: Operation) -> list[int] | None:
     """The output of the operator for each column; ``None`` if something else is fetched."""
-    numbers = {value.id: number for number, value in enumerate(engine.results())}
     columns = {
-        op.attrs()["col"]: numbers.get(op.operand_source(0).id)
+        op.attrs()["col"]: _number(op.operand_source(0), engine)
         for op in operators
         if op.name() == _FETCH
     }
     fetches = [columns.get(column) for column in range(len(columns))]
     return None if None in fetches else fetches  # type: ignore[return-value]
+
+
+def _number(value: Value, engine: Operation) -> int | None:
+    """Which result of the operator a value is."""
+    numbers = {result.id: number for number, result in enumerate(engine.results())}
+    return numbers.get(value.id)
 
 
 def _name(op: Operation) -> str:

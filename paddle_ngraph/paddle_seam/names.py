@@ -172,6 +172,11 @@ def set_training(layer: StaticLayer, on: bool) -> None:
     layer.training = on
 
 
+def set_stop_gradient(tensor: Any, stop: bool) -> None:
+    """Says whether gradients end at a tensor of dynamic mode."""
+    tensor.stop_gradient = stop
+
+
 def set_reusable(scope: Any, on: bool) -> None:
     """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
     scope._can_reused = on
