@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function import processor
 from paddle_ngraph.function.bridge import NgraphBridge
@@ -57,7 +58,7 @@ def register(
     converter(f"pd_op.{name}_grad")(convert_gradient)
 
 
-def between(x: Any, low: float, high: float) -> Node:
+def between(x: NodeInput, low: float, high: float) -> Node:
     """Whether ``low < x < high``."""
     return opset15.logical_and(opset15.greater(x, constant(low)), opset15.less(x, constant(high)))
 
@@ -65,22 +66,22 @@ def between(x: Any, low: float, high: float) -> Node:
 # -- relu and its kin ----------------------------------------------------------------------------
 
 
-def _relu_grad(op: Op, out: Any, grad: Any) -> Node:
+def _relu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (out > 0)``."""
     return opset15.multiply(grad, chosen(opset15.greater(out, constant(0.0))))
 
 
-def _relu6(op: Op, x: Any) -> Node:
+def _relu6(op: Op, x: NodeInput) -> Node:
     """``min(max(x, 0), 6)``; NaN stays."""
     return keep_nan(x, opset15.clamp(x, 0.0, 6.0))
 
 
-def _relu6_grad(op: Op, out: Any, grad: Any) -> Node:
+def _relu6_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (0 < out < 6)``."""
     return opset15.multiply(grad, chosen(between(out, 0.0, 6.0)))
 
 
-def _leaky_relu(op: Op, x: Any) -> Node:
+def _leaky_relu(op: Op, x: NodeInput) -> Node:
     """``max(x, slope * x)``, or ``min`` for slopes from 1 on."""
     slope = op.attr("negative_slope")
     if 0.0 < slope < 1.0:
@@ -89,14 +90,14 @@ def _leaky_relu(op: Op, x: Any) -> Node:
     return opset15.maximum(x, scaled) if slope < 1.0 else opset15.minimum(x, scaled)
 
 
-def _leaky_relu_grad(op: Op, x: Any, grad: Any) -> Node:
+def _leaky_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (slope * (x < 0) + (x >= 0))``."""
     below = chosen(opset15.less(x, constant(0.0)), op.attr("negative_slope"))
     above = opset15.greater_equal(x, constant(0.0))
     return opset15.multiply(grad, opset15.select(above, constant(1.0), below))
 
 
-def _elu(op: Op, x: Any) -> Node:
+def _elu(op: Op, x: NodeInput) -> Node:
     """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
     return opset15.elu(x, op.attr("alpha"))
 
@@ -131,18 +132,18 @@ register("elu", _elu, None)
 # -- sigmoid, tanh and what is made of them ------------------------------------------------------
 
 
-def _tanh_grad(op: Op, out: Any, grad: Any) -> Node:
+def _tanh_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (1 - out ** 2)``."""
     return opset15.multiply(grad, opset15.subtract(constant(1.0), opset15.multiply(out, out)))
 
 
-def _sigmoid_grad(op: Op, out: Any, grad: Any) -> Node:
+def _sigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * out * (1 - out)``."""
     rest = opset15.subtract(constant(1.0), out)
     return opset15.multiply(opset15.multiply(grad, out), rest)
 
 
-def _silu_grad(op: Op, x: Any, grad: Any) -> Node:
+def _silu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (1 + x * e / (1 + e)) / (1 + e)`` with ``e = exp(-x)``.
 
     Like Paddle's it is NaN where ``e`` overflows.
@@ -154,7 +155,7 @@ def _silu_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(grad, slope)
 
 
-def _swish_grad(op: Op, x: Any, grad: Any) -> Node:
+def _swish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (out + s * (1 - out))`` with ``s = sigmoid(x)`` and ``out = x * s``."""
     gate = opset15.sigmoid(x)
     out = opset15.multiply(x, gate)
@@ -162,19 +163,19 @@ def _swish_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(grad, opset15.add(out, rest))
 
 
-def _hardsigmoid(op: Op, x: Any) -> Node:
+def _hardsigmoid(op: Op, x: NodeInput) -> Node:
     """``min(max(slope * x + offset, 0), 1)``; NaN stays."""
     line = opset15.multiply(x, constant(op.attr("slope")))
     line = opset15.add(line, constant(op.attr("offset")))
     return keep_nan(x, opset15.clamp(line, 0.0, 1.0))
 
 
-def _hardsigmoid_grad(op: Op, out: Any, grad: Any) -> Node:
+def _hardsigmoid_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * slope * (0 < out < 1)``."""
     return opset15.multiply(grad, chosen(between(out, 0.0, 1.0), op.attr("slope")))
 
 
-def _hardswish_grad(op: Op, x: Any, grad: Any) -> Node:
+def _hardswish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (2 * x + 3) / 6`` where ``-3 < x < 3``, ``out_grad`` above, 0 below."""
     shifted = opset15.add(x, constant(3.0))
     bent = opset15.less(shifted, constant(6.0))
@@ -186,24 +187,24 @@ def _hardswish_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(grad, slope)
 
 
-def _tanh_shrink(op: Op, x: Any) -> Node:
+def _tanh_shrink(op: Op, x: NodeInput) -> Node:
     """``x - tanh(x)``."""
     return opset15.subtract(x, opset15.tanh(x))
 
 
-def _tanh_shrink_grad(op: Op, x: Any, grad: Any) -> Node:
+def _tanh_shrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * tanh(x) ** 2``."""
     bend = opset15.tanh(x)
     return opset15.multiply(grad, opset15.multiply(bend, bend))
 
 
-def _stanh(op: Op, x: Any) -> Node:
+def _stanh(op: Op, x: NodeInput) -> Node:
     """``b * tanh(a * x)`` for the attributes ``scale_a`` and ``scale_b``."""
     bend = opset15.tanh(opset15.multiply(x, constant(op.attr("scale_a"))))
     return opset15.multiply(bend, constant(op.attr("scale_b")))
 
 
-def _stanh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _stanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * a * b * (1 - tanh(a * x) ** 2)``."""
     a, b = op.attr("scale_a"), op.attr("scale_b")
     bend = opset15.tanh(opset15.multiply(x, constant(a)))
@@ -211,12 +212,12 @@ def _stanh_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(opset15.multiply(grad, constant(a * b)), rest)
 
 
-def _softsign(op: Op, x: Any) -> Node:
+def _softsign(op: Op, x: NodeInput) -> Node:
     """``x / (1 + abs(x))``."""
     return opset15.divide(x, opset15.add(opset15.abs(x), constant(1.0)))
 
 
-def _softsign_grad(op: Op, x: Any, grad: Any) -> Node:
+def _softsign_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / (1 + abs(x)) ** 2``."""
     total = opset15.add(opset15.abs(x), constant(1.0))
     return opset15.divide(grad, opset15.multiply(total, total))
@@ -236,7 +237,7 @@ register("hardswish", lambda op, x: opset15.hswish(x), _hardswish_grad, in_place
 # -- softplus and what is made of it -------------------------------------------------------------
 
 
-def softplus(x: Any) -> Node:
+def softplus(x: NodeInput) -> Node:
     """``log(1 + exp(x))`` as ``max(x, 0) + log(1 + d)`` with ``d = exp(-abs(x))``.
 
     The engine's SoftPlus is off by 2e-6 and may be negative, and its Log is not vectorized. With
@@ -254,7 +255,7 @@ def softplus(x: Any) -> Node:
 _SERIES = (1, 3, 5, 7, 9, 11, 13)
 
 
-def _softplus(op: Op, x: Any) -> Node:
+def _softplus(op: Op, x: NodeInput) -> Node:
     """``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x > threshold``."""
     beta, threshold = op.attr("beta"), op.attr("threshold")
     scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
@@ -266,7 +267,7 @@ def _softplus(op: Op, x: Any) -> Node:
     return opset15.select(opset15.greater(scaled, constant(threshold)), x, out)
 
 
-def _softplus_grad(op: Op, x: Any, grad: Any) -> Node:
+def _softplus_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * sigmoid(beta * x)``, or ``out_grad`` where ``beta * x > threshold``."""
     beta, threshold = op.attr("beta"), op.attr("threshold")
     scaled = x if beta == 1.0 else opset15.multiply(x, constant(beta))
@@ -276,12 +277,12 @@ def _softplus_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.select(opset15.greater(scaled, constant(threshold)), grad, out)
 
 
-def _mish(op: Op, x: Any) -> Node:
+def _mish(op: Op, x: NodeInput) -> Node:
     """``x * tanh(softplus(x))``."""
     return opset15.mish(x)
 
 
-def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
+def _mish_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * (t + x * (1 - t ** 2) * sigmoid(x))`` with ``t = tanh(softplus(x))``.
 
     With ``w = exp(x)`` and ``n = w * (w + 2)``, ``t`` is ``n / (n + 2)`` and the sigmoid
@@ -296,18 +297,18 @@ def _mish_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.multiply(grad, opset15.add(bend, slope))
 
 
-def _logsigmoid(op: Op, x: Any) -> Node:
+def _logsigmoid(op: Op, x: NodeInput) -> Node:
     """``-log(1 + exp(-x))``, NaN for minus infinity as in Paddle."""
     return opset15.subtract(_nan_at_minus_infinity(x), softplus(opset15.negative(x)))
 
 
-def _logsigmoid_grad(op: Op, x: Any, grad: Any) -> Node:
+def _logsigmoid_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * sigmoid(-x)``, NaN for minus infinity as in Paddle."""
     slope = opset15.sigmoid(opset15.negative(x))
     return opset15.multiply(grad, opset15.add(slope, _nan_at_minus_infinity(x)))
 
 
-def _nan_at_minus_infinity(x: Any) -> Node:
+def _nan_at_minus_infinity(x: NodeInput) -> Node:
     negative = opset15.minimum(x, constant(0.0))
     return opset15.subtract(negative, negative)
 
@@ -320,7 +321,7 @@ register("logsigmoid", _logsigmoid, _logsigmoid_grad, in_place=False)
 # -- gelu ----------------------------------------------------------------------------------------
 
 
-def _gelu(op: Op, x: Any) -> Node:
+def _gelu(op: Op, x: NodeInput) -> Node:
     """``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
@@ -330,13 +331,13 @@ def _gelu(op: Op, x: Any) -> Node:
     return opset15.gelu(x, "ERF")
 
 
-def _gelu_grad(op: Op, x: Any, grad: Any) -> Node:
+def _gelu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` times the slope of the form that attribute ``approximate`` names."""
     slope = _tanh_slope(x) if op.attr("approximate") else _erf_slope(x)
     return opset15.multiply(grad, slope)
 
 
-def _erf_slope(x: Any) -> Node:
+def _erf_slope(x: NodeInput) -> Node:
     """``(1 + erf(x / sqrt(2))) / 2 + x * exp(-x ** 2 / 2) / sqrt(2 * pi)``."""
     erf = opset15.erf(opset15.multiply(x, constant(math.sqrt(0.5))))
     below = opset15.multiply(opset15.add(erf, constant(1.0)), constant(0.5))
@@ -346,7 +347,7 @@ def _erf_slope(x: Any) -> Node:
     return opset15.add(below, opset15.multiply(x, bell))
 
 
-def _tanh_slope(x: Any) -> Node:
+def _tanh_slope(x: NodeInput) -> Node:
     """``(1 + t + x * (1 - t ** 2) * u') / 2``, ``t = tanh(u)``, ``u = a * (x + b * x ** 3)``."""
     a, b = math.sqrt(2.0 / math.pi), 0.044715
     square = opset15.multiply(x, x)

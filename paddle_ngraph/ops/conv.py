@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from openvino import Node, Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.blocked import Blocked, block_of, padded_block_of
@@ -242,7 +243,7 @@ class _Convolution:
         return self._sliced(data, [0] * len(ends), ends, [1] * len(ends))
 
     def _sliced(
-        self, data: Any, begin: Sequence[int], end: Sequence[int], steps: Sequence[int]
+        self, data: NodeInput, begin: Sequence[int], end: Sequence[int], steps: Sequence[int]
     ) -> Output:
         bridge, axes = self._bridge, range(2, 2 + len(begin))
         return opset15.slice(
@@ -287,7 +288,7 @@ class _Convolution:
             node = transposed(bridge, node, (0, 3, 1, 2))
         return reshaped(bridge, node, [first, width * channels, height])
 
-    def _unfold(self, node: Any, channels: int, spatial: list[int]) -> Output:
+    def _unfold(self, node: NodeInput, channels: int, spatial: list[int]) -> Output:
         """The inverse of ``_fold``, to [A, channels, *spatial]."""
         bridge = self._bridge
         first = bridge.shape(node)[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Limit, Role, converter
@@ -92,7 +93,7 @@ def diag_embed(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _embedded(
-    bridge: NgraphBridge, x: Any, offset: int, padding: float, axis1: int, axis2: int
+    bridge: NgraphBridge, x: NodeInput, offset: int, padding: float, axis1: int, axis2: int
 ) -> Any:
     """The last axis of ``x`` on a diagonal, ``padding`` elsewhere."""
     *batch, length = bridge.shape(x)
@@ -146,7 +147,7 @@ def trace_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", _on_diagonal(bridge, zeros, line, axis1, axis2, offset))
 
 
-def _axes(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int]:
+def _axes(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int]:
     rank = len(bridge.shape(x))
     return axis_of(op.attr("axis1"), rank), axis_of(op.attr("axis2"), rank), op.attr("offset")
 
@@ -218,7 +219,7 @@ def fill_diagonal_tensor_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", node)
 
 
-def _diagonal_of(bridge: NgraphBridge, op: Op, x: Any) -> tuple[int, int, int, list[int]]:
+def _diagonal_of(bridge: NgraphBridge, op: Op, x: NodeInput) -> tuple[int, int, int, list[int]]:
     """The two axes, the offset, and the shape of the diagonal as a last axis."""
     dims, offset = bridge.shape(x), op.attr("offset")
     axis1, axis2 = axis_of(op.attr("dim1"), len(dims)), axis_of(op.attr("dim2"), len(dims))
@@ -276,7 +277,7 @@ def _order(rank: int, axis1: int, axis2: int) -> list[int]:
     return [*(i for i in range(rank) if i not in (axis1, axis2)), axis1, axis2]
 
 
-def _taken(bridge: NgraphBridge, x: Any, axis1: int, axis2: int, offset: int) -> Node:
+def _taken(bridge: NgraphBridge, x: NodeInput, axis1: int, axis2: int, offset: int) -> Node:
     """A diagonal of two axes, as the last axis."""
     node = transposed(bridge, x, _order(len(bridge.shape(x)), axis1, axis2))
     *batch, rows, columns = bridge.shape(node)
@@ -286,7 +287,7 @@ def _taken(bridge: NgraphBridge, x: Any, axis1: int, axis2: int, offset: int) ->
 
 
 def _on_diagonal(
-    bridge: NgraphBridge, x: Any, values: Any, axis1: int, axis2: int, offset: int
+    bridge: NgraphBridge, x: NodeInput, values: Any, axis1: int, axis2: int, offset: int
 ) -> Any:
     """``x``, but ``values`` on a diagonal of two axes; their last axis runs along it."""
     order = _order(len(bridge.shape(x)), axis1, axis2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import (
@@ -87,7 +88,7 @@ _register_binary("divide", opset15.divide, FLOAT)
 # -- floor_divide, remainder ---------------------------------------------------------------------
 
 
-def _floored(bridge: NgraphBridge, name: str, x: Any, y: Any) -> Any:
+def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any:
     """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
     shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
     operands = [
@@ -182,7 +183,7 @@ def divide_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _either(choose: Binary) -> Binary:
-    def function(x: Any, y: Any) -> Node:
+    def function(x: NodeInput, y: NodeInput) -> Node:
         if x.get_element_type() != Type.f32:
             return choose(x, y)
         # The engine's kernels return the second operand where either is NaN.
@@ -196,7 +197,7 @@ def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         grad = bridge.get_input_node(op, "out_grad")
 
-        def share(mine: Any, other: Any) -> Node:
+        def share(mine: Any, other: NodeInput) -> Node:
             won = opset15.multiply(grad, chosen(wins(mine, other)))
             tied = opset15.multiply(grad, chosen(opset15.equal(mine, other), 0.5))
             return opset15.add(won, tied)
@@ -215,7 +216,7 @@ _register_choice("minimum", opset15.minimum, opset15.less)
 
 
 def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
-    def forward(x: Any, y: Any) -> Node:
+    def forward(x: NodeInput, y: NodeInput) -> Node:
         number = opset15.select(opset15.not_equal(y, y), x, choose(x, y))
         return opset15.select(opset15.not_equal(x, x), y, number)
 
@@ -370,7 +371,7 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", opset15.multiply(scaled, power))
 
 
-def _power(bridge: NgraphBridge, x: Any, exponent: Any) -> Node:
+def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
     """``x ** exponent``: by multiplication for the exponents that programs use most."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
     if producer.get_type_name() == "Constant" and producer.get_data().ndim == 0:

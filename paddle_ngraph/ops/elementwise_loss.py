@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from openvino import Node, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Role, converter
@@ -56,7 +56,7 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
     return opset15.add(x, opset15.convert(count, "f32"))
 
 
-def _limited_log(x: Any) -> Node:
+def _limited_log(x: NodeInput) -> Node:
     return opset15.maximum(opset15.log(x), constant(_LOWEST_LOGARITHM))
 
 
@@ -170,7 +170,7 @@ def kldiv_loss_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", gradient)
 
 
-def _exp(x: Any) -> Node:
+def _exp(x: NodeInput) -> Node:
     return keep_nan(x, opset15.exp(x))
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from openvino import opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
@@ -76,7 +77,7 @@ def fusion_repeated_fc_relu(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", x)
 
 
-def _layer(x: Any, w: Any, bias: Any | None, is_relu: bool) -> Any:
+def _layer(x: NodeInput, w: NodeInput, bias: NodeInput | None, is_relu: bool) -> Any:
     out = opset15.matmul(x, w, False, False)
     if bias is not None:
         out = opset15.add(out, bias)
@@ -156,7 +157,7 @@ def _residual_sum(bridge: NgraphBridge, op: Op, alpha: float) -> Any:
     return total
 
 
-def _affine(bridge: NgraphBridge, op: Op, rows: Any) -> Any:
+def _affine(bridge: NgraphBridge, op: Op, rows: NodeInput) -> Any:
     if op.has_input("norm_weight"):
         rows = opset15.multiply(rows, rows_of(bridge, op, "norm_weight"))
     if op.has_input("norm_bias"):
@@ -164,6 +165,6 @@ def _affine(bridge: NgraphBridge, op: Op, rows: Any) -> Any:
     return rows
 
 
-def _set_rows(bridge: NgraphBridge, op: Op, name: str, rows: Any) -> None:
+def _set_rows(bridge: NgraphBridge, op: Op, name: str, rows: NodeInput) -> None:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     bridge.set_output_node(op, name, reshaped(bridge, rows, shape))

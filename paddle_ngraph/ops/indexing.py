@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Role, converter
@@ -132,7 +133,7 @@ def _line(bridge: NgraphBridge, index: Output) -> Node | Output:
     return index if len(bridge.shape(index)) < 2 else reshaped(bridge, index, [-1])
 
 
-def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: Any) -> Node:
+def _added_rows(bridge: NgraphBridge, shape: Sequence[int], ids: Any, rows: NodeInput) -> Node:
     """Zeros of ``shape`` with ``rows`` added at the positions ``ids`` of axis 0."""
     positions = reshaped(bridge, ids, [-1, 1])
     count = bridge.shape(positions)[0]
@@ -220,7 +221,7 @@ def index_sample_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", _added_elements(bridge, shape, index, out_grad, 1))
 
 
-def _elements(bridge: NgraphBridge, x: Output, index: Any, axis: int) -> Node:
+def _elements(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> Node:
     """What ``index`` names along ``axis``; along the others ``x`` may be longer than ``index``."""
     dims = bridge.shape(index)
     ends = [full if i == axis else dim for i, (full, dim) in enumerate(zip(bridge.shape(x), dims))]
@@ -232,7 +233,7 @@ def _elements(bridge: NgraphBridge, x: Output, index: Any, axis: int) -> Node:
 
 
 def _added_elements(
-    bridge: NgraphBridge, shape: Sequence[int], index: Any, values: Any, axis: int
+    bridge: NgraphBridge, shape: Sequence[int], index: NodeInput, values: Any, axis: int
 ) -> Node:
     """Zeros of ``shape`` with ``values`` added where ``index`` names along ``axis``."""
     return opset15.scatter_elements_update(

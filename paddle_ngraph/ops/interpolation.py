@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, opset11
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Role, converter
@@ -159,7 +160,7 @@ def _repeats(bridge: NgraphBridge, op: Op) -> tuple[list[int], list[int]] | None
     return axes, [int(scale) for scale in scales]
 
 
-def _upsampled(node: Any, axes: list[int], factors: list[int]) -> Node:
+def _upsampled(node: NodeInput, axes: list[int], factors: list[int]) -> Node:
     """Each element repeated; powers of two, whose inverses are exact."""
     return opset11.interpolate(
         node,

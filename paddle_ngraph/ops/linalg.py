@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from openvino import opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
@@ -204,7 +205,7 @@ def kron_grad(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, f"{name}_grad", reshaped(bridge, summed, bridge.shape(own)))
 
 
-def _kron_cells(bridge: NgraphBridge, x: Any, y: Any) -> tuple[Any, Any, list[int]]:
+def _kron_cells(bridge: NgraphBridge, x: NodeInput, y: NodeInput) -> tuple[Any, Any, list[int]]:
     """``x`` with an axis 1 after each axis, ``y`` before each, and the shape of the product."""
     x_shape, y_shape = bridge.shape(x), bridge.shape(y)
     rank = max(len(x_shape), len(y_shape))
@@ -291,11 +292,11 @@ def cross_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "y_grad", _cross(bridge, op, out_grad, x))
 
 
-def _cross(bridge: NgraphBridge, op: Op, x: Any, y: Any) -> Any:
+def _cross(bridge: NgraphBridge, op: Op, x: NodeInput, y: NodeInput) -> Any:
     dims, axis = bridge.shape(x), op.attr("axis")
     axis = dims.index(3) if axis == _NO_AXIS else axis % len(dims)
 
-    def permuted(node: Any, order: list[int]) -> Any:
+    def permuted(node: NodeInput, order: list[int]) -> Any:
         return opset15.gather(node, bridge.ints(order), bridge.full(axis, "int64"))
 
     after = opset15.multiply(permuted(x, [1, 2, 0]), permuted(y, [2, 0, 1]))
@@ -325,7 +326,7 @@ class _Product:
     """A matrix product and its gradients; the operands have any rank from 1 on."""
 
     def __init__(
-        self, bridge: NgraphBridge, x: Any, y: Any, transpose_x: bool, transpose_y: bool
+        self, bridge: NgraphBridge, x: NodeInput, y: NodeInput, transpose_x: bool, transpose_y: bool
     ) -> None:
         self._bridge = bridge
         self._x_shape, self._y_shape = bridge.shape(x), bridge.shape(y)
@@ -353,7 +354,7 @@ class _Product:
             shape.append(self._columns)
         return reshaped(self._bridge, product, shape)
 
-    def x_gradient(self, out_grad: Any) -> Any:
+    def x_gradient(self, out_grad: NodeInput) -> Any:
         """The gradient of x, for that of the product."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_x:
@@ -362,7 +363,7 @@ class _Product:
             found = opset15.matmul(gradient, self._y, False, not self._transpose_y)
         return self._summed(found, self._x, self._x_shape)
 
-    def y_gradient(self, out_grad: Any) -> Any:
+    def y_gradient(self, out_grad: NodeInput) -> Any:
         """The gradient of y, for that of the product."""
         gradient = self._gradient_matrices(out_grad)
         if self._transpose_y:
@@ -371,13 +372,13 @@ class _Product:
             found = opset15.matmul(self._x, gradient, not self._transpose_x, False)
         return self._summed(found, self._y, self._y_shape)
 
-    def _gradient_matrices(self, out_grad: Any) -> Any:
+    def _gradient_matrices(self, out_grad: NodeInput) -> Any:
         rows = (
             [math.prod(self._batch) * self._rows] if self._is_flat else [*self._batch, self._rows]
         )
         return reshaped(self._bridge, out_grad, [*rows, self._columns])
 
-    def _summed(self, gradient: Any, operand: Any, shape: list[int]) -> Any:
+    def _summed(self, gradient: NodeInput, operand: Any, shape: list[int]) -> Any:
         summed = reduce_to(self._bridge, gradient, self._bridge.shape(operand))
         return reshaped(self._bridge, summed, shape)
 
@@ -397,5 +398,5 @@ def _set_gradients(
             bridge.set_output_node(op, f"{name}_grad", found)
 
 
-def _scaled(bridge: NgraphBridge, node: Any, factor: float) -> Any:
+def _scaled(bridge: NgraphBridge, node: NodeInput, factor: float) -> Any:
     return node if factor == 1.0 else opset15.multiply(node, bridge.full(factor, "float32"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
@@ -39,12 +40,12 @@ _INTEGERS = (Type.i32, Type.i64)
 _NUMBERS = FLOAT | INTEGER
 
 
-def _are_known(x: Any, y: Any) -> bool:
+def _are_known(x: NodeInput, y: NodeInput) -> bool:
     """Whether the bridge compares them, exactly, while it builds the function."""
     return all(value.get_node().get_type_name() == "Constant" for value in (x, y))
 
 
-def _equal(x: Any, y: Any) -> Node:
+def _equal(x: NodeInput, y: NodeInput) -> Node:
     """Whether ``x`` is ``y``; for floats, as in Paddle, up to a difference of 1e-15."""
     kind = x.get_element_type()
     if kind in _INTEGERS and not _are_known(x, y):
@@ -56,7 +57,7 @@ def _equal(x: Any, y: Any) -> Node:
     return opset15.logical_or(same, opset15.less(distance, opset15.constant(1e-15, Type.f32)))
 
 
-def _not_equal(x: Any, y: Any) -> Node:
+def _not_equal(x: NodeInput, y: NodeInput) -> Node:
     return opset15.logical_not(_equal(x, y))
 
 
@@ -66,7 +67,7 @@ def _ordered(of_floats: Binary, choose: Binary, strict: bool) -> Binary:
     A strict order is the negation of the opposite order, and ``choose`` belongs to that one.
     """
 
-    def function(x: Any, y: Any) -> Node:
+    def function(x: NodeInput, y: NodeInput) -> Node:
         if x.get_element_type() == Type.f32 or _are_known(x, y):
             return of_floats(x, y)
         takes_x = _equal(choose(x, y).output(0), x)
@@ -92,7 +93,7 @@ _register_with_twin("greater_than", _greater, _NUMBERS)
 _register_with_twin("greater_equal", _greater_equal, _NUMBERS)
 
 
-def _whether_all(bridge: NgraphBridge, node: Any) -> Any:
+def _whether_all(bridge: NgraphBridge, node: NodeInput) -> Any:
     rank = len(bridge.shape(node))
     return opset15.reduce_logical_and(node, bridge.ints(range(rank))) if rank else node
 
@@ -142,7 +143,7 @@ def _is_close(bridge: NgraphBridge, op: Op) -> Any:
 # -- logic ---------------------------------------------------------------------------------------
 
 
-def _truth(x: Any) -> Any:
+def _truth(x: NodeInput) -> Any:
     """Whether ``x`` is not 0; no int32 but 0 becomes 0.0."""
     kind = x.get_element_type()
     return x if kind == Type.boolean else opset15.not_equal(x, opset15.constant(0, kind))
@@ -152,7 +153,7 @@ def _of_truths(function: Binary) -> Binary:
     return lambda x, y: function(_truth(x), _truth(y))
 
 
-def _logical_not(x: Any) -> Node:
+def _logical_not(x: NodeInput) -> Node:
     return opset15.logical_not(_truth(x))
 
 
@@ -161,7 +162,7 @@ _register_with_twin("logical_or", _of_truths(opset15.logical_or), _NUMBERS | BOO
 _register_with_twin("logical_xor", _of_truths(opset15.logical_xor), _NUMBERS | BOOL)
 
 
-def _is_finite(x: Any) -> Node:
+def _is_finite(x: NodeInput) -> Node:
     # With AVX-512 the plugin's IsFinite refuses the largest number.
     return opset15.less_equal(opset15.abs(x), constant(np.finfo(np.float32).max))
 
@@ -176,13 +177,13 @@ _register_unary("isfinite", _is_finite, FLOAT)
 
 
 def _of_bits(of_integers: Binary, of_bools: Binary) -> Binary:
-    def function(x: Any, y: Any) -> Node:
+    def function(x: NodeInput, y: NodeInput) -> Node:
         return (of_bools if x.get_element_type() == Type.boolean else of_integers)(x, y)
 
     return function
 
 
-def _bitwise_not(x: Any) -> Node:
+def _bitwise_not(x: NodeInput) -> Node:
     is_bool = x.get_element_type() == Type.boolean
     return opset15.logical_not(x) if is_bool else opset15.bitwise_not(x)
 

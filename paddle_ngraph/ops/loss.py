@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
@@ -54,7 +55,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
     return opset15.multiply(opset15.subtract(out_grad, total), out)
 
 
-def _is_of_rows(bridge: NgraphBridge, x: Any, axis: int) -> bool:
+def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
     shape = bridge.shape(x)
     return axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
@@ -92,7 +93,7 @@ class Softmax:
     or +inf, or nothing but -inf; such rows become NaN.
     """
 
-    def __init__(self, bridge: NgraphBridge, x: Any, axis: int) -> None:
+    def __init__(self, bridge: NgraphBridge, x: NodeInput, axis: int) -> None:
         self._shape = bridge.shape(x)
         if not self._shape:
             x, axis = opset15.unsqueeze(x, bridge.ints([0])), 0
@@ -120,7 +121,7 @@ class Softmax:
     def _checked(self, row: Any) -> Any:
         return opset15.select(self._is_sound, row, constant(math.nan))
 
-    def _result(self, node: Any) -> Any:
+    def _result(self, node: NodeInput) -> Any:
         return node if self._shape else opset15.squeeze(node, self._bridge.ints([0]))
 
 
@@ -191,13 +192,15 @@ def cross_entropy_with_softmax_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "input_grad", gradient)
 
 
-def _soft_gradient(softmax: Any, label: Any, loss_grad: Any, op: Op) -> Any:
+def _soft_gradient(softmax: NodeInput, label: NodeInput, loss_grad: Any, op: Op) -> Any:
     if op.attr("use_softmax"):
         return opset15.multiply(loss_grad, opset15.subtract(softmax, label))
     return opset15.multiply(loss_grad, opset15.divide(opset15.negative(label), softmax))
 
 
-def _hard_gradient(bridge: NgraphBridge, op: Op, softmax: Any, loss_grad: Any, axis: int) -> Any:
+def _hard_gradient(
+    bridge: NgraphBridge, op: Op, softmax: NodeInput, loss_grad: Any, axis: int
+) -> Any:
     hit, ignored = _hits(bridge, op, bridge.shape(softmax), axis)
     if op.attr("use_softmax"):
         difference = opset15.subtract(softmax, opset15.convert(hit, Type.f32))
@@ -214,7 +217,7 @@ def _axis(op: Op, name: str) -> int:
     return axis % rank
 
 
-def _chosen(bridge: NgraphBridge, op: Op, x: Any, axis: int) -> tuple[Any, Any]:
+def _chosen(bridge: NgraphBridge, op: Op, x: NodeInput, axis: int) -> tuple[Any, Any]:
     """The elements of ``x`` at the labels along ``axis``, and a mask of ignored labels."""
     classes = bridge.shape(x)[axis]
     bridge.require_range(op, "label", 0, classes, ignored=op.attr("ignore_index"))
@@ -243,7 +246,7 @@ def _label(bridge: NgraphBridge, op: Op, shape: list[int], axis: int, kind: Type
     return reshaped(bridge, label, wanted)
 
 
-def _tolerable_log(x: Any) -> Any:
+def _tolerable_log(x: NodeInput) -> Any:
     logarithm = opset15.log(x)
     for infinity, bound in ((math.inf, _LARGE), (-math.inf, -_LARGE)):
         is_infinite = opset15.equal(logarithm, constant(infinity))
@@ -364,7 +367,7 @@ def sigmoid_cross_entropy_with_logits_grad(bridge: NgraphBridge, op: Op) -> None
     bridge.set_output_node(op, "x_grad", _unless_ignored(op, label, gradient))
 
 
-def _unless_ignored(op: Op, label: Any, node: Any) -> Any:
+def _unless_ignored(op: Op, label: NodeInput, node: NodeInput) -> Any:
     # Paddle compares the label without its fraction.
     index = op.attr("ignore_index")
     low, high = index - (index <= 0), index + (index >= 0)
@@ -413,5 +416,5 @@ def huber_loss_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "input_grad", opset15.negative(gradient))
 
 
-def _sum_along(bridge: NgraphBridge, node: Any, axis: int) -> Any:
+def _sum_along(bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
     return sum_over(bridge, node, [axis]) if bridge.shape(node) else node

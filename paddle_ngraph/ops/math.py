@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from openvino import Node, Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -16,33 +16,33 @@ from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, set_reduced
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
 
 
-def _exp(op: Op, x: Any) -> Node:
+def _exp(op: Op, x: NodeInput) -> Node:
     """``exp(x)``; the engine's kernel turns NaN into infinity."""
     return keep_nan(x, opset15.exp(x))
 
 
-def _exp_grad(op: Op, out: Any, grad: Any) -> Node:
+def _exp_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * out``."""
     return opset15.multiply(grad, out)
 
 
-def _log_grad(op: Op, x: Any, grad: Any) -> Node:
+def _log_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / x``."""
     return opset15.divide(grad, x)
 
 
-def _expm1(op: Op, x: Any) -> Node:
+def _expm1(op: Op, x: NodeInput) -> Node:
     """``exp(x) - 1`` as ``(exp(x) + 1) * tanh(x / 2)``, which is also accurate near 0."""
     power = opset15.add(opset15.exp(x), constant(1.0))
     return opset15.multiply(power, opset15.tanh(opset15.multiply(x, constant(0.5))))
 
 
-def _expm1_grad(op: Op, out: Any, grad: Any) -> Node:
+def _expm1_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * out + out_grad``."""
     return opset15.add(opset15.multiply(grad, out), grad)
 
 
-def _log1p(op: Op, x: Any) -> Node:
+def _log1p(op: Op, x: NodeInput) -> Node:
     """``log(1 + x)`` as ``x * (log(t) / (t - 1))`` with ``t = 1 + x``, or ``x`` where that is 1.
 
     The quotient compensates for the rounding of the sum.
@@ -55,7 +55,7 @@ def _log1p(op: Op, x: Any) -> Node:
     return opset15.select(opset15.logical_or(unmoved, infinite), x, precise)
 
 
-def _log1p_grad(op: Op, x: Any, grad: Any) -> Node:
+def _log1p_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / (x + 1)``."""
     return opset15.divide(grad, opset15.add(x, constant(1.0)))
 
@@ -63,16 +63,16 @@ def _log1p_grad(op: Op, x: Any, grad: Any) -> Node:
 def _logarithm(base: float) -> tuple[Forward, Backward]:
     """``log(x) / log(base)``, and its gradient ``out_grad / (x * log(base))``."""
 
-    def forward(op: Op, x: Any) -> Node:
+    def forward(op: Op, x: NodeInput) -> Node:
         return opset15.divide(opset15.log(x), constant(math.log(base)))
 
-    def backward(op: Op, x: Any, grad: Any) -> Node:
+    def backward(op: Op, x: NodeInput, grad: NodeInput) -> Node:
         return opset15.divide(grad, opset15.multiply(x, constant(math.log(base))))
 
     return forward, backward
 
 
-def _logit(op: Op, x: Any) -> Node:
+def _logit(op: Op, x: NodeInput) -> Node:
     """``log(t / (1 - t))``, ``t`` being ``x`` limited to ``[eps, 1 - eps]``.
 
     NaN outside of ``[0, 1]`` if the attribute ``eps`` is 0.
@@ -89,7 +89,7 @@ def _logit(op: Op, x: Any) -> Node:
     return opset15.select(inside, out, constant(math.nan))
 
 
-def _logit_grad(op: Op, x: Any, grad: Any) -> Node:
+def _logit_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / (x * (1 - x))``; 0, or NaN if ``eps`` is 0, outside of ``[eps, 1 - eps]``."""
     eps = op.attr("eps")
     slope = opset15.multiply(x, opset15.subtract(constant(1.0), x))
@@ -100,57 +100,57 @@ def _logit_grad(op: Op, x: Any, grad: Any) -> Node:
     return opset15.select(outside, beyond, opset15.divide(grad, slope))
 
 
-def _sqrt_grad(op: Op, out: Any, grad: Any) -> Node:
+def _sqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / 2 / out``."""
     return opset15.divide(opset15.multiply(grad, constant(0.5)), out)
 
 
-def _rsqrt(op: Op, x: Any) -> Node:
+def _rsqrt(op: Op, x: NodeInput) -> Node:
     """``1 / sqrt(x)``."""
     return opset15.divide(constant(1.0), opset15.sqrt(x))
 
 
-def _rsqrt_grad(op: Op, out: Any, grad: Any) -> Node:
+def _rsqrt_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``-out_grad / 2 * out ** 3``."""
     slope = opset15.multiply(opset15.multiply(out, out), out)
     return opset15.multiply(opset15.multiply(grad, constant(-0.5)), slope)
 
 
-def _square(op: Op, x: Any) -> Node:
+def _square(op: Op, x: NodeInput) -> Node:
     """``x ** 2``."""
     return opset15.multiply(x, x)
 
 
-def _square_grad(op: Op, x: Any, grad: Any) -> Node:
+def _square_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * 2 * x``."""
     return opset15.multiply(opset15.multiply(grad, constant(2.0)), x)
 
 
-def _abs_grad(op: Op, x: Any, grad: Any) -> Node:
+def _abs_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * x / abs(x)``, 0 at 0."""
     sign = opset15.divide(x, opset15.abs(x))
     at_zero = opset15.equal(x, constant(0.0))
     return opset15.select(at_zero, constant(0.0), opset15.multiply(grad, sign))
 
 
-def _reciprocal(op: Op, x: Any) -> Node:
+def _reciprocal(op: Op, x: NodeInput) -> Node:
     """``1 / x``."""
     return opset15.divide(constant(1.0), x)
 
 
-def _reciprocal_grad(op: Op, out: Any, grad: Any) -> Node:
+def _reciprocal_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``-out_grad * out ** 2``."""
     return opset15.multiply(opset15.multiply(opset15.negative(grad), out), out)
 
 
-def _sign(op: Op, x: Any) -> Node:
+def _sign(op: Op, x: NodeInput) -> Node:
     """-1, 0 or 1; NaN stays. The engine's own kernel is not vectorized."""
     below = opset15.select(opset15.less(x, constant(0.0)), constant(-1.0), constant(0.0))
     sign = opset15.select(opset15.greater(x, constant(0.0)), constant(1.0), below)
     return keep_nan(x, sign)
 
 
-def _erf_grad(op: Op, x: Any, grad: Any) -> Node:
+def _erf_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * 2 / sqrt(pi) * exp(-x ** 2)``."""
     bell = opset15.exp(opset15.negative(opset15.multiply(x, x)))
     scaled = opset15.multiply(grad, constant(2.0 / math.sqrt(math.pi)))

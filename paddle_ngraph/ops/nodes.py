@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, as_output
@@ -22,7 +23,7 @@ def constant(value: float | np.floating[Any]) -> Node:
     return opset15.constant(np.float32(value))
 
 
-def is_constant(node: Any, value: float) -> bool:
+def is_constant(node: NodeInput, value: float) -> bool:
     """Whether ``node`` is a constant scalar of this value."""
     producer = node.get_node() if isinstance(node, Output) else node
     return producer.get_type_name() == "Constant" and bool(np.all(producer.get_data() == value))
@@ -56,7 +57,7 @@ def _integer(number: Any) -> Number:
 # -- choices ---------------------------------------------------------------------------------------
 
 
-def chosen(condition: Any, yes: float = 1.0, no: float = 0.0) -> Node:
+def chosen(condition: NodeInput, yes: float = 1.0, no: float = 0.0) -> Node:
     """One of two numbers by a condition; by default the condition as 1 or 0."""
     return opset15.select(condition, constant(yes), constant(no))
 
@@ -71,7 +72,7 @@ def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
     return opset15.range(*ends, output_type=kind)
 
 
-def select(condition: Any, x: Any, y: Any) -> Node:
+def select(condition: NodeInput, x: NodeInput, y: NodeInput) -> Node:
     """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
 
     The engine may select int32 in float32; bits it can only leave unchanged.
@@ -82,7 +83,7 @@ def select(condition: Any, x: Any, y: Any) -> Node:
     return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
 
 
-def keep_nan(x: Any, result: Any) -> Node:
+def keep_nan(x: NodeInput, result: NodeInput) -> Node:
     """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
     return opset15.select(opset15.not_equal(x, x), x, result)
 
@@ -101,7 +102,7 @@ def axis_first(axis: int, rank: int) -> list[int]:
     return [axis, *(i for i in range(rank) if i != axis)]
 
 
-def reshaped(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Output:
+def reshaped(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Output:
     """``x`` in ``shape``, of which one dimension may be -1: it is inferred."""
     now = bridge.shape(x)
     if not same(now, shape):
@@ -124,7 +125,9 @@ def _target(now: Sequence[Number], shape: Sequence[Number]) -> tuple[list[Number
     return target, True
 
 
-def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = False) -> Output:
+def transposed(
+    bridge: NgraphBridge, x: NodeInput, order: Sequence[int], back: bool = False
+) -> Output:
     """``x`` with its axes in ``order``, or from this order ``back``."""
     if list(order) != sorted(order):
         x = opset15.transpose(x, bridge.ints(np.argsort(order).tolist() if back else order))
@@ -134,7 +137,7 @@ def transposed(bridge: NgraphBridge, x: Any, order: Sequence[int], back: bool = 
 # -- broadcasting and sums -------------------------------------------------------------------------
 
 
-def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Any:
+def broadcast_to(bridge: NgraphBridge, x: NodeInput, shape: Sequence[Number]) -> Any:
     """``x`` repeated to ``shape``."""
     dims = bridge.shape(x)
     # Broadcast goes through single elements one by one
@@ -149,7 +152,7 @@ def broadcast_to(bridge: NgraphBridge, x: Any, shape: Sequence[Number]) -> Any:
     return x
 
 
-def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[Number]) -> Any:
+def reduce_to(bridge: NgraphBridge, node: NodeInput, shape: Sequence[Number]) -> Any:
     """Sums ``node`` down to ``shape``, from which it was broadcast."""
     current = bridge.shape(node)
     extra = len(current) - len(shape)
@@ -160,7 +163,7 @@ def reduce_to(bridge: NgraphBridge, node: Any, shape: Sequence[Number]) -> Any:
     )
 
 
-def sum_over(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Node:
+def sum_over(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Node:
     """The sum over ``axes``, which stay as 1."""
     return opset15.reduce_sum(node, bridge.ints(axes), keep_dims=True)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from openvino import opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.blocked import Blocked
 from paddle_ngraph.function.bridge import NgraphBridge
@@ -17,16 +18,16 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import constant, reshaped, sum_over
 
 
-def _mean(bridge: NgraphBridge, node: Any, axes: Sequence[int]) -> Any:
+def _mean(bridge: NgraphBridge, node: NodeInput, axes: Sequence[int]) -> Any:
     return opset15.reduce_mean(node, bridge.ints(axes), keep_dims=True)
 
 
-def _inverse_deviation(variance: Any, epsilon: float) -> Any:
+def _inverse_deviation(variance: NodeInput, epsilon: float) -> Any:
     root = opset15.sqrt(opset15.add(variance, constant(epsilon)))
     return opset15.divide(constant(1.0), root)
 
 
-def _moments(bridge: NgraphBridge, x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
+def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[Any, Any, Any]:
     """Mean, distance from it, and variance along ``axes``."""
     mean = _mean(bridge, x, axes)
     distance = opset15.subtract(x, mean)
@@ -39,7 +40,7 @@ def _moments(bridge: NgraphBridge, x: Any, axes: Sequence[int]) -> tuple[Any, An
 class _Channels:
     """Where the channels of a batch are: axis 1, or the last one for ``NHWC``."""
 
-    def __init__(self, bridge: NgraphBridge, x: Any, layout: str) -> None:
+    def __init__(self, bridge: NgraphBridge, x: NodeInput, layout: str) -> None:
         self._bridge = bridge
         self._shape = shape = bridge.shape(x)
         self.is_last = layout == "NHWC"
@@ -49,15 +50,15 @@ class _Channels:
         self.count = math.prod(shape) // max(self.size, 1)
         self._spread = [self.size if i == axis else 1 for i in range(len(shape))]
 
-    def spread(self, node: Any) -> Any:
+    def spread(self, node: NodeInput) -> Any:
         """One number for each channel, in the shape that broadcasts over the batch."""
         return reshaped(self._bridge, node, self._spread)
 
-    def flat(self, node: Any) -> Any:
+    def flat(self, node: NodeInput) -> Any:
         """The opposite of :meth:`spread`."""
         return reshaped(self._bridge, node, [self.size])
 
-    def rows(self, node: Any) -> Any:
+    def rows(self, node: NodeInput) -> Any:
         """[N, C, ...] as the core's normalizations take it: its blocked form, if there is one.
 
         Otherwise [N, C, S, 1], or [1, 1, S, C] for ``NHWC``.
@@ -69,20 +70,20 @@ class _Channels:
         dims = [1, 1, places, self.size] if self.is_last else [self._shape[0], self.size, places, 1]
         return reshaped(self._bridge, node, dims)
 
-    def like(self, rows: Any, node: Any) -> Any:
+    def like(self, rows: NodeInput, node: NodeInput) -> Any:
         """``node`` in the form that ``rows`` has."""
         dims = self._bridge.shape(rows)
         if len(dims) == 5:
             return Blocked.of(self._bridge).reordered(node, dims[4])
         return reshaped(self._bridge, node, dims)
 
-    def unlike(self, rows: Any) -> Any:
+    def unlike(self, rows: NodeInput) -> Any:
         """The opposite of :meth:`rows`."""
         if len(self._bridge.shape(rows)) == 5:
             return Blocked.of(self._bridge).plain(rows, self.size)
         return reshaped(self._bridge, rows, self._shape)
 
-    def padded(self, rows: Any, node: Any) -> Any:
+    def padded(self, rows: NodeInput, node: NodeInput) -> Any:
         """``node``, a number for each channel, with zeros for the padding of ``rows``."""
         bridge, dims = self._bridge, self._bridge.shape(rows)
         extra = dims[1] * dims[4] - self.size if len(dims) == 5 else 0
@@ -90,7 +91,7 @@ class _Channels:
             return node
         return opset15.pad(node, bridge.ints([0]), bridge.ints([extra]), "constant")
 
-    def cropped(self, node: Any) -> Any:
+    def cropped(self, node: NodeInput) -> Any:
         """The opposite of :meth:`padded`."""
         bridge = self._bridge
         if bridge.shape(node) == [self.size]:
@@ -164,7 +165,12 @@ def _factor(bridge: NgraphBridge, op: Op, channels: _Channels, name: str, absent
 
 
 def _scaled(
-    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, mean: Any, inverse: Any
+    bridge: NgraphBridge,
+    op: Op,
+    channels: _Channels,
+    x: NodeInput,
+    mean: NodeInput,
+    inverse: NodeInput,
 ) -> Any:
     factor = inverse
     if op.has_input("scale"):
@@ -225,7 +231,7 @@ def _has_both(op: Op) -> bool:
 
 
 def _core_gradients(
-    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, grad: Any
+    bridge: NgraphBridge, op: Op, channels: _Channels, x: NodeInput, grad: NodeInput
 ) -> tuple[Any, ...]:
     rows = channels.rows(x)
     scale = _factor(bridge, op, channels, "scale", 1.0)
@@ -236,7 +242,7 @@ def _core_gradients(
 
 
 def _gradients(
-    bridge: NgraphBridge, op: Op, channels: _Channels, x: Any, grad: Any
+    bridge: NgraphBridge, op: Op, channels: _Channels, x: NodeInput, grad: NodeInput
 ) -> tuple[Any, ...]:
     is_global = op.attr("is_test") or op.attr("use_global_stats")
     names = _STATISTICS[:2] if is_global else _STATISTICS[2:]
@@ -268,7 +274,7 @@ class _Statistics:
 
 
 def _normalized(
-    bridge: NgraphBridge, op: Op, x: Any, axes: list[int]
+    bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]
 ) -> tuple[Any, _Statistics | None]:
     """``x`` normalized along ``axes``, and its statistics where the program uses any."""
     names = ("mean", "variance", "saved_mean", "saved_variance")
@@ -280,7 +286,7 @@ def _normalized(
     return opset15.multiply(distance, inverse), _Statistics(mean, variance, inverse)
 
 
-def _affine(bridge: NgraphBridge, op: Op, node: Any, shape: Sequence[int]) -> Any:
+def _affine(bridge: NgraphBridge, op: Op, node: NodeInput, shape: Sequence[int]) -> Any:
     """``node * scale + bias`` with scale and bias of ``shape``, where the operator has them."""
     if op.has_input("scale"):
         scale = reshaped(bridge, bridge.get_input_node(op, "scale"), shape)
@@ -292,9 +298,9 @@ def _affine(bridge: NgraphBridge, op: Op, node: Any, shape: Sequence[int]) -> An
 
 def _input_gradient(
     bridge: NgraphBridge,
-    grad: Any,
+    grad: NodeInput,
     normal: Any,
-    inverse: Any,
+    inverse: NodeInput,
     axes: Sequence[int],
     is_centered: bool = True,
 ) -> Any:
@@ -306,7 +312,7 @@ def _input_gradient(
 
 
 def _set_parameter_gradients(
-    bridge: NgraphBridge, op: Op, grad: Any, normal: Any, axes: Sequence[int]
+    bridge: NgraphBridge, op: Op, grad: NodeInput, normal: Any, axes: Sequence[int]
 ) -> None:
     for name, node in (
         ("scale_grad", opset15.multiply(grad, normal)),
@@ -451,7 +457,7 @@ def group_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, gradient, shape))
 
 
-def _instances(bridge: NgraphBridge, node: Any) -> Any:
+def _instances(bridge: NgraphBridge, node: NodeInput) -> Any:
     """``node`` as [N, C, everything else]."""
     shape = bridge.shape(node)
     rest = math.prod(shape[2:])

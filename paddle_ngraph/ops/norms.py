@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from openvino import opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -26,7 +27,7 @@ def _norm_axes(op: Op, rank: int) -> list[int]:
     return list(range(rank)) if op.attr("asvector") else [op.attr("axis") % rank]
 
 
-def _power(node: Any, exponent: float) -> Any:
+def _power(node: NodeInput, exponent: float) -> Any:
     if exponent == 1:
         return node
     if exponent == 2:
@@ -34,11 +35,11 @@ def _power(node: Any, exponent: float) -> Any:
     return opset15.power(node, constant(exponent))
 
 
-def _root(node: Any, order: float) -> Any:
+def _root(node: NodeInput, order: float) -> Any:
     return opset15.sqrt(node) if order == 2 else _power(node, 1.0 / order)
 
 
-def _norm(bridge: NgraphBridge, x: Any, order: float, axes: list[int]) -> Any:
+def _norm(bridge: NgraphBridge, x: NodeInput, order: float, axes: list[int]) -> Any:
     """``sum(|x|^p)^(1/p)`` over one of the axes or over all; the limit for p 0 or infinite."""
     if order == 0:
         counted = opset15.not_equal(x, constant(0.0))
@@ -54,7 +55,12 @@ def _norm(bridge: NgraphBridge, x: Any, order: float, axes: list[int]) -> Any:
 
 
 def _norm_gradient(
-    bridge: NgraphBridge, x: Any, order: float, epsilon: float, out: Any, grad: Any
+    bridge: NgraphBridge,
+    x: NodeInput,
+    order: float,
+    epsilon: float,
+    out: NodeInput,
+    grad: NodeInput,
 ) -> Any:
     """``|x|^(p-1) / (out^(p-1) + epsilon) * grad * sign(x)``; the limit for p 0 or infinite."""
     if order == 0:
@@ -292,12 +298,12 @@ class _Spectrum:
         total = sum_over(self._bridge, opset15.multiply(image, image), [0, 1])
         return opset15.divide(image, opset15.add(opset15.sqrt(total), constant(epsilon)))
 
-    def as_matrix(self, node: Any) -> Any:
+    def as_matrix(self, node: NodeInput) -> Any:
         """A tensor of the weight's shape as a matrix."""
         node = transposed(self._bridge, node, self._order)
         return reshaped(self._bridge, node, [self._shape[0], -1])
 
-    def as_weight(self, node: Any) -> Any:
+    def as_weight(self, node: NodeInput) -> Any:
         """The opposite of :meth:`as_matrix`."""
         node = reshaped(self._bridge, node, self._shape)
         return transposed(self._bridge, node, self._order, back=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from openvino import opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -136,7 +137,7 @@ def lamb(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "param_out", _minus(param, opset15.multiply(rate, direction)))
 
 
-def _trust_ratio(bridge: NgraphBridge, param: Any, direction: Any) -> Any:
+def _trust_ratio(bridge: NgraphBridge, param: NodeInput, direction: NodeInput) -> Any:
     axes = bridge.ints(range(len(bridge.shape(param))))
     norms = []
     for node in (param, direction):
@@ -260,11 +261,11 @@ def _gradient(bridge: NgraphBridge, op: Op) -> Any:
     return _scalar(bridge, grad)
 
 
-def _minus(param: Any, step: Any) -> Any:
+def _minus(param: NodeInput, step: NodeInput) -> Any:
     return opset15.subtract(param, step)
 
 
-def _mixed(average: Any, keep: float | np.floating[Any], new: Any) -> Any:
+def _mixed(average: NodeInput, keep: float | np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new``."""
     kept = np.float32(keep)
     return opset15.add(
@@ -273,7 +274,7 @@ def _mixed(average: Any, keep: float | np.floating[Any], new: Any) -> Any:
     )
 
 
-def _mixed_square(average: Any, keep: np.floating[Any], new: Any) -> Any:
+def _mixed_square(average: NodeInput, keep: np.floating[Any], new: NodeInput) -> Any:
     """``keep * average + (1 - keep) * new * new``, multiplied from left to right."""
     part = opset15.multiply(opset15.multiply(constant(np.float32(1) - keep), new), new)
     return opset15.add(opset15.multiply(constant(keep), average), part)
@@ -283,6 +284,6 @@ def _learning_rate(bridge: NgraphBridge, op: Op) -> Any:
     return _scalar(bridge, bridge.get_input_node(op, "learning_rate"))
 
 
-def _scalar(bridge: NgraphBridge, node: Any) -> Any:
+def _scalar(bridge: NgraphBridge, node: NodeInput) -> Any:
     """A tensor of one element without dimensions."""
     return opset15.squeeze(node, bridge.ints([0])) if bridge.shape(node) else node

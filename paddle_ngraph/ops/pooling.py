@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.blocked import Blocked
 from paddle_ngraph.function.bridge import NgraphBridge
@@ -303,7 +304,7 @@ class _Rows:
             node = opset15.concat([node, lowest], 2)
         return AxisMap(position.reshape(-1, 1)).apply(bridge, node, 2)
 
-    def back(self, bridge: NgraphBridge, rows: Any) -> Output:
+    def back(self, bridge: NgraphBridge, rows: NodeInput) -> Output:
         """The gradient of ``of``, along one axis after the other."""
         (planes, deep), (lines, high) = (taken.shape for taken in self._taken)
         depth, height, width = self._pooling.size
@@ -316,7 +317,7 @@ class _Rows:
         node = self._gathered(bridge, node, 1)
         return reshaped(bridge, node, [batch, channels, depth, height, width])
 
-    def _gathered(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+    def _gathered(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
         length, taken = self._pooling.size[axis], self._taken[axis].reshape(-1, 1)
         outside = bool((taken == length).any())
         node = AxisMap(taken).apply_transposed(bridge, node, 2, length + outside)
@@ -401,7 +402,7 @@ def max_pool_with_index(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "mask", mask)
 
 
-def _indexed(bridge: NgraphBridge, x: Any, pooling: _Pooling) -> tuple[Any, Any]:
+def _indexed(bridge: NgraphBridge, x: NodeInput, pooling: _Pooling) -> tuple[Any, Any]:
     """The maxima and their positions, -1 where there is none.
 
     Over three axes: over the planes first, then over the depth, so that the first of equal maxima

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from openvino import Node, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -19,7 +18,7 @@ _LOWEST = -3.4028234663852886e38
 # -- exponential units ---------------------------------------------------------------------------
 
 
-def _celu(op: Op, x: Any) -> Node:
+def _celu(op: Op, x: NodeInput) -> Node:
     """``max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0)``."""
     alpha = op.attr("alpha")
     power = opset15.exp(opset15.divide(x, constant(alpha)))
@@ -28,7 +27,7 @@ def _celu(op: Op, x: Any) -> Node:
     return keep_nan(x, out)
 
 
-def _celu_grad(op: Op, x: Any, grad: Any) -> Node:
+def _celu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad``, or ``out_grad * exp(x / alpha)`` where ``x <= 0``.
 
     Since Paddle adds both pieces, each times its mask, it is NaN where ``out_grad`` is infinite or
@@ -41,7 +40,7 @@ def _celu_grad(op: Op, x: Any, grad: Any) -> Node:
     return keep_nan(x, opset15.add(opset15.multiply(grad, above), bent))
 
 
-def _selu(op: Op, x: Any) -> Node:
+def _selu(op: Op, x: NodeInput) -> Node:
     """``scale * x``, or ``scale * alpha * (exp(x) - 1)`` where ``x <= 0``."""
     alpha = constant(op.attr("alpha"))
     bent = opset15.subtract(opset15.multiply(opset15.exp(x), alpha), alpha)
@@ -49,7 +48,7 @@ def _selu(op: Op, x: Any) -> Node:
     return keep_nan(x, opset15.multiply(out, constant(op.attr("scale"))))
 
 
-def _selu_grad(op: Op, out: Any, grad: Any) -> Node:
+def _selu_grad(op: Op, out: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * scale``, or ``out_grad * (out + scale * alpha)`` where ``out <= 0``."""
     scale = op.attr("scale")
     bent = opset15.add(out, constant(scale * op.attr("alpha")))
@@ -64,27 +63,27 @@ register("selu", _selu, _selu_grad, reads="out", in_place=False)
 # -- thresholds ----------------------------------------------------------------------------------
 
 
-def _from(op: Op, x: Any) -> Node:
+def _from(op: Op, x: NodeInput) -> Node:
     """Whether ``x`` is at or beyond the threshold on either side."""
     return opset15.greater_equal(opset15.abs(x), constant(op.attr("threshold")))
 
 
-def _beyond(op: Op, x: Any) -> Node:
+def _beyond(op: Op, x: NodeInput) -> Node:
     """Whether ``x`` is beyond the threshold on either side."""
     return opset15.greater(opset15.abs(x), constant(op.attr("threshold")))
 
 
-def _hardshrink(op: Op, x: Any) -> Node:
+def _hardshrink(op: Op, x: NodeInput) -> Node:
     """``x`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(x, chosen(_from(op, x)))
 
 
-def _hardshrink_grad(op: Op, x: Any, grad: Any) -> Node:
+def _hardshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``abs(x) >= threshold``, else 0."""
     return opset15.multiply(grad, chosen(_from(op, x)))
 
 
-def _softshrink(op: Op, x: Any) -> Node:
+def _softshrink(op: Op, x: NodeInput) -> Node:
     """``x`` closer to 0 by the threshold; 0 where ``abs(x) <= threshold``."""
     # Paddle multiplies both lines by their masks, which turns an infinite x into NaN.
     threshold = op.attr("threshold")
@@ -95,12 +94,12 @@ def _softshrink(op: Op, x: Any) -> Node:
     return opset15.add(upper, lower)
 
 
-def _softshrink_grad(op: Op, x: Any, grad: Any) -> Node:
+def _softshrink_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``abs(x) > threshold``, else 0."""
     return opset15.multiply(grad, chosen(_beyond(op, x)))
 
 
-def _thresholded_relu(op: Op, x: Any) -> Node:
+def _thresholded_relu(op: Op, x: NodeInput) -> Node:
     """``x`` above the threshold, else the attribute ``value``."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     # Paddle multiplies by the mask, which turns minus infinity into NaN.
@@ -108,18 +107,18 @@ def _thresholded_relu(op: Op, x: Any) -> Node:
     return opset15.add(kept, chosen(above, 0.0, op.attr("value")))
 
 
-def _thresholded_relu_grad(op: Op, x: Any, grad: Any) -> Node:
+def _thresholded_relu_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` above the threshold, else 0."""
     above = opset15.greater(x, constant(op.attr("threshold")))
     return opset15.multiply(grad, chosen(above))
 
 
-def _hardtanh(op: Op, x: Any) -> Node:
+def _hardtanh(op: Op, x: NodeInput) -> Node:
     """``min(max(x, t_min), t_max)``; NaN stays."""
     return keep_nan(x, opset15.clamp(x, op.attr("t_min"), op.attr("t_max")))
 
 
-def _hardtanh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _hardtanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad`` where ``t_min < x < t_max``, else 0."""
     return opset15.multiply(grad, chosen(between(x, op.attr("t_min"), op.attr("t_max"))))
 
@@ -225,7 +224,7 @@ def _grouped(bridge: NgraphBridge, op: Op) -> tuple[int, list[int]]:
     return axis, [*shape[:axis], shape[axis] // groups, groups, *shape[axis + 1 :]]
 
 
-def _numbers(x: Any) -> Node:
+def _numbers(x: NodeInput) -> Node:
     """``x`` without the elements that Paddle's search for the maximum ignores."""
     number = opset15.maximum(x, constant(_LOWEST))
     return opset15.select(opset15.not_equal(x, x), constant(_LOWEST), number)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
@@ -88,7 +89,7 @@ def spread(bridge: NgraphBridge, op: Op, name: str) -> Any:
     return reshaped(bridge, bridge.get_input_node(op, name), shape)
 
 
-def _full_size(bridge: NgraphBridge, op: Op, node: Any) -> Any:
+def _full_size(bridge: NgraphBridge, op: Op, node: NodeInput) -> Any:
     shape = bridge.shape(bridge.get_input_node(op, "x"))
     return node if bridge.shape(node) == shape else opset15.broadcast(node, bridge.ints(shape))
 
@@ -96,7 +97,7 @@ def _full_size(bridge: NgraphBridge, op: Op, node: Any) -> Any:
 # -- sum and mean --------------------------------------------------------------------------------
 
 
-def _sum(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _sum(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_sum(x, bridge.ints(axes), keep)
 
 
@@ -135,7 +136,7 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", out if kind == Type.f32 else opset15.convert(out, kind))
 
 
-def _whole_sum(bridge: NgraphBridge, op: Op, x: Any, axes: list[int]) -> Any:
+def _whole_sum(bridge: NgraphBridge, op: Op, x: NodeInput, axes: list[int]) -> Any:
     """The last running sum: the engine reduces integers in float32, but scans do not."""
     shape = bridge.shape(x)
     others = [axis for axis in range(len(shape)) if axis not in axes]
@@ -165,7 +166,7 @@ def reduce_as_grad(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-def _mean(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _mean(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_mean(x, bridge.ints(axes), keep)
 
 
@@ -193,7 +194,7 @@ def mean_grad(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _extreme(mode: str) -> Reduce:
-    def reduce(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Any:
+    def reduce(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Any:
         # The engine's ReduceMax starts at the smallest finite number, so its maximum of nothing
         # but minus infinities is finite. TopK is as fast and exact. Both lose NaN; the sum of the
         # absolute values does not.
@@ -238,7 +239,7 @@ _register_extreme("max", "max")
 _register_extreme("min", "min")
 
 
-def _first_position(bridge: NgraphBridge, x: Any, axis: int, mode: str) -> Node:
+def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) -> Node:
     """The position of the largest or smallest element along ``axis``, the first one of several.
 
     As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
@@ -285,19 +286,19 @@ _register_position("argmin", "min")
 # -- prod, logsumexp, all, any -------------------------------------------------------------------
 
 
-def _prod(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _prod(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_prod(x, bridge.ints(axes), keep)
 
 
-def _all(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _all(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_logical_and(x, bridge.ints(axes), keep)
 
 
-def _any(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _any(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     return opset15.reduce_logical_or(x, bridge.ints(axes), keep)
 
 
-def _logsumexp(bridge: NgraphBridge, x: Any, axes: list[int], keep: bool) -> Node:
+def _logsumexp(bridge: NgraphBridge, x: NodeInput, axes: list[int], keep: bool) -> Node:
     top = _extreme("max")(bridge, x, axes, True)
     shifted = opset15.subtract(x, top)
     total = opset15.reduce_sum(keep_nan(shifted, opset15.exp(shifted)), bridge.ints(axes), True)

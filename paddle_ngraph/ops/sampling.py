@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -123,12 +124,12 @@ class _Sampling:
             return self._reflected(at, size, half)
         return at, half
 
-    def _clipped(self, at: Node, size: int, scale: Any) -> tuple[Node, Node]:
+    def _clipped(self, at: Node, size: int, scale: NodeInput) -> tuple[Node, Node]:
         clipped = opset15.minimum(opset15.maximum(at, self._number(0.0)), self._number(size - 1.0))
         inside = opset15.convert(opset15.equal(clipped, at), "f32")
         return clipped, opset15.multiply(scale, inside)
 
-    def _reflected(self, at: Node, size: int, scale: Any) -> tuple[Node, Node]:
+    def _reflected(self, at: Node, size: int, scale: NodeInput) -> tuple[Node, Node]:
         shift = self._number(0.0 if self._align else 0.5)
         period = self._number(2.0 * (size - 1 if self._align else size))
         shifted = opset15.add(at, shift)
@@ -158,7 +159,7 @@ class _Sampling:
             self._neighbour(high, size, opset15.subtract(at, low), 1),
         ]
 
-    def _neighbour(self, at: Any, size: int, weight: Any, sign: int) -> _Neighbour:
+    def _neighbour(self, at: Any, size: int, weight: NodeInput, sign: int) -> _Neighbour:
         last = self._number(size - 1.0)
         inside = opset15.logical_and(
             opset15.greater_equal(at, self._number(0.0)), opset15.less_equal(at, last)
@@ -205,7 +206,7 @@ class _Sampling:
         index = opset15.add(self.index(corner, size), opset15.constant(first))
         return opset15.gather(rows, index, self._bridge.ints([0]))
 
-    def column(self, node: Any) -> Node:
+    def column(self, node: NodeInput) -> Node:
         """[N, P] as [N, P, 1]."""
         return reshaped(self._bridge, node, [self.batch, self.points, 1])
 

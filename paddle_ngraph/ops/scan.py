@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from openvino import Node, Output, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
@@ -78,7 +79,7 @@ def cumsum_grad(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "x_grad", reshaped(bridge, sums, shape))
 
 
-def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
+def _running_sum(bridge: NgraphBridge, op: Op, x: NodeInput, reverse: bool) -> Any:
     shape = bridge.shape(x)
     axis = known_int(bridge, op, "axis") if shape else 0
     if op.attr("flatten"):
@@ -98,7 +99,9 @@ def _running_sum(bridge: NgraphBridge, op: Op, x: Any, reverse: bool) -> Any:
     return reshaped(bridge, sums, shape)
 
 
-def _known_sums(x: Any, axis: int, exclusive: bool, reverse: bool) -> NDArray[np.int64] | None:
+def _known_sums(
+    x: NodeInput, axis: int, exclusive: bool, reverse: bool
+) -> NDArray[np.int64] | None:
     """The sums of an int64 that is known while the function is built."""
     source = x.get_node() if isinstance(x, Output) else x
     if x.get_element_type() != Type.i64 or source.get_type_name() != "Constant":
@@ -186,7 +189,7 @@ def _register_extreme(name: str, not_worse: Callable[[Any, Any], Node]) -> None:
 
 
 def _running_best(
-    bridge: NgraphBridge, x: Any, axis: int, not_worse: Callable[[Any, Any], Node]
+    bridge: NgraphBridge, x: NodeInput, axis: int, not_worse: Callable[[Any, Any], Node]
 ) -> tuple[Any, Any]:
     """The best element up to each position along ``axis``, and its position: the last of several.
 
@@ -200,7 +203,7 @@ def _running_best(
     place = opset15.broadcast(place, bridge.ints(shape))
     best, step = x, 1
 
-    def part(node: Any, start: int, stop: int) -> Node:
+    def part(node: NodeInput, start: int, stop: int) -> Node:
         return opset15.slice(
             node, bridge.ints([start]), bridge.ints([stop]), bridge.ints([1]), along
         )

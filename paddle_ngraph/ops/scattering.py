@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, Type, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, Role, converter
@@ -124,13 +125,13 @@ def _updates(bridge: NgraphBridge, places: Any, values: Any, shape: Sequence[int
     return reshaped(bridge, values, [count, *shape[depth:]])
 
 
-def _cleared(bridge: NgraphBridge, x: Any, places: Any, shape: Sequence[int]) -> Node:
+def _cleared(bridge: NgraphBridge, x: NodeInput, places: Any, shape: Sequence[int]) -> Node:
     """``x`` with 0 at ``places``; what is written there has ``shape``."""
     zeros = bridge.full(0, x.get_element_type(), shape)
     return opset15.scatter_nd_update(x, places, zeros)
 
 
-def _assigned(bridge: NgraphBridge, x: Any, places: Any, updates: Any) -> Node:
+def _assigned(bridge: NgraphBridge, x: NodeInput, places: Any, updates: NodeInput) -> Node:
     """``x`` with ``updates[i]`` at ``places[i]``; the last of those that name the same place."""
     count, depth = bridge.shape(places)
     if count > 1:
@@ -223,7 +224,7 @@ def _shares(bridge: NgraphBridge, op: Op, shape: Sequence[int], places: Any) -> 
     return counts if include_self else opset15.maximum(counts, bridge.full(1.0, Type.f32))
 
 
-def _first_of_each(bridge: NgraphBridge, node: Any, dims: Sequence[int]) -> Any:
+def _first_of_each(bridge: NgraphBridge, node: NodeInput, dims: Sequence[int]) -> Any:
     """The first ``dims[i]`` elements of every axis ``i``."""
     if bridge.shape(node) == list(dims):
         return node
@@ -281,7 +282,7 @@ def _line_places(bridge: NgraphBridge, op: Op, shape: Sequence[int]) -> Node:
     )
 
 
-def line_positions(bridge: NgraphBridge, index: Any, shape: Sequence[int], axis: int) -> Any:
+def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int], axis: int) -> Any:
     """Positions along ``axis`` as positions in the whole tensor of ``shape``, line by line."""
     dims = bridge.shape(index)
     steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -367,7 +368,7 @@ def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "value_grad", reduce_to(bridge, taken, target))
 
 
-def _mask(bridge: NgraphBridge, op: Op, x: Any) -> Any:
+def _mask(bridge: NgraphBridge, op: Op, x: NodeInput) -> Any:
     mask = bridge.get_input_node(op, "indices")
     dims = bridge.shape(mask)
     return reshaped(bridge, mask, [*dims, *[1] * (len(bridge.shape(x)) - len(dims))])
@@ -391,7 +392,7 @@ def _index_places(
 # -- slices ----------------------------------------------------------------------------------------
 
 
-def _set_value(bridge: NgraphBridge, op: Op, value: Any) -> None:
+def _set_value(bridge: NgraphBridge, op: Op, value: NodeInput) -> None:
     x = bridge.get_input_node(op, "x")
     ranges = slice_ranges(bridge, op, bridge.shape(x))
     target = _assigned_shape(op, ranges)
@@ -472,7 +473,9 @@ def _assigned_shape(op: Op, ranges: Sequence[Positions]) -> list[Number]:
     return shape + [1] * sum(1 for place in new if place >= len(ranges))
 
 
-def _with_slice(bridge: NgraphBridge, x: Any, ranges: Sequence[Positions], value: Any) -> Any:
+def _with_slice(
+    bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions], value: NodeInput
+) -> Any:
     """``x``, but ``value`` at the positions ``ranges``, for each axis."""
     dims = bridge.shape(x)
     if any(taken.are_none() for taken in ranges):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
@@ -139,7 +140,7 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     return ranges
 
 
-def sliced(bridge: NgraphBridge, x: Any, ranges: Sequence[Positions]) -> Node | Output:
+def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> Node | Output:
     """``x`` at the positions ``ranges``, for each axis."""
     dims = bridge.shape(x)
     last = len(dims) - 1
@@ -183,7 +184,7 @@ def _put_back(
     return _padded(bridge, node, before, after, 0)
 
 
-def _spread(bridge: NgraphBridge, node: Any, axis: int, step: int) -> Node | Output:
+def _spread(bridge: NgraphBridge, node: NodeInput, axis: int, step: int) -> Node | Output:
     """``step - 1`` zeros between the elements along ``axis``."""
     dims = bridge.shape(node)
     rank = len(dims)
@@ -339,7 +340,7 @@ def _set_cropped(bridge: NgraphBridge, op: Op, before: Sequence[int]) -> None:
 
 def _padded(
     bridge: NgraphBridge,
-    x: Any,
+    x: NodeInput,
     before: Sequence[int],
     after: Sequence[int],
     value: float,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from openvino import Node, Output, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.graph import Op
@@ -30,7 +31,7 @@ def get_data(bridge: NgraphBridge, op: Op, name: str) -> Output:
     )
 
 
-def set_data(bridge: NgraphBridge, op: Op, name: str, node: Any) -> None:
+def set_data(bridge: NgraphBridge, op: Op, name: str, node: NodeInput) -> None:
     """Makes ``node``, [N, C, H, W], the output ``name`` in the data format of ``op``."""
     if is_channels_last(op):
         node = transposed(bridge, node, (0, *range(2, len(bridge.shape(node))), 1))
@@ -82,7 +83,7 @@ class AxisMap:
         repeated = np.repeat(np.arange(size), rows // size)
         return rows // size if np.array_equal(self.positions[:, 0], repeated) else 0
 
-    def apply(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+    def apply(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
         """``node`` mapped along ``axis``."""
         rows, terms = self.positions.shape
         dims = bridge.shape(node)
@@ -100,7 +101,7 @@ class AxisMap:
         cells = reshaped(bridge, found, [*before, terms, rows, *after])
         return opset15.reduce_sum(cells, bridge.ints([axis]), False)
 
-    def apply_transposed(self, bridge: NgraphBridge, node: Any, axis: int, size: int) -> Any:
+    def apply_transposed(self, bridge: NgraphBridge, node: NodeInput, axis: int, size: int) -> Any:
         """The gradient of ``apply`` to an axis of length ``size``: ``node`` is that of its result.
 
         Rows with equally many terms are made at one go, as long as there are few such stretches.
@@ -131,7 +132,7 @@ class AxisMap:
             parts.append(AxisMap(sources[taken].reshape(shape), own).apply(bridge, node, axis))
         return parts[0] if len(parts) == 1 else opset15.concat(parts, axis)
 
-    def _added(self, bridge: NgraphBridge, node: Any, axis: int) -> Any:
+    def _added(self, bridge: NgraphBridge, node: NodeInput, axis: int) -> Any:
         """The terms one by one, which the engine joins into one loop."""
         after = len(bridge.shape(node)) - axis - 1
         total = None
@@ -179,13 +180,13 @@ def _evened(
     return AxisMap(positions, (own[index] / shares).astype("float32"))
 
 
-def _with_zero(bridge: NgraphBridge, node: Any, axis: int) -> Node:
+def _with_zero(bridge: NgraphBridge, node: NodeInput, axis: int) -> Node:
     dims = bridge.shape(node)
     zero = bridge.full(0.0, "float32", [*dims[:axis], 1, *dims[axis + 1 :]])
     return opset15.concat([node, zero], axis)
 
 
-def _taken(bridge: NgraphBridge, node: Any, axis: int, positions: np.ndarray) -> Any:
+def _taken(bridge: NgraphBridge, node: NodeInput, axis: int, positions: np.ndarray) -> Any:
     """The elements ``positions`` along ``axis``."""
     first, last = int(positions[0]), int(positions[-1]) + 1
     if not np.array_equal(positions, np.arange(first, last)):

@@ -6,9 +6,9 @@ The engine computes the functions themselves with those of the C library, as Pad
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from openvino import Node, opset15
+from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import converter
@@ -17,61 +17,61 @@ from paddle_ngraph.ops.activation import register
 from paddle_ngraph.ops.nodes import constant, set_reduced
 
 
-def _sin_grad(op: Op, x: Any, grad: Any) -> Node:
+def _sin_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * cos(x)``."""
     return opset15.multiply(grad, opset15.cos(x))
 
 
-def _cos_grad(op: Op, x: Any, grad: Any) -> Node:
+def _cos_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``-out_grad * sin(x)``."""
     return opset15.multiply(opset15.negative(grad), opset15.sin(x))
 
 
-def _tan_grad(op: Op, x: Any, grad: Any) -> Node:
+def _tan_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / cos(x) ** 2``."""
     cosine = opset15.cos(x)
     return opset15.divide(grad, opset15.multiply(cosine, cosine))
 
 
-def _asin_grad(op: Op, x: Any, grad: Any) -> Node:
+def _asin_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / sqrt(1 - x ** 2)``."""
     rest = opset15.subtract(constant(1.0), opset15.multiply(x, x))
     return opset15.divide(grad, opset15.sqrt(rest))
 
 
-def _acos_grad(op: Op, x: Any, grad: Any) -> Node:
+def _acos_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``-out_grad / sqrt(1 - x ** 2)``."""
     return _asin_grad(op, x, opset15.negative(grad))
 
 
-def _atan_grad(op: Op, x: Any, grad: Any) -> Node:
+def _atan_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / (1 + x ** 2)``."""
     return opset15.divide(grad, opset15.add(opset15.multiply(x, x), constant(1.0)))
 
 
-def _sinh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _sinh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * cosh(x)``."""
     return opset15.multiply(grad, opset15.cosh(x))
 
 
-def _cosh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _cosh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad * sinh(x)``."""
     return opset15.multiply(grad, opset15.sinh(x))
 
 
-def _asinh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _asinh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / sqrt(x ** 2 + 1)``."""
     total = opset15.add(opset15.multiply(x, x), constant(1.0))
     return opset15.divide(grad, opset15.sqrt(total))
 
 
-def _acosh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _acosh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / sqrt(x ** 2 - 1)``."""
     rest = opset15.subtract(opset15.multiply(x, x), constant(1.0))
     return opset15.divide(grad, opset15.sqrt(rest))
 
 
-def _atanh_grad(op: Op, x: Any, grad: Any) -> Node:
+def _atanh_grad(op: Op, x: NodeInput, grad: NodeInput) -> Node:
     """``out_grad / (1 - x ** 2)``."""
     return opset15.divide(grad, opset15.subtract(constant(1.0), opset15.multiply(x, x)))
 
@@ -114,7 +114,7 @@ def atan2(bridge: NgraphBridge, op: Op) -> None:
     )
 
 
-def _is_negative(x: Any) -> Node:
+def _is_negative(x: NodeInput) -> Node:
     """Whether ``x`` has a minus sign: only the inverse tells the one of -0."""
     zero = constant(0.0)
     below = opset15.less(opset15.divide(constant(1.0), x), zero)
