@@ -40,6 +40,7 @@ from tests.dynamic import (
     twice,
     values,
 )
+from tests.mkl_packed.comparing import Packs
 from tests.programs import at_once, summary
 
 ROOT = Path(__file__).parents[1]
@@ -558,6 +559,138 @@ def test_what_is_not_contiguous():
         return x.grad, gradients(layer)
 
     twice(play, runs=2)
+
+
+# -- recurrent layers ------------------------------------------------------------------------------
+
+RECURRENT = {
+    "LSTM": nn.LSTM,
+    "GRU": nn.GRU,
+    "tanh": nn.SimpleRNN,
+    "relu": lambda *sizes, **options: nn.SimpleRNN(*sizes, activation="relu", **options),
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "one layer": {},
+    "backwards too": {"direction": "bidirect"},
+    "three layers, dropout": {"num_layers": 3, "dropout": 0.4},
+    "two layers, both ways, time first": {
+        "num_layers": 2,
+        "direction": "bidirect",
+        "dropout": 0.3,
+        "time_major": True,
+    },
+}
+
+
+class OverSteps(nn.Layer):
+    """A recurrent layer over [N, 7, 5], with initial states and lengths where they are given."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.layer = RECURRENT[kind](5, 11, **options)
+
+    def forward(self, x: Any, states: Any = None, lengths: Any = None) -> Any:
+        out, last = self.layer(x, states, lengths)
+        last = last if isinstance(last, tuple) else (last,)
+        return out, sum((state.square().sum() for state in last), out.tanh().sum())
+
+
+@pytest.fixture
+def packs() -> Iterator[None]:
+    """Layers in both passes have to be ours: each weight of a cell is packed in both."""
+    with Packs() as packs:
+        yield
+    assert packs.count > 0 and packs.count % 2 == 0
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ragged", [True, False], ids=["ragged", "of one length"])
+def test_recurrent_layers_train(packs, kind, shape, ragged):
+    """What a layer keeps for its gradient is handed on, from one program to the other."""
+
+    def play() -> Any:
+        layer = made(lambda: OverSteps(kind, **SHAPES[shape]))
+        network = static(layer)
+        optimizer = paddle.optimizer.Adam(0.01, parameters=layer.parameters())
+        rows = 7 if SHAPES[shape].get("time_major") else 4
+        lengths = paddle.to_tensor(np.arange(rows, dtype="int32") % 3 + 2) if ragged else None
+        found = []
+        for step in range(3):
+            x = floats(4, 7, 5, seed=step)
+            x.stop_gradient = False
+            out, loss = network(x, None, lengths)
+            loss.backward()
+            found.append((out, loss, x.grad, gradients(layer)))
+            optimizer.step()
+            optimizer.clear_grad()
+        return found, paddle.rand([3])
+
+    twice(play, runs=3)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("written", ["weight", "states", "output", "nothing"])
+def test_what_is_written_between_forward_and_backward(packs, kind, written):
+    """Paddle's gradient reads weights, states and output as they are then; what it kept is kept."""
+
+    def play() -> Any:
+        layer = made(lambda: OverSteps(kind))
+        network = static(layer)
+        x = floats(4, 7, 5)
+        x.stop_gradient = False
+        states = [floats(1, 4, 11, seed=seed) for seed in (1, 2)]
+        out, loss = network(x, tuple(states) if kind == "LSTM" else states[0])
+        _, more = network(floats(4, 7, 5, seed=5), None)
+        with paddle.no_grad():
+            if written == "weight":
+                layer.layer.parameters()[1].scale_(0.5)
+            elif written == "states":
+                states[0].zero_()
+            elif written == "output":
+                out.zero_()
+        loss.backward()
+        first = gradients(layer)
+        more.backward()
+        return x.grad, first, gradients(layer)
+
+    twice(play, runs=4)
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1, 2), (0, 1, 2, 3), "all but x"], ids=str)
+def test_recurrent_layers_with_frozen_weights(frozen):
+    def play() -> Any:
+        layer = made(lambda: OverSteps("LSTM", num_layers=2))
+        parameters = layer.parameters()
+        for number in range(len(parameters)) if frozen == "all but x" else frozen:
+            parameters[number].stop_gradient = True
+        x = floats(4, 7, 5)
+        x.stop_gradient = False
+        states = [floats(2, 4, 11, seed=seed) for seed in (1, 2)]
+        states[1].stop_gradient = False
+        _, loss = static(layer)(x, tuple(states))
+        loss.backward()
+        return x.grad, states[1].grad, gradients(layer)
+
+    with Packs() as packs:
+        twice(play, runs=1)
+    assert packs.count > 0
+
+
+@pytest.mark.parametrize("engine_first", [True, False])
+def test_the_switch_turned_behind_a_recurrent_layer(engine_first):
+    layer = made(lambda: OverSteps("GRU"))
+    network = static(layer)
+    found = []
+    for first, then in ((engine_first, not engine_first), (False, False)):
+        with paddle_ngraph.use_ngraph(first):
+            _, loss = network(floats(4, 7, 5))
+        with paddle_ngraph.use_ngraph(then):
+            loss.backward()
+        found.append([loss.numpy(), *gradients(layer)])
+        layer.clear_gradients()
+    agree(found[0], found[1])
+    assert (paddle_ngraph.stats()["engine_runs"] > 0) == engine_first
 
 
 # -- the switch ------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     StaticPrograms,
     Value,
 )
-from paddle_ngraph.program import cost, program_pass
+from paddle_ngraph.program import cost, packed_layers, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     CONSTANTS,
@@ -353,6 +353,7 @@ class _Source:
         names = dict(self.programs.program_attr)
         forward = _copy(self.programs.forward_program)
         backward = _copy(self.programs.backward_program)
+        packed = packed_layers.apply_across(forward, backward)
         gradients = {op.name() for op in backward.global_block().ops if _is_gradient(op)}
         across = _Crossing(forward, backward)
         across.copy_constants()
@@ -393,7 +394,7 @@ class _Source:
                     for name, report in (("forward", ahead), ("backward", behind))
                     for block in report.blocks
                 ],
-                ahead.packed + behind.packed,
+                ahead.packed + behind.packed + packed,
             ),
             order=_ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext(),
             thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,

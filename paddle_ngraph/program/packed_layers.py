@@ -11,7 +11,10 @@ from typing import Any
 from paddle_ngraph import _core, flags
 from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import blocks_outside_in, dtype_name
+from paddle_ngraph.program.view import SCOPE_NAMES, blocks_outside_in, dtype_name
+
+_LAYER = "pd_op.rnn"
+_SHADOW_OUTPUT = "builtin.shadow_output"
 
 
 def apply(program: Program | Block) -> int:
@@ -23,13 +26,49 @@ def apply(program: Program | Block) -> int:
     Returns:
         How many recurrent operators were replaced, gradients not counted.
     """
+    return _apply([op for block in blocks_outside_in(program) for op in block.ops])
+
+
+def apply_across(forward: Program, backward: Program) -> int:
+    """The same for layers of dynamic mode, whose gradients are in a program of their own.
+
+    What a layer keeps for its gradient is handed on by name, whoever computes the two.
+
+    Args:
+        forward: What it hands on is named by ``builtin.shadow_output``.
+        backward: To it these are keyword arguments of its block.
+
+    Returns:
+        As :func:`apply`.
+    """
+    return _apply(
+        [op for op in forward.global_block().ops if _is_handed_on(op)], backward.global_block()
+    )
+
+
+def _is_handed_on(op: Operation) -> bool:
+    """Whether it is a layer of which all that it keeps is for another program."""
+    if op.name() != _LAYER:
+        return False
+    users = [value.all_used_ops() for value in _kept(op)]
+    return all(len(each) == 1 and each[0].name() == _SHADOW_OUTPUT for each in users)
+
+
+def _apply(ops: list[Operation], other: Block | None = None) -> int:
+    """Replaces layers and their gradients.
+
+    Args:
+        ops: Where to look for layers.
+        other: Where the gradients are, if not beside them.
+    """
     if not flags.get("use_mkl_packed"):
         return 0
-    ops = [op for block in blocks_outside_in(program) for op in block.ops]
-    found = [op for op in ops if op.name() == "pd_op.rnn" and _can_be_replaced(op)]
-    for op in found:
-        _replace(op)
-    return len(found)
+    layers = [op for op in ops if op.name() == _LAYER and _can_be_replaced(op)]
+    found = [(op, _gradients(op, other)) for op in layers]
+    pairs = [(op, gradients) for op, gradients in found if gradients is not None]
+    for op, gradients in pairs:
+        _replace(op, gradients)
+    return len(pairs)
 
 
 def _can_be_replaced(op: Operation) -> bool:
@@ -43,15 +82,33 @@ def _can_be_replaced(op: Operation) -> bool:
         return False
     if any(dtype_name(value.dtype) != "float32" for value in inputs):
         return False
-    return _is_taken_apart(_result(op, "state")) and all(
-        _is_gradient(user, op) for user in _gradients(op)
-    )
+    return _is_taken_apart(_result(op, "state"))
 
 
-def _is_gradient(user: Operation, op: Operation) -> bool:
+def _kept(op: Operation) -> list[Value]:
+    """What only the operator's own gradient understands."""
+    return [_result(op, "reserve"), _result(op, "dropout_state_out")]
+
+
+def _gradients(op: Operation, other: Block | None) -> list[Operation] | None:
+    """The operators that read what a layer keeps; ``None`` if one cannot be replaced."""
+    values: list[Value | None] = [*_kept(op)]
+    if other is not None:
+        names = [
+            value.all_used_ops()[0].attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]] for value in _kept(op)
+        ]
+        values = [other.kwargs().get(name) for name in names]
+    known = [value for value in values if value is not None]
+    users = {user.id(): user for value in known for user in value.all_used_ops()}
+    block = op.get_parent_block() if other is None else other
+    fits = len(known) == len(values) and all(_is_gradient(each, block) for each in users.values())
+    return list(users.values()) if fits else None
+
+
+def _is_gradient(user: Operation, block: Block) -> bool:
     return (
-        user.name() == "pd_op.rnn_grad"
-        and user.get_parent_block() == op.get_parent_block()
+        user.name() == f"{_LAYER}_grad"
+        and user.get_parent_block() == block
         and _inputs(user) is not None
         and _members(_operand(user, "state_grad")) is not None
         and _is_taken_apart(_result(user, "pre_state_grad"))
@@ -66,15 +123,7 @@ def _is_taken_apart(value: Value) -> bool:
     )
 
 
-def _gradients(op: Operation) -> list[Operation]:
-    """The operators that read what only the operator's own gradient understands."""
-    kept = [_result(op, "reserve"), _result(op, "dropout_state_out")]
-    users = {user.id(): user for value in kept for user in value.all_used_ops()}
-    return list(users.values())
-
-
-def _replace(op: Operation) -> None:
-    gradients = _gradients(op)
+def _replace(op: Operation, gradients: list[Operation]) -> None:
     attrs = op.attrs()
     name = f"custom_op.{OPERATORS[attrs['mode']]}"
     states = _members(_operand(op, "pre_state")) or []
@@ -89,9 +138,10 @@ def _replace(op: Operation) -> None:
         [_result(op, "out"), *states, reserve, reserve],
         attributes,
     )
-    _result(op, "out").replace_all_uses_with(out)
+    for old, new in zip([_result(op, "out"), *_kept(op)], [out, *others[len(states) :]]):
+        old.replace_all_uses_with(new)
     for gradient in gradients:
-        _replace_gradient(gradient, f"{name}_grad", out, others[len(states) :])
+        _replace_gradient(gradient, f"{name}_grad")
     _replace_members(_result(op, "state"), others)
     op.get_parent_block().remove_op(op)
 
@@ -100,10 +150,11 @@ def _drops(attrs: dict[str, Any]) -> bool:
     return bool(attrs["dropout_prob"] > 0 and attrs["num_layers"] > 1)
 
 
-def _replace_gradient(op: Operation, name: str, out: Value, kept: list[Value]) -> None:
+def _replace_gradient(op: Operation, name: str) -> None:
     inputs = _core.insert_combine(op, _inputs(op) or [])
     state_grads = _members(_operand(op, "state_grad")) or []
-    operands = [inputs, _lengths(op), out, *kept, _operand(op, "out_grad"), *state_grads]
+    forward = [_operand(op, each) for each in ("out", "reserve", "dropout_state_out", "out_grad")]
+    operands = [inputs, _lengths(op), *forward, *state_grads]
     (grads,) = _core.insert_operator(op, name, operands, [inputs], _attributes(op.attrs()))
     x_grad, *others = _core.insert_split(op, grads)
     if _result(op, "x_grad").initialized():
