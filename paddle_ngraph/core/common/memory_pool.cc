@@ -25,8 +25,9 @@ size_t rounded(size_t bytes) {
 // Large memory lies in huge pages where the system has them; nullptr where there is none left.
 void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
-  void* data = std::aligned_alloc(is_large ? kHugePage : kAlignment, bytes);
-  if (is_large && data != nullptr) madvise(data, bytes, MADV_HUGEPAGE);  // a wish
+  void* data = nullptr;  // std::aligned_alloc takes multiples of the alignment only
+  if (posix_memalign(&data, is_large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
+  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a wish
   return data;
 }
 
