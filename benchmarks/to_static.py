@@ -64,6 +64,19 @@ class Mean(nn.Layer):  # type: ignore[misc]
         return self.out(self.encoder(self.words(words)).mean(axis=1))
 
 
+class Recurrent(nn.Layer):  # type: ignore[misc]
+    """Two recurrent layers over words; the mean over time decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layers = nn.Embedding(WORDS, 128), nn.LSTM(128, WIDTH, num_layers=2)
+        self.out = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, words: Any) -> Any:
+        """The classes of texts, int64 [batch, length]."""
+        return self.out(self.layers(self.words(words))[0].mean(axis=1))
+
+
 def _mobilenet() -> Any:
     network = paddle.vision.models.mobilenet_v2(num_classes=CLASSES)
     network.classifier[0].p = 0  # no dropout: losses can be compared
@@ -105,6 +118,7 @@ NETS = {
         tolerance=0.1,
     ),
     "transformer": Net("Transformer, 4 layers of 256, 16 x 128", Mean, (16, 128), (2, 16)),
+    "lstm": Net("LSTM 128 to 256, 2 layers, 32 x 100", Recurrent, (32, 100), (2, 16)),
 }
 
 
@@ -179,7 +193,7 @@ class ProgramTraining(Way):
     def __init__(self, name: str, way: str, is_quick: bool) -> None:
         net = NETS[name]
         data, labels = _batch(net.quick_shape if is_quick else net.shape)
-        values = [value.numpy() for value in _made(net).state_dict().values()]
+        values = {name: value.numpy() for name, value in _made(net).state_dict().items()}
         paddle.enable_static()
         main, startup = paddle.static.Program(), paddle.static.Program()
         with paddle.static.program_guard(main, startup):
@@ -191,8 +205,9 @@ class ProgramTraining(Way):
         self._feed = {"data": data, "label": labels}
         self._executor = paddle.static.Executor(paddle.CPUPlace())
         self._executor.run(startup)
-        for variable, value in zip(layer.state_dict().values(), values):
-            tensor = paddle.static.global_scope().find_var(variable.name).get_tensor()
+        variables = layer.state_dict()
+        for name, value in values.items():
+            tensor = paddle.static.global_scope().find_var(variables[name].name).get_tensor()
             tensor.set(value, paddle.CPUPlace())
         paddle_ngraph.enable()
         super().__init__()
