@@ -40,7 +40,7 @@ from paddle_ngraph.paddle_seam.protocols import Scope
 if TYPE_CHECKING:
     from paddle_ngraph.hook.executor_hook import SwitchedExecutor
 
-# What an ``Executor`` remembers of the calls it had, by Paddle's own key of a call.
+# The attribute of an ``Executor`` that holds its ``_Calls``.
 _KNOWN = "_ngraph_known_calls"
 # As many executors as Paddle keeps for an Executor.
 _MOST_CALLS = 8
@@ -52,7 +52,7 @@ class _Known(NamedTuple):
     """What a call runs.
 
     Attributes:
-        switch: Runs it.
+        switch: What runs it.
         program: The user's, kept alive: ids of its variables are valid only while they live.
         prepared: What Paddle made of the program for its first run, and has run since.
     """
@@ -65,7 +65,7 @@ class _Known(NamedTuple):
 class _Calls(Latest[str, _Known]):
     """What an ``Executor`` remembers: what calls run, by Paddle's own key; and the last call.
 
-    To make the key takes longer than to see that a call is the last one again.
+    Making the key takes longer than seeing that a call repeats the last one.
     """
 
     def __init__(self) -> None:
@@ -89,11 +89,11 @@ class _Calls(Latest[str, _Known]):
 
 
 class _Call(NamedTuple):
-    """All that the key of a call depends on. The objects live as long as this does.
+    """Everything that the key of a call depends on. The objects live as long as this one.
 
     Attributes:
         known: What it runs.
-        program, fingerprint, scope, feeds, fetches: As it was called.
+        program, fingerprint, scope, feeds, fetches: What they were in the call.
     """
 
     known: _Known
@@ -180,7 +180,7 @@ def _run_and_ask(
 
 
 def _is_of_known_kind(call: dict[str, Any]) -> bool:
-    """Whether it is a plain program that is called, and values of it are fetched."""
+    """Whether the call runs a plain program, and fetches values of it."""
     program = call["program"]
     if type(program) not in (Program, OldStyleProgram):
         return False
@@ -214,10 +214,10 @@ def _set_learning_rate(program: Any, call: dict[str, Any]) -> None:
     else:
         tensor = variable_tensor(_scope(call), rate_name_of(scheduler))
     if not is_initialized(tensor):
-        return  # the run tells it
+        return  # the run reports it
     before = np.asarray(tensor)
     rate = np.array([scheduler()]).astype(before.dtype)
-    if not np.array_equal(before.reshape(-1), rate):  # who writes a variable announces it
+    if not np.array_equal(before.reshape(-1), rate):  # setting it counts as a write
         tensor.set(rate, paddle.CPUPlace())
 
 

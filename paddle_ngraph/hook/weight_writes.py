@@ -1,20 +1,21 @@
-"""Who can write a variable is known, for functions keep weights as constants.
+"""Tracks who can write to variables, because functions keep weights as constants.
 
-A variable of a scope is written by a program that runs, or through the object that Python has of
-its tensor. So two kinds of functions of Paddle's core are watched (paddle_seam/replaced.py lists
-them, core/paddle/exposure.h says what follows):
+A variable of a scope is written by a program that runs, or through Python's object for its tensor.
+So two kinds of functions of Paddle's core are watched (paddle_seam/replaced.py lists them,
+core/paddle/exposure.h says what follows):
 
 - those that *hand out* the tensor of a variable. It counts as exposed while the object lives;
-  views, eager tensors and capsules made of it share its memory, which shows without their help;
-- those that *run* something on a scope. What may write variables says so.
+  views, eager tensors and capsules made from it share its memory, which is noticed anyway;
+- those that *run* something on a scope. Such a run counts as writing to variables unless it is
+  declared not to (``run_of``).
 
-Parameters of layers are eager tensors, which operators of dynamic mode write without either. Calls
-of these are announced in C (core/paddle/announced_calls.h): of all of them, but for a list of those
-that only read.
+Parameters of layers are eager tensors, to which operators of dynamic mode write without either.
+Calls of these operators are announced in C (core/paddle/announced_calls.h): all of them except
+those on a list of operators that only read.
 
-All else works on tensors that were handed out, or gives a variable other memory, which is noticed.
-``tests/test_written_weights.py`` sorts everything that Paddle's core offers, so that a release
-which offers more fails there.
+Everything else works on tensors that were handed out, or gives a variable other memory, which is
+noticed. ``tests/test_written_weights.py`` classifies everything that Paddle's core offers, so that
+a release which offers more fails there.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def install() -> None:
 
 @contextmanager
 def run_of(may_write: bool) -> Iterator[None]:
-    """Says of the run inside, in this thread, whether it may write variables."""
+    """Declares whether runs inside, in this thread, may write to variables."""
     before = getattr(_thread, "may_write", True)
     _thread.may_write = may_write
     try:
@@ -65,7 +66,7 @@ def run_of(may_write: bool) -> Iterator[None]:
 
 
 def may_write_while_it_lives(thing: Any) -> None:
-    """Says of an object that weights may be written through it, at any time."""
+    """Declares that weights may be written through an object, at any time until it dies."""
     key = id(thing)
     if key not in _writers:
         run = _core.ProgramRun(True)
@@ -77,7 +78,7 @@ def may_write_while_it_lives(thing: Any) -> None:
 
 
 class _Object(weakref.ref[Tensor]):
-    """Stands for the object that Python has of a tensor."""
+    """A reference to Python's object for a tensor."""
 
     __slots__ = ("key", "number")
     key: int
@@ -89,7 +90,7 @@ _living: dict[int, _Object] = {}  # by id()
 
 def _hand_out(tensor: Tensor) -> None:
     key = id(tensor)
-    if key in _living:  # what dies leaves before another object can have its id
+    if key in _living:  # a dead object leaves before another can have its id
         return
     found = _Object(tensor, _take_back)
     found.key, found.number = key, _core.hand_out(tensor)
@@ -141,7 +142,7 @@ def _keeping_address(original: Callable[..., T]) -> Callable[..., T]:
 
 
 def _expose(tensor: Any) -> None:
-    """Somebody knows the address of a tensor's memory."""
+    """Records that somebody knows the address of a tensor's memory."""
     dense = tensor if isinstance(tensor, DenseTensor) else tensor.get_tensor()
     if dense is not None:  # a sparse tensor has no address to give
         _core.give_address(dense)
@@ -151,7 +152,7 @@ def _expose(tensor: Any) -> None:
 
 
 def _announce_eager_writes() -> None:
-    """Has whatever may write an eager tensor say so, where it is a weight of some function."""
+    """Has every call announced that may write to an eager tensor that some function keeps."""
     kinds = {replaced.RUN_PROGRAM: _core.Announced.PROGRAM}
     kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.Announced.ANYTHING))
     for name, function in replaced.eager_functions():
@@ -172,7 +173,8 @@ def _running(original: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-# Trainers and the like, by id(): the run that each counts as, and what ends it when it dies.
+# Trainers and the like, by id(): the run that each counts as, and a reference that ends this run
+# when the object dies.
 _writers: dict[int, tuple[_core.ProgramRun, weakref.ref[Any]]] = {}
 
 

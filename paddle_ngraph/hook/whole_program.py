@@ -1,7 +1,7 @@
 """Programs that consist of one engine operator run without Paddle's interpreter.
 
 For half a dozen operators that compute nothing, the interpreter takes longer than a small network;
-and to give a program of dynamic mode its parameters takes Paddle longer than to run it.
+and giving a program of dynamic mode its parameters takes Paddle longer than running it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 _FETCH = "pd_op.fetch"
 _SHADOW_OUTPUT = "builtin.shadow_output"
-# The dtypes that NumPy has, too.
+# The dtypes that NumPy also has.
 _ARRAYS = KNOWN - {"bfloat16"}
 _AROUND = LISTS | _FEEDS | {_PARAMETER}
 
@@ -61,7 +61,7 @@ class WholeProgram:
         return Fetched(self._program.run())
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs it on arrays, read where they are.
+        """Runs it on arrays, which are read in place.
 
         Args:
             feed: By name, as for ``Executor.run``.
@@ -120,7 +120,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
 
     Args:
         program: A PIR program after the program pass.
-        scope: Its variables.
+        scope: Where its variables are.
 
     Returns:
         ``None`` if it computes or names anything besides what the operator computes, or if a
@@ -147,8 +147,8 @@ def find_layer(
         returned: The names of what it returns.
 
     Returns:
-        ``None`` if it computes anything besides what the operator computes, or returns what it is
-        given.
+        ``None`` if it computes anything besides what the operator computes, or returns something
+        that it was given.
     """
     found = _engine_of(program, _SHADOW_OUTPUT)
     if found is None:

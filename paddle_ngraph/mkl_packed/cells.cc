@@ -13,7 +13,7 @@ NGRAPH_INLINE inline float sigmoid(float x) {
   return 1.0f / (1.0f + (power + power * rest));
 }
 
-// (e^2x - 1) / (e^2x + 1), where e^2x - 1 loses nothing near 0: there 2^n is 1.
+// (e^2x - 1) / (e^2x + 1). Near 0, where 2^n is 1, e^2x - 1 loses no precision.
 NGRAPH_INLINE inline float tanh_of(float x) {
   const auto [power, rest] = exponential(2.0f * x);
   const float less_one = power * rest + (power - 1.0f);
@@ -92,7 +92,7 @@ void lstm_forward(const ForwardPiece& p) {
   }
 }
 
-// `slope` gives the derivative of the activation, by its result, times a gradient.
+// slope(h, grad) is the derivative of the activation, computed from its result h, times grad.
 template <typename Slope>
 NGRAPH_INLINE inline void plain_backward(const BackwardPiece& p, const Slope& slope) {
   float* __restrict__ gate_grads = p.gate_grads;

@@ -26,11 +26,11 @@ struct ForwardPiece {
   const float* bias;       // b + d; the third gate of GRU: b
   const float* recurrent;  // GRU: R h
   const float* new_bias;   // GRU: d of the third gate
-  float* recurrent_new;    // GRU: the third gate of R h + d, kept for the gradient; may be null
+  float* recurrent_new;    // GRU: the third gate of R h + d, kept for the gradient
   const float* h_before;   // GRU
   const float* c_before;   // LSTM
   float* c;                // LSTM; may be c_before
-  float* c_active;         // LSTM: tanh(c), kept for the gradient; may be null
+  float* c_active;         // LSTM: tanh(c), kept for the gradient
   float* h;
 };
 

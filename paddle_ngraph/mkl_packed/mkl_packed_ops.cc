@@ -1,8 +1,9 @@
 // The custom operators mkl_packed_rnn, mkl_packed_gru and mkl_packed_lstm, and their gradients.
 //
 // Attributes are those of Paddle's `rnn` (see recurrent.h). `Input` is one list: x, the initial
-// states, the weights; a custom operator with a list among its outputs, as the gradient, can have
-// only that one. `Reserve` and `Mask` are what the gradient needs of a forward pass.
+// states, the weights. It is one because a custom operator that creates a list among its outputs,
+// as the gradient does, can have no other output. `Reserve` and `Mask` are what the gradient needs
+// of a forward pass.
 #include <Python.h>
 #include <pybind11/pybind11.h>
 
@@ -91,7 +92,7 @@ struct Operands {
   Tensors weights;
 };
 
-// The network, after all that it is made of has been checked.
+// The network. Checks everything that it is made of.
 Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
                    const Attributes& attributes) {
   const auto& [x, pre_state, weights] = operands;
@@ -157,7 +158,7 @@ Attributes attributes_of(const paddle::CustomOpKernelContext& context) {
           context.AttrAt<bool>(6)};
 }
 
-// Hands `values` to Paddle as the operator's outputs; those that it does not want are left out.
+// Hands `values` to Paddle as the operator's outputs, except those that Paddle does not ask for.
 void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     auto* output = dense(*context->MutableOutputAt(i));
@@ -189,7 +190,7 @@ Tensor allocate(const Shape& shape, paddle::DataType dtype = paddle::DataType::F
   return Tensor(std::make_shared<phi::DenseTensor>(empty({dtype, phi::make_ddim(shape)})));
 }
 
-// One mask for all layers, with the numbers that Paddle's own operator takes of its stream.
+// One mask for all layers, with the numbers that Paddle's own operator draws from its stream.
 Tensor draw_mask(const Network& net, int seed) {
   auto mask = allocate({net.mask_size()}, paddle::DataType::UINT8);
   if (net.mask_size() == 0) return mask;
@@ -250,7 +251,7 @@ std::vector<paddle::DataType> infer_dtype(const std::vector<paddle::DataType>& /
 
 // -- backward -------------------------------------------------------------------------------------
 
-// The gradient of an output; zeros, of the shape of `like`, where nobody used it.
+// The gradient of an output; zeros in the shape of `like` if nothing used that output.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
   if (grad.initialized()) return grad;
   return paddle::zeros(like.shape(), paddle::DataType::FLOAT32, paddle::CPUPlace());

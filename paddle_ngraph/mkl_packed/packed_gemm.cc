@@ -20,7 +20,7 @@ bool is_intel() {
   return std::memcmp(words, "GenuineIntel", sizeof(words)) == 0;
 }
 
-// Seconds of one product of the size of a recurrent step.
+// How many seconds one product of the size of a recurrent step takes.
 double probe(const GemmProvider& provider) {
   constexpr int64_t m = 16, n = 1024;
   const std::vector<float> b(n * n, 0.5f), a(m * n, 0.5f);
@@ -37,7 +37,7 @@ double probe(const GemmProvider& provider) {
   return best;
 }
 
-// MKL takes a slower path on CPUs that are not Intel's; on those that are, both are measured.
+// MKL takes a slower path on CPUs that are not Intel's; on Intel's, both providers are measured.
 const GemmProvider& fastest() {
   if (!is_intel() || !why_unavailable("mkl").empty()) return onednn_provider();
   return probe(mkl_provider()) < probe(onednn_provider()) ? mkl_provider() : onednn_provider();

@@ -1,4 +1,4 @@
-// The provider "mkl": the mkl wheel, where it is installed, through `_mkl.so` beside the core.
+// The provider "mkl": the mkl wheel, if it is installed, through `mkl_packed/_mkl.so`.
 #include <string>
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ const MklFunctions& mkl() {
 
 float beta(bool accumulate) { return accumulate ? 1.0f : 0.0f; }
 
-// The sizes of a right operand, and what holds it.
+// A right operand and its sizes.
 struct Operand {
   Matrix b;
   int64_t n;
@@ -76,7 +76,7 @@ class MklMatrix : public PackedMatrix {
     return std::make_unique<MklProduct>(operand_, shape, /*is_packed=*/true);
   }
 
-  // MKL is told the number of rows when it packs.
+  // MKL packs for a fixed number of rows.
   bool fits(int64_t m) const override { return m == m_; }
 
  private:

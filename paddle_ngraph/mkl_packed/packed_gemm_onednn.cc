@@ -1,4 +1,4 @@
-// The provider "onednn": the library that Paddle brings.
+// The provider "onednn": the library that ships with Paddle.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -33,7 +33,7 @@ memory::desc rows(int64_t count, int64_t size, int64_t ld) {
 }
 
 memory::desc plain(const Matrix& b, int64_t n, int64_t k) {
-  // A column with one element a row is a row too, and as a column oneDNN gets it wrong.
+  // With k = 1, a column of single elements is a row, too; as a column oneDNN gets it wrong.
   const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
   const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
   return memory::desc({k, n}, memory::data_type::f32, strides);
@@ -46,8 +46,8 @@ memory::desc in_format(tag format, int64_t n, int64_t k) {
 matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
   const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
   dnnl::primitive_attr attributes;
-  // A primitive may run on another thread than the one that made it: no memory of the library's
-  // own.
+  // A primitive may run on a thread other than the one that made it, so the library must not manage
+  // its scratchpad.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (shape.accumulate) {
     dnnl::post_ops sum;
@@ -63,9 +63,9 @@ bool is_for_blocks(const matmul::primitive_desc& desc) {
   return std::strncmp(desc.impl_info_str(), "brg", 3) == 0;
 }
 
-// The format that products of `m` rows want, and how much of k one product may take. With AVX-512
-// oneDNN asks for blocks itself. With AVX2 it has a kernel for blocks too, the fastest it has, but
-// does not ask for them; in the releases that Paddle ships, that kernel is wrong for k > 1024.
+// The format for products of `m` rows, and the largest k of one product. With AVX-512 oneDNN asks
+// for a blocked format itself. With AVX2 its fastest kernel reads one, too, but oneDNN does not ask
+// for it; in the releases that Paddle ships, that kernel is wrong for k > 1024.
 std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMost = 1024;
   const ProductShape shape{m, k, n, false};
@@ -77,7 +77,7 @@ std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   return {in_format(tag::ba, n, k), k};
 }
 
-// What holds `b`, which is [k, n], in another format.
+// A copy of `b`, which is [k, n], in another format.
 std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
                                   const memory::desc& format) {
   const auto result = std::make_shared<Buffer>(format.get_size() / sizeof(float));
@@ -91,11 +91,11 @@ std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
 
 using Primitive = std::pair<matmul, matmul::primitive_desc>;
 
-// Primitives, each made once: that takes longer than a small product.
+// Primitives, each made once: making one takes longer than a small product.
 class Primitives {
  public:
   Primitive find(const ProductShape& shape, const memory::desc& b) const {
-    // A primitive is made for a number of threads.
+    // A primitive is made for a fixed number of threads.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& made : made_) {
@@ -108,7 +108,7 @@ class Primitives {
   }
 
  private:
-  static constexpr size_t kMost = 64;  // inputs of any length come
+  static constexpr size_t kMost = 64;  // inputs may have any length
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, int>;
   struct Made {
     Key key;
@@ -120,7 +120,7 @@ class Primitives {
   mutable std::vector<Made> made_;
 };
 
-// Some rows of the right operand, from row `k` on; what holds them, if they are packed.
+// Rows of the right operand, from row `k` on; `owned` holds them if they are packed.
 struct Part {
   int64_t k;
   memory b;
@@ -185,7 +185,7 @@ class OnednnMatrix : public PackedMatrix {
   Primitives primitives_;
 };
 
-// For one row, which oneDNN has no fast product for; batches have another matrix
+// For products of one row, for which oneDNN has no fast kernel; batches use another matrix
 // (packed_weights.cc).
 class OnednnRowMatrix : public PackedMatrix {
  public:

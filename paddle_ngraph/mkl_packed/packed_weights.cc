@@ -16,10 +16,10 @@ namespace {
 std::atomic<int64_t> conversions{0};
 std::atomic<bool> packs{true};
 
-// What a weight holds, in 64 bits. Paddle counts writes in some places only (not those of an
-// Executor, for one), so that the contents themselves are the one thing to go by.
+// The contents of a weight, hashed to 64 bits. Paddle counts only some writes (not those of an
+// Executor, for one), so only the contents themselves can be relied on.
 uint64_t fingerprint(const float* data, int64_t count) {
-  constexpr int64_t kBlock = int64_t{64} * 1024;  // that one thread takes at a time
+  constexpr int64_t kBlock = int64_t{64} * 1024;  // elements that one thread takes at a time
   const int64_t blocks = (count + kBlock - 1) / kBlock;
   std::vector<uint64_t> parts(blocks);
 #pragma omp parallel for schedule(static) if (blocks > 1)
@@ -37,7 +37,7 @@ struct Entry {
   std::shared_ptr<const PackedMatrix> matrix;
 };
 
-// Where a weight lies, its shape and side, whether it is for one row, and who converted it.
+// Where a weight lies, its shape and side, whether it is for one row, and which provider packed it.
 using Key = std::tuple<const void*, int64_t, int64_t, Side, bool, const GemmProvider*>;
 
 class Cache {

@@ -38,19 +38,19 @@ struct Cell {
 
   int64_t index;
   bool backwards;
-  int64_t input;   // features of what it reads
+  int64_t input;   // features of its input
   int64_t offset;  // of its h in a row of the output
   const float* w_ih;
   const phi::DenseTensor* w_hh;
   const float* b_ih;
   const float* b_hh;
 
-  // The step that it computes as its `i`-th.
+  // The time step that the cell computes as its `i`-th.
   int64_t step(const Network& net, int64_t i) const { return backwards ? net.steps - 1 - i : i; }
 };
 
-// What one cell leaves for its gradient: active gates, then for LSTM c and tanh(c), for GRU the
-// third gate of R h + d, each [steps, batch, ...].
+// What one cell keeps for its gradient: the gates after activation, then c and tanh(c) for LSTM, or
+// the third gate of R h + d for GRU; each is [steps, batch, ...].
 struct Kept {
   static int64_t size(const Network& net) {
     return net.rows() * (net.gates() + extra(net) * net.hidden);
@@ -84,7 +84,7 @@ Float* output_of(const Network& net, Float* reserve, int64_t layer) {
   return reserve + net.cells() * Kept::size(net) + layer * net.rows() * net.width();
 }
 
-// Rows of a batch, which one share of the work takes through all steps.
+// Rows of a batch that one share of the work carries through all steps.
 struct Rows {
   int64_t first;
   int64_t count;
@@ -102,7 +102,7 @@ void drop(const Network& net, const float* values, const uint8_t* mask, float* r
 }
 
 // Calls `run(row, first, count)` for pieces of the rows whose sequences have this step, and
-// `pass_over` for those that ended before it.
+// `pass_over` for those whose sequences ended before it.
 template <typename Run, typename PassOver>
 void for_active_pieces(const Network& net, int64_t step, Rows rows, const Run& run,
                        const PassOver& pass_over) {
@@ -149,7 +149,7 @@ class ForwardCell {
   }
 
  private:
-  // With sequences of different lengths, h is what h_last holds: out is zero after an end.
+  // With sequences of different lengths, h_last holds h: out is zero after the end of a sequence.
   bool holds_state() const { return !net_.lengths.empty(); }
 
   void run_steps(const PackedMatrix& weight, Rows rows) {
@@ -179,7 +179,7 @@ class ForwardCell {
   float* gates_of(int64_t step) { return gates_ + step * net_.batch * net_.gates(); }
   float* out_of(int64_t step) { return out_ + step * net_.batch * net_.width() + cell_.offset; }
 
-  // b + d, but of the third gate of GRU only b.
+  // b + d, but only b for the third gate of GRU.
   void join_biases() {
     const int64_t joined = net_.mode == Mode::gru ? 2 * net_.hidden : net_.gates();
     for (int64_t j = 0; j < net_.gates(); ++j) {
@@ -230,7 +230,7 @@ class ForwardCell {
     return out_of(cell_.step(net_, i - 1)) + row * net_.width();
   }
 
-  // Without a gradient to come, c is updated in place.
+  // If no gradient follows, c is updated in place.
   const float* c_before(int64_t i) {
     if (net_.is_test) return c_last_;
     return i == 0 ? c_before_ : c_of(cell_.step(net_, i - 1));
@@ -301,7 +301,7 @@ class BackwardCell {
     }
   }
 
-  // `x_grad` gets this cell's part added where `adds`.
+  // Writes this cell's part to `x_grad`, or adds it if `adds`.
   void run(float* x_grad, bool adds) {
     const int64_t count = rows_of_share(net_.batch);
     const auto weight = pack_once(*cell_.w_hh, Side::plain, count);
@@ -393,7 +393,7 @@ class BackwardCell {
     sum_rows(gate_grads_.data(), grads[biases + 1]);
   }
 
-  // All steps but the first read h from the output of the step before.
+  // All steps but the first read h from the output of the previous step.
   void set_recurrent_grad(float* grad) {
     const int64_t first = cell_.step(net_, 0);
     const int64_t others = net_.rows() - net_.batch;
@@ -440,7 +440,7 @@ void forward(const Network& net, const ForwardData& data) {
   const DefaultFloatEnvironment environment;
   const OmpThreads threads(threads_for(net));
   const int64_t size = net.rows() * net.width();
-  // Without a gradient to come, layers write by turns into two memories.
+  // If no gradient follows, layers write alternately to `turns` and to the output.
   Buffer gates(net.is_test ? net.rows() * net.gates() : 0);
   Buffer turns(net.is_test && net.layers > 1 ? size : 0);
   Buffer dropped(net.drops() ? size : 0);

@@ -32,11 +32,11 @@ def apply(program: Program | Block) -> int:
 def apply_across(forward: Program, backward: Program) -> int:
     """The same for layers of dynamic mode, whose gradients are in a program of their own.
 
-    What a layer keeps for its gradient is handed on by name, whoever computes the two.
+    What a layer keeps for its gradient is handed on by name, whatever computes the two.
 
     Args:
-        forward: What it hands on is named by ``builtin.shadow_output``.
-        backward: To it these are keyword arguments of its block.
+        forward: It names what it hands on by ``builtin.shadow_output``.
+        backward: It takes this as keyword arguments of its block.
 
     Returns:
         As :func:`apply`.
@@ -47,7 +47,7 @@ def apply_across(forward: Program, backward: Program) -> int:
 
 
 def _is_handed_on(op: Operation) -> bool:
-    """Whether it is a layer of which all that it keeps is for another program."""
+    """Whether it is a layer that hands everything that it keeps on to another program."""
     if op.name() != _LAYER:
         return False
     users = [value.all_used_ops() for value in _kept(op)]
@@ -86,7 +86,7 @@ def _can_be_replaced(op: Operation) -> bool:
 
 
 def _kept(op: Operation) -> list[Value]:
-    """What only the operator's own gradient understands."""
+    """The results that only the operator's own gradient understands."""
     return [_result(op, "reserve"), _result(op, "dropout_state_out")]
 
 
@@ -117,7 +117,7 @@ def _is_gradient(user: Operation, block: Block) -> bool:
 
 
 def _is_taken_apart(value: Value) -> bool:
-    """Whether a list is only ever taken apart."""
+    """Whether a list is used only to be split into its members."""
     return not value.initialized() or all(
         user.name() == "builtin.split" for user in value.all_used_ops()
     )
@@ -199,7 +199,7 @@ def _lengths(op: Operation) -> Value | None:
 
 
 def _inputs(op: Operation) -> list[Value] | None:
-    """x, the initial states and the weights, if the program shows them."""
+    """x, the initial states and the weights; ``None`` if a list is not made in the program."""
     states, weights = _members(_operand(op, "pre_state")), _members(_operand(op, "weight_list"))
     if states is None or weights is None:
         return None
@@ -207,7 +207,7 @@ def _inputs(op: Operation) -> list[Value] | None:
 
 
 def _members(value: Value) -> list[Value] | None:
-    """The tensors in a list, if the program shows them."""
+    """The tensors in a list; ``None`` if the list is not made in the program."""
     producer = value.get_defining_op() if value.initialized() else None
     if producer is None or producer.name() != "builtin.combine":
         return None

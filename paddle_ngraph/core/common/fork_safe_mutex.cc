@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 namespace {
 
 struct Mutexes {
-  std::mutex mutex;  // of the list; held over a fork like those in it
+  std::mutex mutex;  // guards the list; held during a fork like those in it
   std::vector<std::mutex*> list;
 
   static Mutexes& instance() {
@@ -25,7 +25,7 @@ void hold_all() {
   for (auto* mutex : mutexes.list) mutex->lock();
 }
 
-// In the parent and in the child: its only thread is a copy of the one that holds them.
+// In the parent, and in the child, whose only thread is a copy of the one that holds them.
 void free_all() {
   auto& mutexes = Mutexes::instance();
   for (auto* mutex : mutexes.list) mutex->unlock();
@@ -36,7 +36,7 @@ void free_all() {
 
 ForkSafeMutex::ForkSafeMutex() {
   static const int registered = pthread_atfork(hold_all, free_all, free_all);
-  static_cast<void>(registered);  // fails where there is no memory; then forks are as without it
+  static_cast<void>(registered);  // fails only if no memory is left; forks then do not wait
   auto& mutexes = Mutexes::instance();
   std::lock_guard<std::mutex> lock(mutexes.mutex);
   mutexes.list.push_back(this);

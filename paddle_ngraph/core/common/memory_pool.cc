@@ -15,19 +15,20 @@ namespace {
 
 constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 
-// Up to an eighth of a power of two: batches of almost one size share blocks.
+// Rounds up in steps of an eighth of the next power of two, so that batches of almost the same size
+// share blocks.
 size_t rounded(size_t bytes) {
   size_t step = kAlignment;
   while (step * 8 < bytes) step *= 2;
   return std::max(kAlignment, (bytes + step - 1) / step * step);
 }
 
-// Large memory lies in huge pages where the system has them; nullptr where there is none left.
+// Large blocks are in huge pages where the system has them; nullptr if no memory is left.
 void* of_system(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
   void* data = nullptr;  // std::aligned_alloc takes multiples of the alignment only
   if (posix_memalign(&data, is_large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a wish
+  if (is_large) madvise(data, bytes, MADV_HUGEPAGE);  // a hint
   return data;
 }
 
@@ -58,7 +59,7 @@ bool MemoryPool::owns(const phi::Allocation& memory) {
 void* MemoryPool::take(size_t bytes) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    // Of one size, the block that was freed last: its pages are most likely in the caches.
+    // Of the blocks of this size, the one freed last: it is the most likely to be in the caches.
     auto found = by_size_.upper_bound(bytes);
     if (found != by_size_.begin() && (--found)->first == bytes) {
       void* const data = found->second->data;

@@ -22,14 +22,14 @@ double ratio(double quota, double period) {
 // The quota of one group, in cores.
 double quota_of(const std::string& folder) {
   double quota = 0, period = 0;
-  // "max 100000" where there is no limit.
+  // "max 100000" means no limit.
   if (std::ifstream file(folder + "/cpu.max"); file >> quota >> period) return ratio(quota, period);
   std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
   std::ifstream(folder + "/cpu.cfs_period_us") >> period;
   return ratio(quota, period);
 }
 
-// The least quota of a group and those around it.
+// The lowest quota of a group and its ancestors.
 double least_quota(const std::string& root, std::string path) {
   double least = quota_of(root);
   for (; path.size() > 1; path.erase(path.rfind('/')))

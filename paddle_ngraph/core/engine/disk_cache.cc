@@ -29,7 +29,7 @@ constexpr char kSuffix[] = ".ngraph";
 constexpr char kUnfinished[] = ".unfinished";
 constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '2'};
 
-// What a process that died left unfinished is deleted after so long.
+// The age at which an unfinished file is deleted: by then its writer must have died.
 constexpr std::chrono::hours kUnfinishedAge{1};
 
 struct Footer {
@@ -94,7 +94,8 @@ class Places {
   std::deque<Place> places_;
 };
 
-// FLAGS_ngraph_cache_dir, made where it is missing; empty where it cannot be trusted or made.
+// FLAGS_ngraph_cache_dir, created if it is missing and `make` is set; empty if there is no such
+// folder or it cannot be trusted.
 std::string folder(bool make) {
   const std::string path = FLAGS_ngraph_cache_dir;
   if (path.empty()) return {};
@@ -117,7 +118,7 @@ std::string hex(const std::string& text, uint64_t seed) {
   return digits;
 }
 
-// Two hashes: files of one graph begin with the same.
+// Two hashes, with which all files of a graph begin.
 std::string graph_prefix(const std::string& graph) { return hex(graph, 1) + hex(graph, 2) + "-"; }
 
 std::string file_name(const DiskKey& key) {
@@ -131,7 +132,7 @@ uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
   return content_hash(key.data(), key.size(), seed);
 }
 
-// The contents of a file; nullptr where it is empty or cannot be mapped.
+// The contents of a file; nullptr if it is empty or cannot be mapped.
 std::shared_ptr<const char> map(int descriptor, size_t size) {
   void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -150,7 +151,7 @@ void write_all(int descriptor, const void* memory, size_t size) {
   }
 }
 
-// A file to be written, which vanishes unless it is moved into its place.
+// A file being written, which is deleted unless it is moved to its final place.
 class UnfinishedFile {
  public:
   explicit UnfinishedFile(const std::string& folder)
@@ -187,13 +188,13 @@ struct FileOnDisk {
   size_t bytes;
 };
 
-// The stored functions in a folder; what was left unfinished long ago is deleted.
+// The stored functions in a folder. Deletes files that were left unfinished long ago.
 std::vector<FileOnDisk> files_in(const std::string& folder) {
   std::vector<FileOnDisk> found;
   std::error_code error;
   const auto long_ago = fs::file_time_type::clock::now() - kUnfinishedAge;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;  // another process deletes, too
+    std::error_code gone;  // another process may delete files, too
     const auto used = at->last_write_time(gone);
     const auto bytes = at->file_size(gone);
     if (gone) continue;
@@ -204,7 +205,7 @@ std::vector<FileOnDisk> files_in(const std::string& folder) {
   return found;
 }
 
-// Deletes the least recently used files until `room` more bytes fit; false where they never do.
+// Deletes the least recently used files until `room` more bytes fit; false if they never can.
 bool make_room(const std::string& folder, size_t room) {
   const auto limit = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_disk_mb)) << 20;
   if (room > limit) return false;
@@ -220,7 +221,7 @@ bool make_room(const std::string& folder, size_t room) {
   return true;
 }
 
-// The parts of a file; nothing where it is not what was written under this key.
+// The parts of a file; nothing if it is damaged or was written under another key.
 std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t size,
                                     const std::string& key) {
   if (file == nullptr || size < sizeof(Footer) + key.size()) return std::nullopt;
@@ -241,7 +242,7 @@ std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t siz
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
 
-// Writes what the file of a function holds.
+// Writes the file of a function: blob, words, key and footer.
 void write_function(const UnfinishedFile& file, const DiskKey& key,
                     const std::vector<int64_t>& words,
                     const std::function<void(const char* path)>& write_blob) {
@@ -262,7 +263,7 @@ void write_function(const UnfinishedFile& file, const DiskKey& key,
   write_all(file.descriptor(), &footer, sizeof(footer));
 }
 
-// What is stored under this key in a place.
+// The function that is stored under this key in a place.
 std::optional<StoredFunction> find_in(const Place& place, const DiskKey& key, bool marks_used) {
   const std::string path = place.folder + "/" + file_name(key);
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -319,7 +320,7 @@ void store_file(const DiskKey& key, const std::vector<int64_t>& words,
     UnfinishedFile file(where);
     write_function(file, key, words, write_blob);
     if (make_room(where, file.size())) file.move_to(where + "/" + file_name(key));
-  } catch (const std::exception&) {  // a cache that cannot be written is none
+  } catch (const std::exception&) {  // a failure only means that nothing is cached
   }
 }
 

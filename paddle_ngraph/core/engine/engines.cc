@@ -20,13 +20,13 @@ std::shared_ptr<NgraphEngine> Engines::of(const std::string& graph) {
   verify_graph(graph);
   const auto made = std::make_shared<NgraphEngine>(graph);
   std::shared_ptr<NgraphEngine> engine;
-  Kept dropped;  // like the others freed after the lock is released: an engine frees functions
+  Kept dropped;  // freed after the lock is released, like those above: an engine frees functions
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry = entry->second.engine.expired() ? entries_.erase(entry) : std::next(entry);
   }
   auto& entry = entries_[key];
-  // Another thread may have made one meanwhile, and may give it up at any time.
+  // Another thread may have made one meanwhile, and may drop it at any time.
   engine = entry.engine.lock();
   if (engine == nullptr) entry.engine = engine = made;
   keep(key, engine, &entry, &dropped);

@@ -45,7 +45,7 @@ bool OpenSignature::fits(const Signature& signature) const {
 }
 
 FunctionCache& FunctionCache::instance() {
-  // Never destroyed: at the end of a process, to free some hundred functions one by one takes
+  // Never destroyed: freeing some hundred functions one by one at the end of a process takes
   // seconds, and Paddle's and OpenVINO's own globals may be gone by then.
   static FunctionCache* const cache = std::make_unique<FunctionCache>().release();
   return *cache;
@@ -75,7 +75,7 @@ std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature
                                                       std::shared_ptr<NgraphFunction> function,
                                                       size_t weight_bytes,
                                                       std::optional<OpenSignature> open) {
-  // Destroyed after the lock is released: freeing a compiled function takes long.
+  // Destroyed after the lock is released: freeing a compiled function is slow.
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = find_entry(signature);

@@ -28,10 +28,11 @@ namespace {
 constexpr char kOpenvinoPlatform[] = NGRAPH_OPENVINO_PLATFORM;
 
 // The ov::Model behind a Python object (pybind11's cross-module conduit): the two modules are built
-// with different releases of pybind11 and can hand each other addresses only.
+// with different releases of pybind11 and can exchange only addresses.
 void* address_of(const py::object& model) {
   py::capsule type(&model_type(), typeid(std::type_info).name());
-  for (const char* platform : {kOpenvinoPlatform, kOpenvinoPlatform + 1}) {  // older: no "_" before
+  // Older releases of pybind11 count the leading "_" as part of the platform, newer ones do not.
+  for (const char* platform : {kOpenvinoPlatform, kOpenvinoPlatform + 1}) {
     py::object pointer = model.attr("_pybind11_conduit_v1_")(py::bytes(platform), type,
                                                              py::bytes("raw_pointer_ephemeral"));
     if (!pointer.is_none()) return pointer.cast<py::capsule>().get_pointer();
@@ -56,7 +57,7 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   return values;
 }
 
-// Views of the weights, good for as long as they are neither written nor freed.
+// Views of the weights, valid for as long as the weights are neither written nor freed.
 py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
                       const std::vector<size_t>& weights) {
   py::dict views;
@@ -82,7 +83,7 @@ std::string text_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
 }
 
-// Paddle's code for the type of Python's exception that Paddle makes of it.
+// The error code that Paddle turns into an exception of this type in Python.
 common::ErrorCode code_of(const py::error_already_set& error) {
   const std::pair<PyObject*, common::ErrorCode> codes[] = {
       {PyExc_IndexError, common::ErrorCode::OUT_OF_RANGE},
@@ -99,7 +100,8 @@ common::ErrorCode code_of(const py::error_already_set& error) {
   return common::ErrorCode::LEGACY;
 }
 
-// What native Paddle threw before it became Python's: "(Kind) message (at file:line)", and more.
+// The error as native Paddle threw it, from the text that Python got: "(Kind) message (at
+// file:line)", and more.
 common::enforce::EnforceNotMet native_error(const py::error_already_set& error) {
   std::string text = text_of(error);
   std::string file = __FILE__;
@@ -117,7 +119,7 @@ common::enforce::EnforceNotMet native_error(const py::error_already_set& error) 
     text.erase(0, end + 2);
   }
   const size_t summary =
-      text.find("Error: ");  // behind the user's lines, which a graph does not know
+      text.find("Error: ");  // after the user's lines, which a graph does not record
   if (text.compare(0, 12, "In user code") == 0 && summary != std::string::npos) {
     text.erase(0, summary + 7);
   }
@@ -208,7 +210,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     }
     try {
       built.function = compile();
-    } catch (const std::exception&) {  // closed shapes may do better
+    } catch (const std::exception&) {  // closed shapes may work
       close_shapes(graph);
       return build_function(graph, inputs, value_inputs, weights, settings);
     }

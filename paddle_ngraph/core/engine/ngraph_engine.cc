@@ -34,10 +34,11 @@ constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
 
-// What the bridge says of a value that would lead Paddle's own kernel out of its memory.
+// Part of the bridge's error for a value with which Paddle's own kernel would access memory out of
+// bounds.
 constexpr char kUnnoticed[] = "Paddle would not notice";
 
-// int64 tensors are positions in an interval, and the engine computes them in 32 bits.
+// In an interval, int64 tensors hold positions, which the engine computes in 32 bits.
 void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
   if (tensor.dtype() != paddle::DataType::INT64) return;
   const auto* values = static_cast<const int64_t*>(memory(tensor));
@@ -48,7 +49,7 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
   }
 }
 
-// What a function can take: memory, and nothing beside numbers and a shape.
+// A function takes only tensors that hold memory and have no LoD.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
   const bool has_shape = tensor.dims().size() >= 0;
   if (!has_shape || (!tensor.initialized() && tensor.numel() != 0)) {
@@ -60,8 +61,8 @@ void require_plain(const phi::DenseTensor& tensor, size_t input) {
   }
 }
 
-// The first line of a graph string, word by word. Whatever is no plain number in range, or does not
-// agree with the rest of the line, is refused before it counts anything.
+// The first line of a graph string, word by word. Anything but a plain number in range that agrees
+// with the rest of the line is refused before it is used.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
@@ -76,7 +77,7 @@ class HeaderReader {
 
   size_t number(size_t most) { return to_number(word(), most); }
 
-  // Numbers below `end`, each one once; "-" where there is none.
+  // A list of distinct numbers below `end`; "-" if it is empty.
   std::vector<size_t> positions(size_t end) {
     std::vector<size_t> positions;
     const std::string list = word();
@@ -139,8 +140,8 @@ const std::vector<size_t>& no_inputs() {
   return none;
 }
 
-// The variables of a run, of which some are copies: other threads may write the variables, but what
-// a function is made of must be what its key says.
+// The variables of a run, some of them replaced with copies: other threads may write to the
+// variables, but a function must be made of exactly what its key says.
 class Frozen {
  public:
   Frozen(const NgraphIO& io, const std::vector<size_t>& values, const std::vector<size_t>& weights)
@@ -163,7 +164,7 @@ class Frozen {
   std::vector<phi::DenseTensor> copies_;
 };
 
-// Whether a function that was stored under this key is one for it.
+// Whether a function that was stored under this key fits it.
 bool serves(const BuiltFunction& built, const Signature& key) {
   return !built.has_open_shapes() || open_signature(key, built).fits(key);
 }
@@ -190,7 +191,7 @@ NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
 
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
-  // What the run before left there may be the memory of this one.
+  // Released first: this run may reuse the memory that the previous run left there.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
@@ -275,10 +276,10 @@ std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) c
 void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
   const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
   for (auto* output : io.state_outputs) {
-    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name of the state
+    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name for the state
   }
-  // What memory the old value leaves behind: none, some that others may still read, or some to
-  // keep.
+  // What the old value leaves behind: no memory (the new value is copied into it), memory that
+  // others may still read, or memory to reuse.
   enum class Left { kNone, kInUse, kFree };
   std::vector<Left> left(io.num_states, Left::kNone);
   std::vector<phi::DenseTensor> old;
@@ -297,7 +298,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   }
   for (size_t i = 0; i < io.num_states; ++i) {
     if (left[i] == Left::kNone) {
-      // As Paddle's own kernels write: who uses the memory too sees the new contents.
+      // In place, as Paddle's own kernels write: whoever shares the memory sees the new contents.
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
       meta.offset = old[i].meta().offset;
@@ -372,7 +373,7 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   const bool trains = header.number(1) == 1;
   most_threads_ = static_cast<int>(header.number(kMaxThreads));
   header.end();
-  // Weights are kept where no program of the run writes them.
+  // Weights are kept only if no program of the run writes them.
   infers_ = !weights_->inputs().empty() && !trains;
 }
 
@@ -468,7 +469,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
-  // One at a time of a graph: another thread may be at the same function, or share its model.
+  // One build per graph at a time: another thread may be building the same function, or one from
+  // the same model.
   std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
   if (has_waited) lock.lock();
@@ -476,7 +478,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
   const Signature wanted = std::exchange(key, signature(frozen.io(), now));
   if (keeps_weights) key.weights = weights_->fingerprint_now(frozen.io().inputs);
-  if (has_waited || !(key == wanted)) {  // built or written meanwhile
+  if (has_waited || !(key == wanted)) {  // the function was built, or an input written, meanwhile
     if (auto function = cache.find(key)) return function;
   }
   BuiltFunction built = load_or_build(frozen.io(), key, now);
@@ -588,7 +590,7 @@ void NgraphEngine::run(const NgraphIO& io) const {
   }
   if (refused_at_ == attempts()) return run_natively(io);
   auto step = Step::kData;
-  std::string reason;  // to leave the interval to Paddle for good: none where the data is to blame
+  std::string reason;  // why Paddle keeps the interval for good; empty if the data is to blame
   std::exception_ptr failure;
   try {
     return run_function(io, now, &step);
@@ -620,7 +622,7 @@ void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, St
     throw;
   } catch (const std::exception&) {
     if (!function->has_open_shapes()) throw;
-    // Nothing was written yet; a function of just these shapes may do better.
+    // Nothing has been written yet; a function for exactly these shapes may work.
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
@@ -629,7 +631,7 @@ void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, St
   ++EngineStats::instance().engine_runs;
 }
 
-// No converter is asked about an empty input: what it says there is no word on other sizes.
+// No converter sees an empty input: if it refused, that would say nothing about other sizes.
 void NgraphEngine::require_list(size_t input) const {
   const auto end = value_inputs_.end();
   if (std::find(value_inputs_.begin(), end, input) != end) return;
@@ -646,7 +648,7 @@ void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& fai
   const uint64_t attempt = attempts();
   try {
     run_natively(io);
-  } catch (const NgraphError&) {  // there is no other way
+  } catch (const NgraphError&) {  // it cannot run natively at all
     acquit(graph_);
     std::rethrow_exception(failure);
   } catch (...) {
@@ -654,7 +656,7 @@ void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& fai
     throw;
   }
   if (reason.empty()) return;
-  // What a converter says there is no word on other sizes.
+  // A failure with an empty tensor says nothing about other sizes.
   if (makes_empty(graph_, io)) return acquit(graph_);
   refuse(graph_, reason);
   refused_at_ = attempt;

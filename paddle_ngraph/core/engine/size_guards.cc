@@ -12,7 +12,7 @@ namespace {
 enum Operation : int64_t { kConstant, kOpen, kAdd, kMultiply, kFloorDivide };
 enum Kind : int64_t { kAtLeastZero, kZero, kNotZero };
 
-// Deeper than any expression that a converter makes; what is deeper does not hold.
+// Deeper than any expression that a converter makes; a guard that needs more does not hold.
 constexpr size_t kStack = 64;
 
 std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
@@ -25,7 +25,7 @@ std::optional<int64_t> combined(int64_t operation, int64_t a, int64_t b) {
       if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
       return result;
     case kFloorDivide:
-      if (b <= 0) return std::nullopt;  // there is another guard that it is positive
+      if (b <= 0) return std::nullopt;  // another guard requires it to be positive
       result = a / b;
       return a % b < 0 ? result - 1 : result;
     default:

@@ -119,14 +119,14 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
     auto stored = find_file(key);
     if (!stored) return std::nullopt;
     return from_file(std::move(*stored));
-  } catch (const std::exception&) {  // as good as none: it is built, and takes the file's place
+  } catch (const std::exception&) {  // treated as missing: the function is built and replaces it
     return std::nullopt;
   }
 }
 
 namespace {
 
-// What writes the blob of a function to a file.
+// A function that writes the blob of `built` to a file.
 auto saving(const BuiltFunction& built) {
   return [&built](const char* path) {
     may_fail(Step::kStore);

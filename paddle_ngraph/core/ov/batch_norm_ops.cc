@@ -20,7 +20,7 @@ Bounds bounds_of(const Rectifier& rectifier) {
   return bounds;
 }
 
-// Floats summed up in float32 at a time; such sums are added up in float64.
+// At most so many floats are summed in float32; these sums are added in float64.
 constexpr int64_t kChunk = 4096;
 
 // Data as [batch, blocks, places, block].
@@ -36,7 +36,7 @@ struct View {
   int64_t chunks_per_sample() const { return (places + chunk_places() - 1) / chunk_places(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
-  // The places of one chunk of a block of channels: where they begin, and how many they are.
+  // The places of one chunk of a block of channels: where they begin, and how many there are.
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
     return ((sample * blocks + block_index) * places + first_place(chunk)) * block;
@@ -53,9 +53,9 @@ View view_of(const ov::Shape& shape) {
   return {at(0), at(1), at(2) * at(3), at(4)};
 }
 
-// Runs, for every block of channels, `reduce` over ranges of chunks, `finish` on what the ranges
-// gave, and `apply` over ranges of chunks. A block is the work of one thread if there are enough of
-// them: its data is then still in the cache when `apply` reads it.
+// Runs, for every block of channels, `reduce` over ranges of chunks, `finish` on the results of the
+// ranges, and `apply` over ranges of chunks. If there are enough blocks, each is the work of one
+// thread: its data is then still in the cache when `apply` reads it.
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {
@@ -92,7 +92,7 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
 struct Moments {
   explicit Moments(int64_t block) : mean(block), square(block) {}
 
-  // Takes in `number` elements more (Chan, Golub and LeVeque's pairwise update).
+  // Takes in `number` more elements (Chan, Golub and LeVeque's pairwise update).
   template <typename Value>
   void add(int64_t number, const Value* other_mean, const Value* other_square) {
     if (number == 0) return;
@@ -167,7 +167,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
     Moments all(v.block);
     for (const auto& part : parts) all.add(part.count, part.mean.data(), part.square.data());
-    const bool is_empty = v.count() == 0;  // moves no statistics, as in native Paddle
+    const bool is_empty = v.count() == 0;  // leaves the statistics as they are, as in Paddle
     const float kept = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 moved = 1.0F - kept;
     const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));

@@ -22,7 +22,7 @@ using Dims = dnnl::memory::dims;
 
 constexpr auto kFloat = dnnl::memory::data_type::f32;
 
-// Filters are reordered in parts of a multiple of this many output channels, the widest block.
+// Filters are reordered in parts of a multiple of this many output channels: the widest block.
 constexpr int64_t kFilterBlock = 16;
 
 const dnnl::engine& engine() {
@@ -61,7 +61,7 @@ Dims filter_dims(const ConvProblem& problem) {
   return dims;
 }
 
-// Nothing to multiply: every sum is one of no numbers.
+// Nothing to multiply: every sum is empty.
 bool is_empty(const ConvProblem& problem) {
   return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
 }
@@ -129,8 +129,8 @@ bool is_fast(const Kernel& kernel) {
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
-// Whether oneDNN has more than reference code for the problem; asked again and again while the
-// plugin transforms a function.
+// Whether oneDNN has more than reference code for the problem. Remembered, because it is asked many
+// times while the plugin transforms a function.
 bool is_fast(const ConvProblem& problem) {
   static std::mutex mutex;
   static std::map<std::string, bool> known;
@@ -153,14 +153,14 @@ bool is_fast(const ConvProblem& problem) {
 // A range of the channels of the result, and the primitives that compute it.
 struct Slice {
   ConvProblem problem;    // with these channels only
-  int64_t first_channel;  // of the data, and
+  int64_t first_channel;  // of the data
   int64_t first_feature;  // of the output
   Dims filter_offset;
   Desc filter;                        // the kernels' format
   std::map<int64_t, Kernel> kernels;  // by batch size
 };
 
-// How a problem divides along the channels of its result: groups, or blocks of channels.
+// How a problem is divided along the channels of its result: into groups, or blocks of channels.
 class Channels {
  public:
   explicit Channels(const ConvProblem& problem) : problem_(problem) {
@@ -210,8 +210,8 @@ class Channels {
 
 }  // namespace
 
-// The primitives of one operator for the threads there are: the batch in parts, and where it has
-// fewer samples than there are threads, the channels of the result in slices.
+// The primitives of one operator for a number of threads: the batch is divided into parts and, if
+// it has fewer samples than there are threads, the channels of the result into slices.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
@@ -241,7 +241,7 @@ class ConvPlan {
   struct Reorder {
     dnnl::reorder primitive;
     Desc from, to;
-    size_t place;  // of the slice among the filters in the kernels' format
+    size_t place;  // byte offset of the slice among the filters in the kernels' format
   };
 
   int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
@@ -250,7 +250,7 @@ class ConvPlan {
   bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
-  // False: oneDNN has reference code only for one of several slices.
+  // False if oneDNN has only reference code for one of several slices.
   bool make_slices(const Channels& channels, int64_t count) {
     slices_.clear();
     scratch_ = 0;
@@ -286,7 +286,7 @@ class ConvPlan {
                     });
   }
 
-  // The opposite.
+  // The inverse.
   void crop_filter(const float* from, float* to) const {
     const int64_t row = elements(problem_.given, 1), whole = elements(problem_.filter, 1);
     parallel_ranges(static_cast<int64_t>(problem_.given[0]), row, [&](int64_t begin, int64_t end) {
@@ -294,7 +294,7 @@ class ConvPlan {
     });
   }
 
-  // What the plain filter takes with padding.
+  // Bytes of the plain filter with padding; 0 if it has none.
   size_t padded_size() const {
     return is_padded() ? aligned(static_cast<size_t>(elements(problem_.filter)) * sizeof(float))
                        : 0;
@@ -345,7 +345,7 @@ class ConvPlan {
     });
   }
 
-  // Calls body(part, slice, scratch memory) for all of them, which the threads share.
+  // Calls body(part, slice, scratch memory) for all tasks, which the threads share.
   template <typename Body>
   void each_task(char* scratch, const Body& body) const {
     in_parallel(tasks(), [&](int64_t task) {
@@ -353,7 +353,7 @@ class ConvPlan {
     });
   }
 
-  // `filter`: of all slices.
+  // `filter`: the filters of all slices.
   void execute(int64_t part, int64_t number, const float* data, const float* filter,
                const float* out, char* scratch) const {
     const Slice& slice = slices_[number];
@@ -376,8 +376,9 @@ class ConvPlan {
                                         {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
   }
 
-  // Of the results of a part. The kernel computes padding as products with zeros: that is NaN where
-  // the data is not finite, and would reach the other channels in the next convolution.
+  // Clears it in the results of a part. The kernel computes padding as products with zeros, which
+  // are NaN where the data is not finite; the next convolution would carry them into the other
+  // channels.
   void clear_padding(int64_t part, float* result) const {
     const bool forward = problem_.kind == ConvKind::forward;
     const bool is_first = forward || problem_.attributes.groups > 1;
@@ -445,8 +446,8 @@ class ConvPlan {
   int64_t batch_;
   std::vector<int64_t> bounds_;  // of the parts of the batch
   std::vector<Slice> slices_;
-  // Of the filters in the kernels' format: where the slices lie, bytes of all, floats up to the
-  // end.
+  // The filters in the kernels' format: the byte offset of each slice, the bytes of all, and the
+  // floats up to the end of the last.
   std::vector<size_t> filter_places_;
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
@@ -464,12 +465,12 @@ bool is_depthwise(const ov::Shape& filter, size_t groups) {
   return groups > 1 && filter[0] == groups && filter[1] == 1;
 }
 
-// The channels with padding.
+// The number of channels with padding.
 size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }
 
-// [N, C, H, W] in blocks; 1: as it is.
+// The shape [N, C, H, W] in blocks of channels; with blocks of 1, as it is.
 ov::Shape blocked(const ov::Shape& shape, int64_t block) {
   if (block == 1) return shape;
   const auto size = static_cast<size_t>(block);

@@ -16,8 +16,8 @@ void EmbeddingGrad::infer() {
   set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(attributes().rows), grad[1]});
 }
 
-// Each thread owns a range of rows of the result and looks through all ids: the order of summation
-// does not depend on the number of threads.
+// Each thread owns a range of rows of the result and goes through all ids, so the order of
+// summation does not depend on the number of threads.
 template <typename Id>
 void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) const {
   const auto count = static_cast<int64_t>(grad.get_shape()[0]);

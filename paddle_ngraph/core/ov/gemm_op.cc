@@ -24,7 +24,7 @@ struct Stored {
   bool transposed;
   int64_t ld = columns;  // floats from one row to the next
 
-  // The matrix from `row` and `column` of what it stands for.
+  // The address of the element at `row` and `column`, after transposition.
   const float* from(int64_t row, int64_t column) const {
     return transposed ? data + column * ld + row : data + row * ld + column;
   }
@@ -32,7 +32,7 @@ struct Stored {
 
 int64_t padded_size(const Stored& matrix) { return matrix.rows * unaliased(matrix.columns); }
 
-// The same matrix with longer rows.
+// The same matrix with padded rows.
 Stored padded(Stored matrix, float* memory) {
   const int64_t ld = unaliased(matrix.columns);
   parallel_ranges(matrix.rows, matrix.columns, [&](int64_t begin, int64_t end) {
@@ -45,8 +45,8 @@ Stored padded(Stored matrix, float* memory) {
   return matrix;
 }
 
-// How the result is shared out, a part for each thread: so that they read the least of the
-// operands.
+// How the result is divided, one part per thread, so that the threads read as little of the
+// operands as possible.
 struct Grid {
   Grid(int64_t m, int64_t n, int64_t threads) {
     int64_t least = std::numeric_limits<int64_t>::max();
@@ -97,10 +97,10 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   const int64_t k = a.transposed ? a.rows : a.columns;
   float* c = outputs->front().data<float>();
   if (m == 0 || n == 0 || k == 0) {
-    std::fill_n(c, m * n, 0.0F);  // sums of no numbers
+    std::fill_n(c, m * n, 0.0F);  // empty sums
     return;
   }
-  // What is walked down its columns: in a sum over K every row of it is met.
+  // Operands that are read down their columns: a sum over K touches each of their rows.
   const bool pads_a = a.transposed && a.ld != unaliased(a.ld);
   const bool pads_b = !b.transposed && b.ld != unaliased(b.ld);
   const int64_t a_size = pads_a ? padded_size(a) : 0, b_size = pads_b ? padded_size(b) : 0;

@@ -13,7 +13,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Rows whose gradients are summed up in float32; such sums are added up in float64.
+// The gradients of at most so many rows are summed in float32; these sums are added in float64.
 constexpr int64_t kRows = 64;
 
 NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float* scale,
@@ -30,7 +30,7 @@ NGRAPH_VECTORIZED void normalize_row(const float* x, int64_t length, const float
   *variance = spread;
 }
 
-// Adds to the gradients of scale and bias, too.
+// Also adds to the gradients of scale and bias.
 NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __restrict__ grad,
                                     int64_t length, const float* __restrict__ scale, float mean,
                                     float inverse, float* __restrict__ x_grad,

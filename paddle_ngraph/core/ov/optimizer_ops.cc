@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Numbers computed at a time: what they take stays in the first cache.
+// Elements computed at a time: their data stays in the L1 cache.
 constexpr int64_t kChunk = 512;
 
 // Calls body(first, count) for chunks of [0, size).
@@ -56,7 +56,7 @@ struct AdamStep {
   bool decays, keeps_largest;
 };
 
-// `moment2_max` and `largest` are null but with AMSGrad.
+// `moment2_max` and `largest` are null except with AMSGrad.
 NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
                                   const float* __restrict__ param, const float* __restrict__ grad,
                                   const float* __restrict__ moment1,
@@ -73,8 +73,7 @@ NGRAPH_VECTORIZED void adam_chunk(const AdamStep& step, int64_t count,
   }
   const float* below_root = moment2_out;
   if (moment2_max != nullptr) {
-    // Of a NaN and a number Paddle takes the latest, but with its kernel for AVX-512 the one so
-    // far.
+    // Of a NaN and a number Paddle takes the newer one, but its kernel for AVX-512 the older one.
     const float* left = step.keeps_largest ? moment2_out : moment2_max;
     const float* right = step.keeps_largest ? moment2_max : moment2_out;
     for (int64_t i = 0; i < count; ++i) largest[i] = left[i] > right[i] ? left[i] : right[i];

@@ -19,7 +19,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// To wake a second thread and to wait for it takes longer than it saves below.
+// Below this, waking a second thread and waiting for it takes longer than it saves.
 constexpr double kLeastSharedNs = 50e3;
 
 ElementType element_type(const ov::element::Type& type) {
@@ -33,14 +33,14 @@ ElementType element_type(const ov::element::Type& type) {
 ov::Core& core() {
   static ov::Core core = [] {
     ov::Core made;
-    made.add_extension(extension_ops());  // for functions that are read
+    made.add_extension(extension_ops());  // for functions read from files
     return made;
   }();
   return core;
 }
 
-// Kernels that a function of many shapes keeps for shapes that return. The plugin's own 5000 are
-// gigabytes of packed weights after some hundred shapes; to make a kernel anew takes little.
+// How many kernels a function for many shapes keeps, for shapes that recur. The plugin's default of
+// 5000 means gigabytes of packed weights after some hundred shapes; making a kernel again is cheap.
 constexpr int kKernelsKept = 200;
 
 // Set by plugin_faults.py on models that the plugin would crash on when it fuses loops.
@@ -55,8 +55,8 @@ ov::AnyMap configuration(const Settings& settings) {
   };
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
-    // On the thread that calls. With one stream of one thread the plugin loses what its operators
-    // throw, binds all functions to the same core, and has a thread wait for each.
+    // On the calling thread. With one stream of one thread, the plugin loses what its operators
+    // throw, binds all functions to the same core, and has a waiting thread for each.
     config.insert(ov::num_streams(0));
     return config;
   }
@@ -74,7 +74,7 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   try {
     return core().compile_model(shared, "CPU", configuration(*settings));
   } catch (const std::exception& error) {
-    // The plugin fuses loops (its snippets) without asking whether the registers will do.
+    // The plugin fuses loops (its snippets) without checking that there are enough registers.
     if (!settings->fuses_loops || std::strstr(error.what(), "snippet") == nullptr) throw;
     settings->fuses_loops = false;
     return core().compile_model(shared, "CPU", configuration(*settings));
@@ -162,7 +162,7 @@ class OvFunction::Implementation {
           inputs(compiled.inputs().size()),
           outputs(compiled.outputs().size()) {}
 
-    // To its part of the memory of all parts.
+    // Binds the request to its part of the memory of all parts.
     void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs,
               size_t part) {
       for (size_t i = 0; i < inputs.size(); ++i) {
@@ -211,7 +211,7 @@ class OvFunction::Implementation {
     std::vector<void*> outputs;
   };
 
-  // Requests taken from the idle ones, or new ones, for the time of one run.
+  // Requests for one run: idle ones first, then new ones.
   class Lease {
    public:
     Lease(Implementation* owner, size_t count) : owner_(owner) {
@@ -228,7 +228,7 @@ class OvFunction::Implementation {
     }
     ~Lease() {
       std::lock_guard<std::mutex> lock(owner_->mutex_);
-      // The first one last: it is the first again, and finds the memory it was given before.
+      // The first one goes back last: the next run takes it first again, for the same memory.
       for (; !requests_.empty(); requests_.pop_back()) {
         owner_->idle_.push_back(std::move(requests_.back()));
       }
@@ -244,8 +244,8 @@ class OvFunction::Implementation {
     std::vector<std::unique_ptr<Request>> requests_;
   };
 
-  // Each request on the next stream that is free. Their memory is the caller's, so that all have
-  // ended when this one does.
+  // Each request runs on the next free stream. Their memory is the caller's, so all of them have
+  // ended when this function returns.
   static void execute_side_by_side(Lease* lease) {
     std::exception_ptr error;
     const auto each = [&](const auto& step) {
@@ -264,7 +264,7 @@ class OvFunction::Implementation {
 
   Settings settings_;
   std::string why_empty_;
-  Blob blob_;  // the model reads its constants there
+  Blob blob_;  // the model reads its constants from it
   ov::CompiledModel model_;
   bool has_open_shapes_ = false;
   std::vector<ResultType> results_;

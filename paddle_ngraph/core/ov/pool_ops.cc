@@ -17,7 +17,7 @@ Plane plane_of(const ov::Shape& input, const ov::Shape& output) {
 
 int64_t planes_of(const ov::Shape& shape) { return static_cast<int64_t>(shape[0] * shape[1]); }
 
-// Calls body(plane) for the planes of a tensor, each of so much work.
+// Calls body(plane) for the planes of a tensor, each of which takes `steps` of work.
 template <typename Body>
 void each_plane(const ov::Shape& shape, int64_t steps, const Body& body) {
   parallel_ranges(planes_of(shape), steps, [&](int64_t begin, int64_t end) {
@@ -25,7 +25,7 @@ void each_plane(const ov::Shape& shape, int64_t steps, const Body& body) {
   });
 }
 
-// As native Paddle rounds them: in float32.
+// In float32, as native Paddle rounds them.
 int64_t adaptive_begin(int64_t index, int64_t input, int64_t output) {
   return static_cast<int64_t>(std::floor(static_cast<float>(index * input) / output));
 }

@@ -10,7 +10,7 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Positions copied at a time: what they take of both layouts stays in the first cache.
+// Positions copied at a time: their data in both layouts stays in the L1 cache.
 constexpr int64_t kTile = 64;
 
 // to[position][channel] = from[channel][position], for `count` channels of one block.
@@ -37,7 +37,7 @@ NGRAPH_VECTORIZED void scatter_channels(const float* from, int64_t places, int64
   }
 }
 
-// Both sides blocked: `count` channels, as many as the wider block at most.
+// Both sides blocked: `count` channels, at most as many as the wider block has.
 void regroup(const float* from, int64_t places, int64_t count, int64_t from_block, int64_t to_block,
              float* to) {
   for (int64_t channel = 0; channel < count; ++channel) {
@@ -78,7 +78,7 @@ void BlockedReorder::compute(const ov::TensorVector& inputs, ov::TensorVector* o
   const int64_t channels = channels_of(shape);
   const int64_t wide = std::max(from_block, attributes().block);
   const auto places = static_cast<int64_t>(shape[2] * shape[3]);
-  // Channels in steps of the wider block, which begin a block on both sides.
+  // Channels in steps of the wider block: each step begins a block on both sides.
   const int64_t steps = blocks_of(channels, wide);
   const int64_t from_sample = blocks_of(channels, from_block) * from_block * places;
   const int64_t to_sample = blocks_of(channels, attributes().block) * attributes().block * places;

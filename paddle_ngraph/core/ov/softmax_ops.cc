@@ -11,10 +11,10 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Paddle lets no exponent fall below this.
+// Paddle clamps exponents to at least this.
 constexpr float kLowest = -64.0F;
 
-// The largest element; a NaN is passed over.
+// The largest element; NaNs are skipped.
 NGRAPH_INLINE inline float largest_of(const float* x, int64_t length) {
   float lanes[kLanes];
   for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();

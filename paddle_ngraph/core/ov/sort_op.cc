@@ -24,10 +24,10 @@ bool is_greater(const Element& left, const Element& right) {
   return left.value > right.value || (std::isnan(left.value) && !std::isnan(right.value));
 }
 
-// Paddle sorts this many times fewer elements than there are with another algorithm.
+// Where k times this is less than the number of elements, Paddle uses another algorithm.
 constexpr int64_t kPartialSortRatio = 64;
 
-// Comparisons for an element, roughly, to weigh a row against the cost of a thread.
+// Comparisons per element, roughly: to weigh a row against the cost of a thread.
 constexpr int64_t kStepsPerElement = 8;
 
 }  // namespace

@@ -25,8 +25,8 @@ bool has_open_shapes(const ov::Node& node) {
          std::any_of(outputs.begin(), outputs.end(), is_open);
 }
 
-// Numbers multiplied. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its
-// gradients it is too little by the root of what a filter covers of a channel.
+// Multiplications. With [M, K], [K, N] and [M, N] this is MKN; for a convolution and its gradients
+// it is too low, by the square root of the number of positions that a filter covers.
 double products(const ov::Node& node) {
   const std::string type = node.get_type_info().name;
   const bool multiplies = type == "Gemm" || type.find("MatMul") != std::string::npos ||

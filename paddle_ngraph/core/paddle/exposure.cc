@@ -18,15 +18,15 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Of places that Python could reach and cannot any more; beyond it is forgotten which, and all
-// count as such.
+// At most so many places that Python can no longer reach are remembered. Beyond that they are
+// forgotten, and all places count as having been reachable until then.
 constexpr size_t kMostClosed = 8192;
 
-// A tensor or its memory: the object of a variable may be one of a copy that shares the memory.
+// A tensor or its memory: Python's object for a variable may be a copy that shares its memory.
 using Place = const void*;
 
 struct Reach {
-  int objects = 0;     // of Python, that lead there
+  int objects = 0;     // of Python that lead there
   uint64_t ended = 0;  // when the last of them died
 };
 
@@ -63,9 +63,9 @@ class KnownMemory {
     return reinterpret_cast<uintptr_t>(tensor.Holder()->ptr());
   }
 
-  // What holds foreign memory may be gone before the memory is, which may be Paddle's in the end: a
-  // capsule's. So addresses are kept for good; where they are many, the blocks that they lie in, of
-  // a size that keeps these few.
+  // The holder of foreign memory may be gone before the memory itself, which may even be Paddle's
+  // (behind a capsule). So addresses are kept for good. If they become too many, the blocks that
+  // they lie in are kept instead, and blocks grow until these are few enough.
   void add_foreign(uintptr_t address) {
     foreign_.insert(address >> block_bits_);
     while (foreign_.size() > kMostBlocks) {
@@ -78,11 +78,11 @@ class KnownMemory {
 
   std::set<std::weak_ptr<phi::Allocation>, std::owner_less<>> own_;
   size_t next_cleanup_ = kFirstCleanup;
-  std::set<uintptr_t> foreign_;  // addresses without their last bits
+  std::set<uintptr_t> foreign_;  // addresses without their low bits
   int block_bits_ = 0;
 };
 
-// Memory that eager tensors hold and functions have constants of.
+// Memory of eager tensors whose contents functions keep as constants.
 class WatchedMemory {
  public:
   void add(const std::shared_ptr<phi::Allocation>& memory) {
@@ -113,8 +113,8 @@ struct Ledger {
   int runs = 0;
   std::unordered_map<uint64_t, std::array<Place, 2>> objects;  // where they lead, by number
   std::unordered_map<Place, Reach> reached;
-  size_t num_open = 0;     // of the places, those that objects lead to
-  uint64_t forgotten = 0;  // what ended until then is not in the table
+  size_t num_open = 0;     // places that objects lead to
+  uint64_t forgotten = 0;  // what ended until then is no longer in the table
   KnownMemory known;
   WatchedMemory watched;
 
@@ -123,7 +123,7 @@ struct Ledger {
   std::atomic<uint64_t> writes{1};
   std::atomic<uint64_t> num_hand_outs{1};
 
-  // Never destroyed: objects of tensors die at the end of the process too.
+  // Never destroyed: Python's objects for tensors die at the end of the process, too.
   static Ledger& instance() {
     static Ledger* const ledger = std::make_unique<Ledger>().release();
     return *ledger;

@@ -29,7 +29,8 @@ using paddle::dialect::PlaceAttribute;
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }
 
-// They say nothing about what is computed. The engine knows one place.
+// False for attributes that say nothing about what is computed, and for places: the engine knows
+// only one.
 bool is_computed_with(const std::string& name, const pir::Attribute& attribute) {
   static const std::set<std::string> about{"stop_gradient", "persistable", "op_callstack",
                                            "callstack",     "op_role",     "is_distributed",

@@ -85,7 +85,7 @@ const bool registered = register_operators(std::make_index_sequence<kMaxOutputsL
 void run_interval(const std::vector<int>& interval, const std::function<void()>& function) {
   try {
     function();
-  } catch (const common::enforce::EnforceNotMet&) {  // native Paddle's own
+  } catch (const common::enforce::EnforceNotMet&) {  // thrown by native Paddle
     throw;
   } catch (const InvalidInput& error) {
     PADDLE_THROW(common::errors::InvalidArgument("%s%s", where(interval), error.what()));

@@ -29,7 +29,7 @@ class Fingerprint {
       add(argument.impl());
       add(argument.type().storage());
     }
-    uint64_t named = 0;  // in no order
+    uint64_t named = 0;  // in any order
     for (const auto& [name, argument] : block.kwargs()) {
       named += mix(std::hash<std::string>{}(name) ^ mix(argument.type().hash()));
     }
@@ -50,14 +50,14 @@ class Fingerprint {
     add(static_cast<void*>(op.info()));
     add(op.attributes());
     for (uint32_t i = 0; i < op.num_operands(); ++i) add(op.operand_source(i).impl());
-    // Paddle keeps one object for equal types and for equal attributes.
+    // Equal types are one object in Paddle, and so are equal attributes.
     for (uint32_t i = 0; i < op.num_results(); ++i) add(op.result(i).type().storage());
     for (uint32_t i = 0; i < op.num_regions(); ++i) {
       for (const auto& block : op.region(i)) add(block);
     }
   }
 
-  // The order of a map means nothing.
+  // The order of the map does not matter.
   void add(const pir::AttributeMap& attributes) {
     uint64_t sum = attributes.size();
     for (const auto& [name, attribute] : attributes) {

@@ -16,8 +16,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// std::mt19937_64, by the parameters of the C++ standard, a block at a time: `n` words of state
-// give `n` numbers, and the next `n` words.
+// std::mt19937_64, with the parameters of the C++ standard, a block at a time: `n` words of state
+// give `n` numbers, and the `n` words of the next block.
 using Stream = std::mt19937_64;
 constexpr size_t kBlock = Stream::state_size;
 constexpr size_t kShift = Stream::shift_size;
@@ -28,7 +28,7 @@ static_assert(Stream::tempering_u == 29 && Stream::tempering_s == 17 && Stream::
                   Stream::tempering_l == 43,
               "untemper is written for these");
 
-// Below this many numbers, to take over the state of the stream costs more than it saves.
+// Below this many numbers, taking over the state of the stream costs more than it saves.
 constexpr size_t kFewNumbers = 4 * kBlock;
 
 using Block = std::array<uint64_t, kBlock>;
@@ -45,7 +45,8 @@ inline uint64_t temper(uint64_t word) {
   return word ^ (word >> Stream::tempering_l);
 }
 
-// The word that `temper` made `number` of. Each step is undone from the bits that it left alone.
+// The word that `temper` turned into `number`. Each step is undone with the bits that it left
+// unchanged.
 uint64_t untemper(uint64_t number) {
   number ^= number >> Stream::tempering_l;
   number ^= (number << Stream::tempering_t) & Stream::tempering_c;
@@ -75,7 +76,7 @@ void keep_from_words(const uint64_t* __restrict__ words, size_t count, uint64_t 
   for (size_t i = 0; i < count; ++i) output[i] = temper(words[i]) >= threshold ? 1 : 0;
 }
 
-// What a stream is seeded with to go on behind these words.
+// A seed sequence with which a stream continues after these words.
 struct Words {
   using result_type = uint32_t;
 
@@ -89,8 +90,8 @@ struct Words {
   Block words;
 };
 
-// The least number of the stream that std::uniform_real_distribution<float>(0, 1) makes a value of
-// that is not below `probability`.
+// The least number of the stream that std::uniform_real_distribution<float>(0, 1) turns into a
+// value that is not below `probability`.
 uint64_t keep_threshold(float probability) {
   uint64_t low = 0, high = ~uint64_t{0};
   while (low < high) {
@@ -124,7 +125,7 @@ void keep(size_t count, float probability, Stream* stream, uint8_t* output) {
   const size_t rest = count - done;
   next_block(state, next);
   keep_from_words(next, rest, threshold, output + done);
-  Words last;  // of those used: behind them the stream goes on
+  Words last;  // the last words used: the stream continues after them
   std::copy(next, next + rest, std::copy(state + rest, state + kBlock, last.words.begin()));
   stream->seed(last);
 }
@@ -134,7 +135,7 @@ void fill(size_t count, Values values, Stream* stream, float* output) {
   for (size_t i = 0; i < count; ++i) output[i] = values(*stream);
 }
 
-// How many numbers they take, only the values tell.
+// How many numbers of the stream they take depends on the values drawn.
 template <typename Values>
 void skip(size_t count, Values values, Stream* stream) {
   for (size_t i = 0; i < count; ++i) values(*stream);

@@ -8,7 +8,7 @@
 
 namespace paddle_ngraph {
 
-// The memory of another holder, which lives as long as this one.
+// The memory of another holder, which this one keeps alive.
 class SharedParameters::Lent final : public phi::Allocation {
  public:
   explicit Lent(std::shared_ptr<phi::Allocation> source)

@@ -8,7 +8,7 @@
 #include "core/common/faults.h"
 #include "core/common/memory_pool.h"
 
-// Paddle declares it only for who compiles against its oneDNN.
+// Paddle declares it only for code that is compiled with its oneDNN.
 namespace phi::funcs {
 PADDLE_API void TransDataLayoutFromOneDNN(DataLayout in_layout, DataLayout out_layout,
                                           const DenseTensor& in, DenseTensor* out, Place place,

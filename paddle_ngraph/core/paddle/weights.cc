@@ -9,12 +9,12 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Models of one architecture in one process whose weights are watched; the oldest is forgotten.
+// At most so many models that run one graph are watched; beyond that the oldest is forgotten.
 constexpr size_t kMaxModels = 16;
 
-// After a change, this many runs on unchanged weights come before the next function of constants,
-// twice as many after the next change: in a program that trains and tests in turns, compiling them
-// anew would cost more than it saves.
+// After a change, this many runs must find the weights unchanged before they become constants
+// again, and twice as many after the next change: in a program that alternates between training and
+// testing, compiling new functions would cost more than it saves.
 constexpr int64_t kFirstWait = 8;
 constexpr int kMaxDoublings = 20;
 
@@ -40,8 +40,8 @@ uint64_t combined(const std::vector<uint64_t>& hashes) {
   return content_hash(hashes.data(), hashes.size() * sizeof(uint64_t), 0);
 }
 
-// Whether it is the memory that was there when the other holder was remembered, not memory that was
-// allocated at the same place later.
+// Whether `now` is the memory that was remembered as `before`, not memory that was allocated at the
+// same address later.
 bool is_same(const std::weak_ptr<phi::Allocation>& before,
              const std::shared_ptr<phi::Allocation>& now) {
   return !before.owner_before(now) && !now.owner_before(before);
@@ -84,8 +84,8 @@ std::optional<uint64_t> WeightWatch::fingerprint(const std::vector<phi::DenseTen
     wait_anew(model);
     return std::nullopt;
   }
-  // What programs write is not read before the wait is over: one that trains and tests in turns
-  // would have all read in each turn.
+  // What programs may have written is not read until the wait is over: one that alternates between
+  // training and testing would have all weights read each time.
   bool has_changed = was_announced;
   if (!has_changed && model->moment.writes == now.writes) {
     const uint64_t before = model->fingerprint;
@@ -142,7 +142,8 @@ WeightWatch::Model* WeightWatch::find(const std::vector<phi::DenseTensor*>& inpu
   return &models_.back();
 }
 
-// Eager weights that have lost their memory may be these, written in that way.
+// An eager weight may be written by giving it other memory. So models whose weights have lost their
+// memory may be this one before such a change: it inherits their count of changes.
 void WeightWatch::succeed(Model* model) {
   const auto has_lost_memory = [](const Model& known) {
     return std::any_of(known.weights.begin(), known.weights.end(),
@@ -180,7 +181,8 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     weight.data = memory(tensor);
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     if (are_eager_ && holder != nullptr) watch_weight(holder);
-    // Before it is read: what is closed by then can only be written after another hand-out or run.
+    // Asked before the read: what is not open by then can only be written after another hand-out or
+    // run.
     weight.is_open = handed_out_since(tensor, now) || is_open_to_others(tensor, own_holders());
     weight.hash = hash_of(tensor, position);
     was_read = true;

@@ -40,7 +40,7 @@ WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
 }
 
 std::vector<phi::DenseTensor> WholeProgram::run() const {
-  // Another thread may feed the same variables meanwhile: the memory of this run's feeds stays.
+  // Another thread may feed the same variables meanwhile: this run holds the memory of its feeds.
   std::vector<phi::DenseTensor> fed;
   fed.reserve(feeds_.size());
   auto tensors = tensors_;
@@ -59,7 +59,7 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   auto tensors = tensors_;
   for (size_t i = 0; i < fed.size(); ++i) {
     if (!is_as_declared(fed[i], feeds_[i])) return std::nullopt;
-    // The operator writes over its states.
+    // The operator overwrites its states.
     const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
     if (is_state) fed[i] = copy_of(fed[i]);
     tensors[feeds_[i].tensor] = &fed[i];

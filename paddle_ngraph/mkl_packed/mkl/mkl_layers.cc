@@ -1,7 +1,7 @@
-// MKL by its explicit layers: interface, threads over Paddle's OpenMP runtime, core.
+// MKL, linked layer by layer: interface, threading on Paddle's OpenMP runtime, and core.
 //
-// A library of its own, opened with RTLD_LOCAL: Paddle loads its older MKLML late, which would bind
-// to these symbols wherever it could see them. (`libmkl_rt` opens the layers for everyone to see.)
+// A library of its own, opened with RTLD_LOCAL: Paddle loads its older MKLML late, and MKLML would
+// bind to these symbols if it could see them. (`libmkl_rt` makes its layers visible to everyone.)
 #include "mkl_packed/mkl/mkl_layers.h"
 
 #include <mkl_cblas.h>

@@ -11,7 +11,8 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Calls body(term index modulo lanes, position) for `places` rows of kBlock floats.
+// Calls body(lane, index) for every float of `places` rows of kBlock floats, or of `block` where
+// kBlock is 0.
 template <int64_t kBlock, typename Body>
 NGRAPH_INLINE inline void each_row(int64_t places, int64_t block, const Body& body) {
   const int64_t width = kBlock > 0 ? kBlock : block;
@@ -20,7 +21,7 @@ NGRAPH_INLINE inline void each_row(int64_t places, int64_t block, const Body& bo
   }
 }
 
-// A number for each channel of a block; copied, so that no loop could write to it.
+// One number for each channel of a block: a copy, so that what a loop writes cannot alias it.
 template <int64_t kBlock>
 class PerLane {
  public:
@@ -41,7 +42,7 @@ class PerLane<0> {
   const float* values_;
 };
 
-// Calls function(size of a block) with the usual sizes as constants; 0: any other.
+// Calls function(size of a block) with the usual sizes as compile-time constants; 0: any other.
 template <typename Function>
 NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
   if (block == 1) {
@@ -55,7 +56,7 @@ NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
   }
 }
 
-// sum[lane] of x - shift[lane], and of its square if asked for.
+// The mean, and the sum of squared distances from it, for each lane.
 template <int64_t kBlock>
 NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block, float* mean,
                                      float* square) {
@@ -84,8 +85,8 @@ NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t blo
   }
 }
 
-// Calls function(rectify). As in native Paddle, a NaN becomes 0 without a ceiling, and stays with
-// one.
+// Calls function(rectify). As in native Paddle, a NaN becomes 0 if there is no ceiling, and stays
+// NaN if there is one.
 template <typename Function>
 NGRAPH_INLINE inline void with_rectifier(const Bounds& bounds, const Function& function) {
   const float low = bounds.low, high = bounds.high;
@@ -123,7 +124,7 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
-    // Two passes over what lies in the cache: sums of both in one are not vectorized.
+    // Two passes over data in the cache: a single loop for both sums is not vectorized.
     each_row<kBlock>(places, block,
                      [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
     each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {

@@ -6,13 +6,13 @@
 
 namespace paddle_ngraph {
 
-// The bounds of a ReLU. NaN: none, since no comparison with it holds.
+// The bounds of a ReLU. NaN means none, since no comparison with it holds.
 struct Bounds {
   float low = std::numeric_limits<float>::quiet_NaN();
   float high = std::numeric_limits<float>::quiet_NaN();
 };
 
-// The gradient of what the ReLU reads: that of y, times one or zero.
+// The gradient of the input of the ReLU: that of y, times one or zero.
 struct Gradient {
   const float* grad;
   const float* y;  // nullptr: not rectified
@@ -38,8 +38,8 @@ void chunk_products(const float* x, const Gradient& g, int64_t places, int64_t b
 void row_products(const float* x, const Gradient& g, int64_t places, float mean, float* sum,
                   float* product);
 
-// x_grad = ((grad - shift) - (x - mean) * slope) * factor: an infinite scale times a finite number,
-// as in native Paddle, and no difference of infinities.
+// x_grad = ((grad - shift) - (x - mean) * slope) * factor: in this order, as in native Paddle, an
+// infinite scale multiplies a finite number, and no infinities are subtracted from each other.
 struct GradFactors {
   const float* shift;
   const float* factor;

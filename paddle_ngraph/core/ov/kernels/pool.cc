@@ -70,8 +70,8 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
   }
 }
 
-// Backwards and without a branch, so that the first match is noted last: which element of a window
-// is the largest cannot be predicted. Then every output hands its gradient on once.
+// Goes backwards, so that the first match is noted last, and without branches, since which element
+// of a window is the largest cannot be predicted. Then every output passes its gradient on once.
 NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
                                  const std::vector<Stripe>& columns, int64_t stride,
                                  const float* out, const float* grad, std::vector<int32_t>* match,
@@ -107,7 +107,7 @@ void match_window(const float* x, int64_t width, const PoolWindow& rows, const P
   }
 }
 
-// The larger of what was found so far and the elements of the stripe, and its position.
+// The larger of the maximum so far and the element of the stripe, with its position.
 template <int64_t kStride>
 NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int64_t stride,
                                       int32_t position, float* out, int32_t* mask) {
@@ -115,7 +115,7 @@ NGRAPH_INLINE inline void find_stripe(const float* x, const Stripe& stripe, int6
   const auto end = static_cast<int32_t>(stripe.end);
   for (auto j = static_cast<int32_t>(stripe.begin); j < end; ++j) {
     const float next = x[int64_t{j} * step];
-    const bool larger = out[j] < next;  // NaN is not
+    const bool larger = out[j] < next;  // false for NaN
     out[j] = larger ? next : out[j];
     mask[j] = larger ? position + j * step : mask[j];
   }
@@ -172,7 +172,7 @@ void add_window(float value, int64_t width, const PoolWindow& rows, const PoolWi
   }
 }
 
-// The same poolings for channels in blocks, on kLanes channels side by side.
+// The same poolings for channels in blocks, on kLanes adjacent channels at a time.
 
 constexpr int64_t kLanes = 8;
 using FloatLanes = float __attribute__((vector_size(32), aligned(4), may_alias));
@@ -195,7 +195,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
         for (int64_t w = column->begin; w < column->end; ++w) {
           const auto* from = x + (h * plane.width + w) * plane.block;
           const FloatLanes next = *reinterpret_cast<const FloatLanes*>(from);
-          maximum = maximum > next ? maximum : next;  // as later_max
+          maximum = maximum > next ? maximum : next;  // like later_max
         }
       }
       *reinterpret_cast<FloatLanes*>(out) = maximum;
@@ -204,7 +204,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
   }
 }
 
-// Backwards as match_row.
+// Backwards, like match_row.
 NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
                                    const Windows& columns, const float* out, const float* grad,
                                    float* x_grad) {

@@ -7,7 +7,7 @@
 
 namespace paddle_ngraph {
 
-// The window of one output position along one axis, cut at the border of the input.
+// The window of one output position along one axis, clipped to the input.
 struct PoolWindow {
   int64_t begin = 0;
   int64_t end = 0;
@@ -35,8 +35,8 @@ struct Stripe {
 
 // How the planes of one tensor are pooled.
 struct Pooling {
-  // With `along_rows` no window is adaptive; `first` is where the first one begins in a row, and
-  // `kernel` is the width of all of them.
+  // With `along_rows` no window is adaptive: `first` is where the first one begins in a row, and
+  // `kernel` is the width of each of them.
   Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<PoolWindow> columns,
           bool adaptive, int64_t kernel, int64_t stride, int64_t first);
 
@@ -47,7 +47,7 @@ struct Pooling {
   std::vector<Stripe> stripes;
 };
 
-// All of these work on one plane, whose gradient they fill.
+// Each of these works on one plane. Gradients are set, not added to.
 void max_pool(const Pooling& pooling, const float* x, float* out);
 // `match`: memory for as many numbers as an output row has.
 void max_pool_grad(const Pooling& pooling, const float* x, const float* out, const float* grad,
