@@ -409,7 +409,8 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
 
 void NgraphEngine::require_inputs(size_t given) const {
   if (given == num_inputs_) return;
-  throw NgraphError(concat("the operator got ", given, " tensors, its graph names ", num_inputs_));
+  throw NgraphError(
+      concat("the operator got ", given, " tensors, but its graph names ", num_inputs_));
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
@@ -419,8 +420,8 @@ void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context)
                     (num_states_ == 0 || states.second - states.first == num_states_);
   if (fits) return;
   throw NgraphError(concat("the operator has room for ", ranges.size() - 1, " outputs and ",
-                           states.second - states.first, " states, its graph names ", num_outputs_,
-                           " and ", num_states_));
+                           states.second - states.first, " states, but its graph names ",
+                           num_outputs_, " and ", num_states_));
 }
 
 Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {
@@ -540,7 +541,7 @@ bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunctio
   std::lock_guard<std::mutex> lock(collection_mutex_);
   if (collection_.folder.empty()) return false;
   try {
-    if (!key) throw NgraphError("a converter from outside the package has a part in it");
+    if (!key) throw NgraphError("it involves a converter from outside the package");
     store_function_in(collection_.folder, *key, built);
   } catch (const std::exception& error) {  // the run itself goes on
     collection_.failure = error.what();

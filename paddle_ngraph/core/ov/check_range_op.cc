@@ -5,7 +5,7 @@ namespace paddle_ngraph {
 void CheckRange::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require(attributes().low.size() == attributes().high.size() && !attributes().low.empty(),
-          "takes as many low as high bounds");
+          "needs as many low bounds as high bounds");
   const auto& shape = get_input_partial_shape(0);
   require(shape.rank().is_static(), "input 0 has an open rank");
   require_positions(0, shape.size());

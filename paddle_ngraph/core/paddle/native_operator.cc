@@ -203,7 +203,7 @@ py::list append_operator(pir::Block* block, const std::string& name, const py::l
   std::vector<pir::Type> outputs;
   if (types.is_none()) {
     const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();
-    if (interface == nullptr) throw NgraphError(concat(name, " does not tell its types"));
+    if (interface == nullptr) throw NgraphError(concat(name, " does not infer its output types"));
     outputs = interface->infer_meta_by_value_(inputs, &all);
   } else {
     for (const auto& type : types) outputs.push_back(type_of(type));
