@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from paddle_ngraph import NgraphEngine, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.graph import FORMAT, Graph, Op, TensorSpec
-from tests.programs import Program, chain, floats, linear_regression
+from tests.programs import Program, at_once, chain, floats, linear_regression
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,19 +112,13 @@ def test_the_cache_is_bounded_and_drops_the_least_recently_used():
 def test_one_function_serves_many_threads():
     engine = NgraphEngine(relu_graph())
     arrays = [floats(64, 64, seed=i) for i in range(8)]
-    failures: list[str] = []
 
-    def work(x: np.ndarray) -> None:
+    def work(number: int) -> None:
+        x = arrays[number]
         for _ in range(20):
-            if not np.array_equal(run(engine, x)[0], np.maximum(x, 0)):
-                failures.append("wrong result")
+            np.testing.assert_array_equal(run(engine, x)[0], np.maximum(x, 0))
 
-    threads = [threading.Thread(target=work, args=(x,)) for x in arrays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once(work, 8)
     assert paddle_ngraph.stats()["engine_runs"] == 160
     assert paddle_ngraph.cache_info().currsize == 1
 

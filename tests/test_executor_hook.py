@@ -17,7 +17,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import build as build_module
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.old_style import translation
-from tests.programs import Program, chain, floats, linear_regression
+from tests.programs import Program, at_once, chain, floats, linear_regression
 
 X = np.full((2, 4), 0.5, "float32")
 
@@ -207,33 +207,24 @@ def distinct():
 
 
 def test_program_desc_in_several_threads():
-    failures = []
+    def work(number):
+        program, expected = jobs[number]
+        for feed, value in zip(feeds, expected):
+            (found,) = program.executor.run(
+                program.main, feed=dict(feed), fetch_list=program.fetches, scope=program.scope
+            )
+            np.testing.assert_allclose(found, value, rtol=1e-5)
 
-    def work(program, expected):
-        paddle.enable_static()  # a setting of each thread
-        try:
-            for feed, value in zip(feeds, expected):
-                (found,) = program.executor.run(
-                    program.main, feed=dict(feed), fetch_list=program.fetches, scope=program.scope
-                )
-                np.testing.assert_allclose(found, value, rtol=1e-5)
-        except Exception as error:  # reported by the main thread
-            failures.append(error)
-
+    jobs = []
     with paddle.pir_utils.OldIrGuard():
         feeds = [{"x": floats(1 + i % 7, 4), "y": floats(1 + i % 7, 1)} for i in range(40)]
-        threads = []
         for make in (linear_regression, linear_regression, linear_regression, distinct):
             with paddle_ngraph.use_ngraph(False):
                 native = Program(make)
                 expected = [native.run(False, **feed)[0] for feed in feeds]
-            threads.append(threading.Thread(target=work, args=(Program(make), expected)))
+            jobs.append((Program(make), expected))
         paddle_ngraph.enable()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures[0]
+        at_once(work, len(jobs))
     assert paddle_ngraph.stats()["engine_runs"] >= 3 * len(feeds)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from contextlib import contextmanager
 
@@ -15,7 +14,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.function import bridge, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import native_interval, program_pass
-from tests.programs import Program, floats, summary
+from tests.programs import Program, at_once, floats, summary
 
 ENGINE_STEPS = ["data", "compile", "run", "allocate"]
 
@@ -231,11 +230,7 @@ def test_threads_share_no_program():
 
     with paddle_ngraph.use_ngraph(True):
         _core.fail_at("data")
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(work)
         _core.fail_at("")
     for number, program in enumerate(programs):
         expected = program.run(engine=False, x=floats(number + 1, 4))

@@ -24,7 +24,7 @@ from paddle_ngraph.hook import predictor_hook
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
-from tests.programs import floats
+from tests.programs import at_once, floats
 
 FORMS = ("json", "pdmodel")
 SIZE = 13
@@ -408,22 +408,13 @@ def test_threads_clone_one_predictor(tmp_path):
     expected = native(files, feed)
     paddle_ngraph.enable()
     first = inference.create_predictor(config_of(files))
-    failures = []
 
-    def serve():
-        try:
-            for _ in range(6):
-                assert_equal(predict(first.clone(), feed), expected)
-        except BaseException as error:  # a thread has nobody to raise it to
-            failures.append(error)
+    def serve(_: int) -> None:
+        for _ in range(6):
+            assert_equal(predict(first.clone(), feed), expected)
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(4)]
     with engine_runs():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not failures
+        at_once(serve)
 
 
 def test_a_clone_outlives_what_it_was_cloned_from(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 
 import numpy as np
 import paddle
@@ -12,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.hook.executor_hook import SwitchedExecutor
-from tests.programs import Program, chain, floats, linear_regression
+from tests.programs import Program, at_once, chain, floats, linear_regression
 
 
 @pytest.fixture
@@ -375,27 +374,17 @@ def test_threads_that_share_a_program(straight):
     program = Program(chain)
     feeds = [floats(1 + i % 5, 4, seed=i) for i in range(60)]
     expected = [program.run(engine=False, x=feed) for feed in feeds]
-    failures = []
 
-    def work():
-        paddle.enable_static()
-        try:
-            for feed, values in zip(feeds, expected):
-                found = program.executor.run(
-                    program.main, feed={"x": feed}, fetch_list=program.fetches, scope=program.scope
-                )
-                for value, want in zip(found, values):
-                    np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-6)
-        except Exception as error:  # reported by the main thread
-            failures.append(error)
+    def work(_: int) -> None:
+        for feed, values in zip(feeds, expected):
+            found = program.executor.run(
+                program.main, feed={"x": feed}, fetch_list=program.fetches, scope=program.scope
+            )
+            for value, want in zip(found, values):
+                np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-6)
 
     paddle_ngraph.enable()
     program.run_as_is(x=feeds[0])
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    at_once(work)
     assert all(straight)
     assert len(straight) == 4 * len(feeds)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import paddle
 import pytest
 
 import paddle_ngraph
 from paddle_ngraph import mkl_packed
+from tests.programs import at_once
 
 from .comparing import Packs, Shape, data, layer, pair
 
@@ -127,11 +126,7 @@ def test_threads_share_the_packed_weights():
             for _ in range(5):
                 found[i] = packed(inputs[i])[0].numpy()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, 8)
     for i, value in enumerate(expected):
         np.testing.assert_allclose(found[i], value, atol=1e-6)
 

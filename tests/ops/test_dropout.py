@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
-from tests.programs import Program, floats
+from tests.programs import Program, at_once, floats
 
 pytestmark = pytest.mark.usefixtures("native_in_order")
 
@@ -307,19 +306,15 @@ def test_threads():
     programs = [Program(build) for _ in range(3)]
     shares: list[float] = []
 
-    def run(program: Program, rows: int) -> None:
+    def work(number: int) -> None:
         for _ in range(10):
-            (out,) = program.run_as_is(x=np.ones((rows, 500), "float32"))
+            (out,) = programs[number].run_as_is(x=np.ones((20 + number, 500), "float32"))
             shares.append(float((out == 0).mean()))
 
     with paddle_ngraph.use_ngraph():
-        for number, program in enumerate(programs):
-            run(program, 20 + number)
-        threads = [threading.Thread(target=run, args=(p, 20 + n)) for n, p in enumerate(programs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for number in range(3):
+            work(number)
+        at_once(work, 3)
     assert len(shares) == 60
     assert all(abs(share - 0.3) < 0.05 for share in shares)
 
