@@ -214,6 +214,26 @@ def test_errors_are_natives(label):
     assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
+@pytest.mark.parametrize("step", ENGINE_STEPS)
+@pytest.mark.parametrize("rows", [1, 200])
+def test_results_of_several_runs_are_kept(step, rows, monkeypatch):
+    """Large arrays are handed over as they are, and the next run may not write there."""
+
+    def build():
+        h = paddle.static.data("x", [-1, 300], "float32") * 2.0
+        return [h, h.exp() + 1.0, h.reshape([-1, 100])]
+
+    feeds = [floats(rows, 300, seed=seed) for seed in range(5)]
+    program = Program(build)
+    expected = [program.run(engine=False, x=feed) for feed in feeds]
+    with fault(step, monkeypatch), paddle_ngraph.use_ngraph():
+        found = [program.run_as_is(x=feed) for feed in feeds]
+    for ours, theirs in zip(found, expected):
+        for array, wanted in zip(ours, theirs):
+            np.testing.assert_allclose(array, wanted, rtol=1e-6)
+    assert paddle_ngraph.stats()["native_runs"] > 0
+
+
 def test_threads_share_no_program():
     programs = [Program(inference) for _ in range(4)]
     for program in programs:

@@ -15,6 +15,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_ngraph
 from paddle_ngraph import _core
@@ -834,8 +835,8 @@ def whole(monkeypatch) -> list[bool]:
     return taken
 
 
-class TwoResults(nn.Layer):
-    """Two results of [N, 20], and a buffer."""
+class ManyResults(nn.Layer):
+    """Results of [N, 20]: some that depend on parameters, and others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -844,21 +845,31 @@ class TwoResults(nn.Layer):
 
     def forward(self, x: Any) -> Any:
         h = self.norm(self.linear(x))
-        return h.tanh(), {"sum": h.sum(axis=1)}
+        others = {"sum": h.sum(axis=1), "twice": x * 2.0, "above": h > 0.0, "mean": x.mean() + 1}
+        return h.tanh(), others
 
 
+@BY
+@pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("has_grad", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_results_look_like_paddles(whole, has_grad, frozen):
+@pytest.mark.parametrize("leaf", [True, False])
+def test_results_look_like_paddles(whole, by_ast, traced, has_grad, frozen, leaf):
+    """What a gradient stops at is decided where the program is made: ``traced``."""
+
     def play() -> Any:
-        layer = made(TwoResults)
+        layer = made(ManyResults)
         layer.eval()
+        network = static(layer, by_ast)
+        x = floats(5, 20)
+        with paddle.set_grad_enabled(traced):
+            network(x)
+        x.stop_gradient = not leaf
         for parameter in layer.parameters():
             parameter.stop_gradient = frozen
-        network = static(layer)
         with paddle.set_grad_enabled(has_grad):
-            first, others = network(floats(5, 20))
-            results = [first, others["sum"]]
+            first, others = network(x)
+        results = [first, *others.values()]
         seen.append(
             [
                 (each.stop_gradient, each.is_leaf, each.persistable, each.name, str(each.place))
@@ -869,12 +880,35 @@ def test_results_look_like_paddles(whole, has_grad, frozen):
 
     seen: list[Any] = []
     twice(play)
-    assert seen[0] == seen[1]
-    assert whole == [True]
+    ours, theirs = (
+        [item if by_ast else item[:3] for item in each]  # SOT names what it returns anew
+        for each in seen
+    )
+    assert ours == theirs
+    assert whole and all(whole)
+
+
+def test_who_runs_programs_in_a_way_of_their_own(whole, monkeypatch):
+    called = []
+
+    def hook(original: Any, *given: Any) -> Any:
+        called.append(len(given))
+        return original(*given)
+
+    layer = made(mlp)
+    layer.eval()
+    network = static(layer)
+    with paddle_ngraph.use_ngraph(), paddle.no_grad():
+        network(inputs(mlp))
+        with monkeypatch.context() as patch:
+            patch.setattr(PartialProgramLayer, "HOOKED_RUN_IMPL", hook)
+            network(inputs(mlp))
+    assert (called, whole) == ([3], [True])
+    assert paddle_ngraph.stats()["engine_runs"] == 2
 
 
 def test_results_are_the_users(whole):
-    layer = made(TwoResults)
+    layer = made(ManyResults)
     layer.eval()
     network = static(layer)
     batches = [floats(5, 20, seed=number) for number in range(6)]
@@ -971,6 +1005,45 @@ def fault(step: str) -> Iterator[None]:
     finally:
         _core.fail_at("")
         refusals.clear()
+
+
+class WithNothing(nn.Layer):
+    """Beside its result another one that is empty, which only Paddle's kernels make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(20, 300)
+
+    def forward(self, x: Any) -> Any:
+        h = self.linear(x)
+        return h, h[0:0]
+
+
+@BY
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("step", ["", "data", "run"])
+def test_what_paddle_computes_in_our_place_is_kept(step, is_training, by_ast):
+    """Results of several runs, and what their backward passes read, are each their own."""
+
+    def play() -> Any:
+        layer = made(WithNothing)
+        layer.train() if is_training else layer.eval()
+        network = static(layer, by_ast)
+        batches = [floats(5, 20, seed=seed) for seed in range(4)]
+        for batch in batches:
+            batch.stop_gradient = False
+        with paddle.set_grad_enabled(is_training):
+            results = [network(batch)[0] for batch in batches]
+        if not is_training:
+            return results
+        for result in results:
+            result.square().sum().backward()
+        return results, [batch.grad for batch in batches], gradients(layer)
+
+    with fault(step):
+        agree(alone(play, engine=True), alone(play, engine=False))
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] + stats["native_runs"] >= 4
 
 
 @pytest.mark.parametrize("struck", ["forward", "backward", "both"])

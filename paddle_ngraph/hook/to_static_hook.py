@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
-import paddle
-
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
@@ -35,6 +33,7 @@ from paddle_ngraph.paddle_seam.names import (
     backend_of,
     clone_program,
     expected_place,
+    hook_of_runs,
     is_train_mode,
     kept_on,
     known_attributes_of,
@@ -103,7 +102,7 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        returned = programs.run_whole(inputs, parameters)
+        returned = programs.run_whole(inputs, parameters) if hook_of_runs(self) is None else None
         if returned is not None:
             return returned
         with programs.order, programs.thread, programs.reading:
@@ -298,6 +297,8 @@ class _Programs:
         engines: Those of their intervals, kept alive.
         refusals: Tells when a run has left one of them to Paddle.
         whole: The forward program, where it is one engine operator and no backward pass follows.
+        stop_gradients: What Paddle says of each result, whatever was given: it is decided where the
+            program is made.
     """
 
     attributes: Any
@@ -308,6 +309,7 @@ class _Programs:
     engines: list[_core.NgraphEngine]
     refusals: refusals.Watch
     whole: whole_program.WholeLayer | None
+    stop_gradients: list[bool]
 
     def run_whole(self, inputs: Sequence[Any], parameters: Sequence[Any]) -> list[Any] | None:
         """Runs the forward program, if that needs no more than the engine.
@@ -317,14 +319,12 @@ class _Programs:
         """
         if self.whole is None:
             return None
-        given = [*inputs, *parameters]
         try:
-            returned = self.whole.run_on(given)
+            returned = self.whole.run_on([*inputs, *parameters])
         except Exception:  # Paddle's error says where, too
             return None
-        if returned is not None and paddle.is_grad_enabled():
-            stops = all(each.stop_gradient for each in given)  # as Paddle marks them
-            for each in returned:
+        if returned is not None:
+            for each, stops in zip(returned, self.stop_gradients):
                 set_stop_gradient(each, stops)
         return returned
 
@@ -402,6 +402,7 @@ class _Source:
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
             whole=None if self.is_training or may_write or drawing else self._whole(forward),
+            stop_gradients=[value.stop_gradient for value in names["fo_values"]],
         )
 
     def _whole(self, forward: Program) -> whole_program.WholeLayer | None:

@@ -122,6 +122,7 @@ insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
 prepare_attributes: Callable[[StaticLayer], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )
+hook_of_runs: Callable[[StaticLayer], Any] = _attribute(_LAYER, "HOOKED_RUN_IMPL")
 is_train_mode: Callable[[Any], bool] = _read(
     "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
 )

@@ -24,6 +24,7 @@ from paddle_ngraph.paddle_seam.names import (
     ExecutionPlan,
     StandaloneExecutor,
     clear_tensor,
+    copy_of,
     dtype_of,
     is_initialized,
     maker_of,
@@ -117,12 +118,21 @@ class NativeInterval:
             for number in range(len(outputs)):
                 clear_tensor(self._scope.var(f"output_{number}@fetch").get_tensor())
             for mine, theirs in zip(fetched, outputs):
-                _core.share_tensor(theirs, mine)
+                _core.share_tensor(theirs, _own(mine))
         finally:  # a kernel that fails may have written states before
             for mine, theirs in zip(self._inputs[len(inputs) :], states):
                 _core.share_tensor(theirs, mine)
             for mine in self._inputs:
                 clear_tensor(mine)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A result with memory of its own: a variable of the interpreter has the present one.
+
+    The next run writes there again, while the user may still have the result of this one, or a
+    backward pass may have to read it.
+    """
+    return tensor if 0 in tensor.shape() else copy_of(tensor, paddle.CPUPlace())
 
 
 # A list of axes among them may well be empty.
