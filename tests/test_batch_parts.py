@@ -353,7 +353,7 @@ def test_every_batch_size_has_its_parts(parted):
     assert parted[:2] == [4, 1]
 
 
-def test_loaded_from_disk(parted, tmp_path):
+def test_loaded_from_disk(parted, threads, tmp_path):
     before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
     flags.set("ngraph_cache_dir", str(tmp_path))
     flags.set("ngraph_cache_min_ms", 0)
@@ -380,7 +380,7 @@ def test_weights_may_change(parted):
     assert parted == [4, 1]  # weights that were written are inputs, which all samples share
 
 
-def test_runs_from_several_threads(parted):
+def test_runs_from_several_threads(parted, threads):
     feeds = [pictures(6, seed) for seed in range(4)]
     programs = [Program(network) for _ in feeds]
     expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
