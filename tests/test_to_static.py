@@ -817,6 +817,21 @@ def test_a_run_that_fails_leaves_its_scope_to_others():
     assert len(scopes) == 1 and all(scope._can_reused for scope in scopes)
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_what_paddle_cannot_run_is_an_exception(on):
+    """It has no such kernel. Alone it ends the process."""
+
+    def plus_one(x: Any) -> Any:
+        return paddle.add(paddle.scale(x, 2.0), paddle.ones([3], x.dtype))
+
+    function = static(plus_one)
+    with paddle_ngraph.use_ngraph(on):
+        with pytest.raises(RuntimeError, match="Paddle cannot run it"):
+            function(paddle.ones([3], "bfloat16"))
+        np.testing.assert_allclose(function(floats(3)), plus_one(floats(3)), rtol=1e-6)
+    assert (paddle_ngraph.stats()["engine_runs"] > 0) == on
+
+
 # -- evaluation without Paddle's interpreter -------------------------------------------------------
 
 

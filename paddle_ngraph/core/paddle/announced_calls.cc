@@ -1,6 +1,7 @@
 #include "core/paddle/announced_calls.h"
 
 #include <array>
+#include <exception>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -84,10 +85,22 @@ void keep(PyObject* self, PyObject* args, PyObject* kwargs) {
   for (PyObject* argument : {self, args, kwargs}) any_tensor(argument, expose);
 }
 
+// Calls a function. What it throws that Paddle cannot make a Python exception of would end the
+// process: there is nothing above to catch it.
+PyObject* call_original(const Original& original, PyObject* self, PyObject* args,
+                        PyObject* kwargs) {
+  try {
+    return original.call(self, args, kwargs);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, concat("Paddle cannot run it: ", error.what()).c_str());
+    return nullptr;
+  }
+}
+
 PyObject* call_announced(const Original& original, PyObject* self, PyObject* args,
                          PyObject* kwargs) {
   if (original.what == Announced::kProgram && std::exchange(next_run_reads, false)) {
-    return original.call(self, args, kwargs);
+    return call_original(original, self, args, kwargs);
   }
   if (original.what == Announced::kKept) keep(self, args, kwargs);
   const auto may_write = [&] {
@@ -96,7 +109,7 @@ PyObject* call_announced(const Original& original, PyObject* self, PyObject* arg
   };
   std::optional<Writing> writing;
   if (may_write()) writing.emplace();
-  PyObject* result = original.call(self, args, kwargs);
+  PyObject* result = call_original(original, self, args, kwargs);
   // What has become a weight meanwhile was read while it was written.
   if (!writing && may_write()) weights_written();
   return result;
