@@ -234,6 +234,42 @@ def test_results_of_several_runs_are_kept(step, rows, monkeypatch):
     assert paddle_ngraph.stats()["native_runs"] > 0
 
 
+def looping():
+    """A layer, then four turns of a loop through another one; both are trained."""
+    x = paddle.static.data("x", [11, 4], "float32")
+    first, second = (
+        paddle.create_parameter(
+            [4, 4],
+            "float32",
+            default_initializer=paddle.nn.initializer.Assign(floats(4, 4, seed=n)),
+        )
+        for n in (7, 8)
+    )
+    turn, end = paddle.full([1], 0, "int64"), paddle.full([1], 4, "int64")
+
+    def body(turn, h):
+        return [turn + 1, paddle.tanh(paddle.matmul(h, second))]
+
+    start = paddle.assign(paddle.tanh(paddle.matmul(x, first)))  # Paddle moves it into the loop
+    _, h = paddle.static.nn.while_loop(lambda turn, h: turn < end, body, [turn, start])
+    loss = (h * h).sum()
+    paddle.optimizer.SGD(0.05).minimize(loss)
+    return [loss, h]
+
+
+@pytest.mark.parametrize("step", ENGINE_STEPS)
+def test_turns_of_a_loop_keep_their_results(step, monkeypatch):
+    """For the gradient, which goes back through them."""
+    programs = [Program(looping) for _ in range(2)]
+    expected = [programs[0].run(engine=False, x=floats(11, 4, seed=n)) for n in range(3)]
+    with fault(step, monkeypatch):
+        found = [programs[1].run(x=floats(11, 4, seed=n)) for n in range(3)]
+    for ours, theirs in zip(found, expected):
+        for array, wanted in zip(ours, theirs):
+            np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+    assert paddle_ngraph.stats()["native_runs"] > 0
+
+
 def test_threads_share_no_program():
     programs = [Program(inference) for _ in range(4)]
     for program in programs:
