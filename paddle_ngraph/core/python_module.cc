@@ -165,6 +165,12 @@ WholeProgram make_whole_program(
   return {graph, std::move(interval), std::move(tensors), std::move(declared), std::move(fetches)};
 }
 
+std::optional<std::vector<phi::DenseTensor>> run_without_gil(const WholeProgram& program,
+                                                             std::vector<phi::DenseTensor> fed) {
+  const py::gil_scoped_release released;
+  return program.run_on(std::move(fed));
+}
+
 // See WholeProgram::run_on. What is fetched, as arrays.
 std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
                                                     const py::list& feeds) {
@@ -174,11 +180,7 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
     if (!view) return std::nullopt;
     fed.push_back(std::move(*view));
   }
-  std::optional<std::vector<phi::DenseTensor>> fetched;
-  {
-    py::gil_scoped_release released;
-    fetched = program.run_on(std::move(fed));
-  }
+  auto fetched = run_without_gil(program, std::move(fed));
   if (!fetched) return std::nullopt;
   std::vector<py::array> arrays;
   std::set<const void*> handed_over;  // what is fetched twice must not become one array
@@ -208,11 +210,7 @@ std::optional<py::list> run_on_tensors(const WholeProgram& program, const py::li
     if (!dense) return std::nullopt;
     fed.push_back(std::move(*dense));
   }
-  std::optional<std::vector<phi::DenseTensor>> fetched;
-  {
-    py::gil_scoped_release released;
-    fetched = program.run_on(std::move(fed));
-  }
+  auto fetched = run_without_gil(program, std::move(fed));
   if (!fetched) return std::nullopt;
   py::list results;
   for (size_t i = 0; i < fetched->size(); ++i) {

@@ -49,62 +49,26 @@ _thread = threading.local()
 
 
 class _Known(NamedTuple):
-    """What a call runs.
+    """A call, and what it runs. It keeps alive what it is recognized by.
 
     Attributes:
         switch: What runs it.
-        program: The user's, kept alive: ids of its variables are valid only while they live.
         prepared: What Paddle made of the program for its first run, and has run since.
+        program: The user's: ids of its variables are valid only while they live.
+        fingerprint: Of the program; ``None`` for an old-style one, which Paddle's key recognizes.
+        scope, feeds, fetches: What they were in the call.
     """
 
     switch: SwitchedExecutor
-    program: Any
     prepared: Any
-
-
-class _Calls(Latest[str, _Known]):
-    """What an ``Executor`` remembers: what calls run, by Paddle's own key; and the last call.
-
-    Making the key takes longer than seeing that a call repeats the last one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(_MOST_CALLS)
-        self._last: _Call | None = None
-
-    def find(self, call: dict[str, Any]) -> _Known | None:
-        """What a call runs, if that is known."""
-        last = self._last
-        if last is not None and last.is_repeated_by(call):
-            return last.known
-        found = self.get(_key(call)) if len(self) and _is_of_known_kind(call) else None
-        if found is not None:
-            self._last = _call(call, found)
-        return found
-
-    def remember(self, call: dict[str, Any], known: _Known) -> None:
-        """Keeps what a call runs."""
-        self.put(_key(call), known)
-        self._last = _call(call, known)
-
-
-class _Call(NamedTuple):
-    """Everything that the key of a call depends on. The objects live as long as this one.
-
-    Attributes:
-        known: What it runs.
-        program, fingerprint, scope, feeds, fetches: What they were in the call.
-    """
-
-    known: _Known
     program: Any
-    fingerprint: int
+    fingerprint: int | None
     scope: Scope
     feeds: tuple[str, ...]
     fetches: tuple[Any, ...]
 
     def is_repeated_by(self, call: dict[str, Any]) -> bool:
-        """Whether another call has the same key."""
+        """Whether another call surely has the same key."""
         fetches = call["fetch_list"]
         return (
             call["program"] is self.program
@@ -112,17 +76,34 @@ class _Call(NamedTuple):
             and all(map(is_, fetches, self.fetches))
             and tuple(call["feed"]) == self.feeds
             and _scope(call) is self.scope
+            and self.fingerprint is not None
             and _core.program_fingerprint(self.program) == self.fingerprint
         )
 
 
-def _call(call: dict[str, Any], known: _Known) -> _Call | None:
-    program = call["program"]
-    if not isinstance(program, Program):
-        return None
-    now = _core.program_fingerprint(program)
-    feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
-    return _Call(known, program, now, _scope(call), feeds, fetches)
+class _Calls(Latest[str, _Known]):
+    """The calls that an ``Executor`` remembers, by Paddle's own key; and the last one of them.
+
+    Making the key takes longer than seeing that a call repeats the last one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_CALLS)
+        self._last: _Known | None = None
+
+    def find(self, call: dict[str, Any]) -> _Known | None:
+        """What a call runs, if that is known."""
+        last = self._last
+        if last is not None and last.is_repeated_by(call):
+            return last
+        if not len(self) or not _is_of_known_kind(call):
+            return None
+        self._last = self.get(_key(call))
+        return self._last
+
+    def remember(self, call: dict[str, Any], known: _Known) -> None:
+        """Keeps what a call runs."""
+        self._last = self.put(_key(call), known)
 
 
 def install() -> None:
@@ -174,9 +155,16 @@ def _run_and_ask(
         results = original(executor, **call)
         if _thread.last is None:
             return results, None
-        return results, _Known(_thread.last, call["program"], _thread.prepared)
+        return results, _known(_thread.last, _thread.prepared, call)
     finally:
         _thread.asks, _thread.last, _thread.prepared = False, None, None
+
+
+def _known(switch: SwitchedExecutor, prepared: Any, call: dict[str, Any]) -> _Known:
+    program = call["program"]
+    fingerprint = _core.program_fingerprint(program) if type(program) is Program else None
+    feeds, fetches = tuple(call["feed"]), tuple(call["fetch_list"])
+    return _Known(switch, prepared, program, fingerprint, _scope(call), feeds, fetches)
 
 
 def _is_of_known_kind(call: dict[str, Any]) -> bool:

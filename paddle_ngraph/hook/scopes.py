@@ -20,11 +20,17 @@ from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import ProgramDesc
 from paddle_ngraph.paddle_seam.protocols import OldProgram, Operation, Program, Scope, Value
-from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, SOURCES, blocks_outside_in
+from paddle_ngraph.program.view import (
+    LISTS,
+    SCOPE_NAMES,
+    SHADOW_OUTPUT,
+    SOURCES,
+    blocks_outside_in,
+    scope_name,
+)
 
 T = TypeVar("T")
 
-_SHADOW_OUTPUT = "builtin.shadow_output"
 _SET_PARAMETER = "builtin.set_parameter"
 # In the names of variables that executors make for themselves.
 _EXECUTORS_OWN = ("_inner_var_", "@fetch")
@@ -141,20 +147,14 @@ def _names_in(program: Program | OldProgram) -> Iterator[str]:
         blocks = (old.block(i) for i in range(old.num_blocks()))
         return (variable.name() for block in blocks for variable in block.all_vars())
     operators = (op for block in blocks_outside_in(cast("Program", program)) for op in block.ops)
-    return (_scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
+    return (scope_name(op) for op in operators if op.name() in SCOPE_NAMES)
 
 
 def _erased(program: Program) -> set[str]:
     """The variables that Paddle erases, if they exist, to create an executor for the program."""
-    named = {op.attrs()["output_name"] for op in _outputs(program)}
+    named = {scope_name(op) for op in _outputs(program)}
     operators = program.global_block().ops
-    return named - {
-        _scope_name(op) for op in operators if op.name() in SOURCES & SCOPE_NAMES.keys()
-    }
-
-
-def _scope_name(op: Operation) -> str:
-    return str(op.attrs()[SCOPE_NAMES[op.name()]])
+    return named - {scope_name(op) for op in operators if op.name() in SOURCES & SCOPE_NAMES.keys()}
 
 
 def keep_variables(program: Program) -> None:
@@ -172,7 +172,7 @@ def _outputs(program: Program) -> Iterator[Operation]:
     """The operators that store a result in a variable which outlives the run."""
     for block in blocks_outside_in(program):
         for op in block.ops:
-            if op.name() == _SHADOW_OUTPUT and op.operand_source(0).persistable:
+            if op.name() == SHADOW_OUTPUT and op.operand_source(0).persistable:
                 yield op
 
 

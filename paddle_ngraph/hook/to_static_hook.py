@@ -58,14 +58,14 @@ from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     CONSTANTS,
     ENGINE_PREFIX,
-    SCOPE_NAMES,
+    SHADOW_OUTPUT,
     dtype_name,
     has_to_run_in_order,
     nodes_of,
     overwritten,
+    scope_name,
 )
 
-_SHADOW_OUTPUT = "builtin.shadow_output"
 _SWITCHES = "_ngraph_switches"  # of a layer: what it keeps of ours
 
 # See executor_hook.py.
@@ -426,7 +426,7 @@ class _Crossing:
         """Makes what is a constant of the forward program one of the backward program, too."""
         arguments = self._backward.kwargs()
         for op in self._outputs():
-            value = arguments.get(_name(op))
+            value = arguments.get(scope_name(op))
             if value is None or value.use_empty():
                 continue
             maker = _constant_behind(op.operand_source(0))
@@ -480,7 +480,7 @@ class _Crossing:
                 self._backward.erase_kwarg(name)
         read = keep | set(self._backward.kwargs())
         for op in list(self._outputs()):
-            if _name(op) not in read:
+            if scope_name(op) not in read:
                 self._forward.remove_op(op)
 
     def is_native_only(self, name: str) -> bool:
@@ -489,7 +489,7 @@ class _Crossing:
         return value is not None and not _is_read_by_engine(value)
 
     def _outputs(self) -> Iterator[Operation]:
-        return (op for op in self._forward.ops if op.name() == _SHADOW_OUTPUT)
+        return (op for op in self._forward.ops if op.name() == SHADOW_OUTPUT)
 
     def _put_first(self, name: str, type: Any, attributes: Sequence[Any]) -> Value:
         """A constant at the begin of the backward program."""
@@ -502,10 +502,6 @@ class _Crossing:
 def _copy(program: Program) -> Program:
     copied, _ = clone_program(program)
     return copied
-
-
-def _name(op: Operation) -> str:
-    return str(op.attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]])
 
 
 def _is_gradient(op: Operation) -> bool:

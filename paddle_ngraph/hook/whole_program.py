@@ -15,12 +15,11 @@ from paddle_ngraph import _core
 from paddle_ngraph.function.registry import KNOWN
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
-from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SCOPE_NAMES
+from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SHADOW_OUTPUT, scope_name
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 _FETCH = "pd_op.fetch"
-_SHADOW_OUTPUT = "builtin.shadow_output"
 # The dtypes that NumPy also has.
 _ARRAYS = KNOWN - {"bfloat16"}
 _AROUND = LISTS | _FEEDS | {_PARAMETER}
@@ -40,10 +39,10 @@ class WholeProgram:
         self, engine: Operation, feeds: list[Operation], fetches: list[int], scope: Scope
     ) -> None:
         sources = _sources(engine)
-        names = [_name(op) for op in sources]
+        names = [scope_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
         fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
-        self._takes_arrays = fits and {_name(op) for op in feeds} == set(self._feed_names)
+        self._takes_arrays = fits and {scope_name(op) for op in feeds} == set(self._feed_names)
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
@@ -90,7 +89,7 @@ class WholeLayer:
     ) -> None:
         self._returned = list(returned)
         sources = _sources(engine)
-        self._order = [given.index(_name(op)) for op in sources]
+        self._order = [given.index(scope_name(op)) for op in sources]
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
@@ -131,7 +130,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         return None
     engine, others = found
     fetches = _fetches(others, engine)
-    if fetches is None or any(scope.find_var(_name(op)) is None for op in _sources(engine)):
+    if fetches is None or any(scope.find_var(scope_name(op)) is None for op in _sources(engine)):
         return None
     return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
 
@@ -150,19 +149,19 @@ def find_layer(
         ``None`` if it computes anything besides what the operator computes, or returns something
         that it was given.
     """
-    found = _engine_of(program, _SHADOW_OUTPUT)
+    found = _engine_of(program, SHADOW_OUTPUT)
     if found is None:
         return None
     engine, others = found
     outputs = {
-        _name(op): _number(op.operand_source(0), engine)
+        scope_name(op): _number(op.operand_source(0), engine)
         for op in others
-        if op.name() == _SHADOW_OUTPUT
+        if op.name() == SHADOW_OUTPUT
     }
     fetches = [outputs.get(name) for name in returned]
-    if None in fetches or len(set(fetches)) < len(outputs) or len(fetches) > len(outputs):
+    if None in fetches or not len(set(fetches)) == len(fetches) == len(outputs):
         return None
-    if any(_name(op) not in given for op in _sources(engine)):
+    if any(scope_name(op) not in given for op in _sources(engine)):
         return None
     return WholeLayer(engine, given, returned, fetches)  # type: ignore[arg-type]
 
@@ -216,10 +215,6 @@ def _number(value: Value, engine: Operation) -> int | None:
     """Which result of the operator a value is."""
     numbers = {result.id: number for number, result in enumerate(engine.results())}
     return numbers.get(value.id)
-
-
-def _name(op: Operation) -> str:
-    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
 
 
 def _is_fed(op: Operation) -> bool:

@@ -14,7 +14,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Value,
 )
 from paddle_ngraph.program.report import BlockReport, NativeOp, Report
-from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, blocks_outside_in
+from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, blocks_outside_in, scope_name
 
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
@@ -166,7 +166,7 @@ def _kept_by(block: OldBlock) -> set[str]:
 def _named_by(program: Program) -> set[str]:
     """The names of the variables that a program takes from the scope and puts there."""
     operators = program.global_block().ops
-    return {op.attrs()[SCOPE_NAMES[op.name()]] for op in operators if op.name() in SCOPE_NAMES}
+    return {scope_name(op) for op in operators if op.name() in SCOPE_NAMES}
 
 
 def _fetch_each_column_once(block: Block) -> None:

@@ -209,8 +209,8 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     zeros = channels.flat(channels.constant(0.0))
     if channels.count == 1 and not is_global:
         # Paddle's kernel ends with the gradient of x, where it has to compute one.
-        gradients: tuple[Any, ...]
-        gradients = (grad, zeros, zeros if op.outputs["x_grad"] else channels.flat(grad))
+        bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
+        gradients: tuple[Any, ...] = (grad, zeros, bias_grad)
     else:
         by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
         gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)

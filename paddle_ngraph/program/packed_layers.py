@@ -11,10 +11,9 @@ from typing import Any
 from paddle_ngraph import _core, flags
 from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
-from paddle_ngraph.program.view import SCOPE_NAMES, blocks_outside_in, dtype_name
+from paddle_ngraph.program.view import SHADOW_OUTPUT, blocks_outside_in, dtype_name, scope_name
 
 _LAYER = "pd_op.rnn"
-_SHADOW_OUTPUT = "builtin.shadow_output"
 
 
 def apply(program: Program | Block) -> int:
@@ -51,7 +50,7 @@ def _is_handed_on(op: Operation) -> bool:
     if op.name() != _LAYER:
         return False
     users = [value.all_used_ops() for value in _kept(op)]
-    return all(len(each) == 1 and each[0].name() == _SHADOW_OUTPUT for each in users)
+    return all(len(each) == 1 and each[0].name() == SHADOW_OUTPUT for each in users)
 
 
 def _apply(ops: list[Operation], other: Block | None = None) -> int:
@@ -94,9 +93,7 @@ def _gradients(op: Operation, other: Block | None) -> list[Operation] | None:
     """The operators that read what a layer keeps; ``None`` if one cannot be replaced."""
     values: list[Value | None] = [*_kept(op)]
     if other is not None:
-        names = [
-            value.all_used_ops()[0].attrs()[SCOPE_NAMES[_SHADOW_OUTPUT]] for value in _kept(op)
-        ]
+        names = [scope_name(value.all_used_ops()[0]) for value in _kept(op)]
         values = [other.kwargs().get(name) for name in names]
     known = [value for value in values if value is not None]
     users = {user.id(): user for value in known for user in value.all_used_ops()}

@@ -42,6 +42,7 @@ SCOPE_NAMES = {
     "builtin.set_parameter": "parameter_name",
     "builtin.shadow_output": "output_name",
 }
+SHADOW_OUTPUT = "builtin.shadow_output"
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # Recurrent layers with packed weights: native to the program pass.
 PACKED_PREFIX = "custom_op.mkl_packed_"
@@ -373,18 +374,21 @@ class BlockView:
         )
 
 
+def scope_name(op: Operation) -> str:
+    """The name of the variable of the scope that an operator reads, writes or is fed."""
+    return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
+
+
 def _rivals(block: Block) -> dict[int, str]:
     """Values that share the name of a variable of the scope with other values in the block."""
     named = [
-        (op.attrs()[SCOPE_NAMES[op.name()]], op.operand_source(0).id)
+        (scope_name(op), op.operand_source(0).id)
         for op in block.ops
         if op.name() in _NAMING and op.name() in SCOPE_NAMES
     ]
     names = Counter(name for name, _ in named)
     names.update(
-        op.attrs()[SCOPE_NAMES[op.name()]]
-        for op in block.ops
-        if op.name() in SOURCES and op.name() in SCOPE_NAMES
+        scope_name(op) for op in block.ops if op.name() in SOURCES and op.name() in SCOPE_NAMES
     )
     return {value: name for name, value in named if names[name] > 1}
 
