@@ -25,6 +25,7 @@ from paddle_ngraph.api import (
     reset_stats,
     save_inference_model,
     stats,
+    transpile,
     use_ngraph,
 )
 from paddle_ngraph.errors import NgraphError
@@ -50,6 +51,7 @@ __all__ = [
     "reset_stats",
     "save_inference_model",
     "stats",
+    "transpile",
     "use_mkl_packed",
     "use_ngraph",
 ]

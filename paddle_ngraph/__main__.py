@@ -75,6 +75,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     save.set_defaults(command=_save)
 
+    transpile = commands.add_parser(
+        "transpile",
+        help="make a program with engine operators of the program of a saved model",
+        description=_transpile.__doc__,
+    )
+    transpile.add_argument("model", help="as for save")
+    transpile.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="PREFIX",
+        help="path of the new model, without an extension; in an existing folder it keeps its name",
+    )
+    transpile.add_argument("--force", action="store_true", help="replace a model that is there")
+    transpile.set_defaults(command=_transpile)
+
     operators = commands.add_parser(
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
     )
@@ -128,20 +144,52 @@ def _save(options: argparse.Namespace) -> int:
     switched on. With --shapes, functions compiled for these shapes are stored beside it: a process
     with the same versions, processor and number of threads uses them, others compile their own."""
     library.load()
-    from paddle_ngraph.saved_models import saved_model, saving
+    from paddle_ngraph.saved_models import saved_model
+
+    program, prefix = _model_and_prefix(options)
+    _convert(program, prefix, [dict(map(_shape, given)) for given in options.shapes])
+    functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
+    print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
+    return 0
+
+
+def _transpile(options: argparse.Namespace) -> int:
+    """Make an ordinary Paddle model (PREFIX.json, PREFIX.pdiparams) with engine operators in place
+    of the intervals of a saved model, in either format. It runs wherever paddle_ngraph is imported,
+    with nothing switched on."""
+    library.load()
+    from paddle_ngraph.saved_models import saved_model
+
+    program, prefix = _model_and_prefix(options)
+    for path in saved_model.files_at(prefix):
+        if path.exists() and not options.force:
+            raise NgraphError(f"{path} is there already: give --force to replace it")
+    _convert(program, prefix)
+    print(f"saved as {prefix}.json")
+    return 0
+
+
+def _model_and_prefix(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The program of the only model that was named, and where the new one goes."""
+    from paddle_ngraph.saved_models import saved_model
 
     programs = saved_model.find(options.model)
     if len(programs) > 1:
         names = ", ".join(str(program) for program in programs)
         raise NgraphError(f"there are several models in {options.model}: give one of {names}")
-    shapes = [dict(map(_shape, given)) for given in options.shapes]
     output = Path(options.output)
-    prefix = output / programs[0].stem if output.is_dir() else output
-    report = saving.convert(saved_model.SavedModel.at(programs[0]), str(prefix.absolute()), shapes)
-    print(report)
-    functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
-    print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
-    return 0
+    return programs[0], output / programs[0].stem if output.is_dir() else output
+
+
+def _convert(program: Path, prefix: Path, shapes: Sequence[dict[str, list[int]]] = ()) -> None:
+    """Saves an engine program of a saved one, and prints what was converted."""
+    from paddle_ngraph.saved_models import saved_model, saving
+
+    model = saved_model.SavedModel.at(program)
+    try:
+        print(saving.convert(model, str(prefix.absolute()), shapes))
+    except OSError as error:
+        raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
 
 
 def _shape(text: str) -> tuple[str, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from paddle_ngraph import installation, library
 
@@ -75,21 +75,63 @@ def explain(program: Any) -> Report:
         NgraphError: The engine is missing, or ``program`` is none of these.
     """
     library.load()
+    import paddle
     from paddle.inference import Config
 
     from paddle_ngraph.hook import predictor_hook, to_static_hook
     from paddle_ngraph.old_style import translation
     from paddle_ngraph.old_style.single_assignment import NotTranslatable
     from paddle_ngraph.program import program_pass
+    from paddle_ngraph.transpiler import ngraph_transpiler
 
     if isinstance(program, Config):
         return predictor_hook.explain(program)
     if to_static_hook.is_static(program):
         return to_static_hook.explain(program)
+    given = ngraph_transpiler.static_program(program, "explain")
+    if isinstance(given, paddle.pir.Program):
+        return program_pass.plan(given)
     try:
-        return program_pass.plan(_as_pir(program))
+        return program_pass.plan(translation.translate(given.desc))
     except NotTranslatable as reason:
-        return translation.native_report(program.desc, f"the program stays native: {reason}")
+        return translation.native_report(given.desc, f"the program stays native: {reason}")
+
+
+@overload
+def transpile(program: Any, fetch_list: None = None) -> Any: ...
+@overload
+def transpile(program: Any, fetch_list: Any) -> tuple[Any, list[Any]]: ...
+def transpile(program: Any, fetch_list: Any = None) -> Any:
+    """Makes a program in which engine operators replace the intervals: the program pass as a step.
+
+    The new program is an ordinary PIR program, which prints, clones, saves, loads and runs like
+    others, whether the engine is on or off. It takes the same feeds, and works on the same
+    variables of the scope::
+
+        program, [loss] = paddle_ngraph.transpile(main_program, fetch_list=[loss])
+        executor.run(program, feed=..., fetch_list=[loss])
+
+    Args:
+        program: A static program, PIR or ProgramDesc, which stays as it is.
+        fetch_list: What runs of the new program will fetch: variables of ``program``, of a
+            ProgramDesc also their names. What is not in the list, and only read inside of an
+            interval, is not there any more.
+
+    Returns:
+        The new program. With a ``fetch_list``, the new program, and the variables in it that stand
+        for those in the list, in the same order.
+
+    Raises:
+        NgraphError: The engine is missing, ``program`` is no static program or cannot become a PIR
+            program, or something in ``fetch_list`` is no variable of it.
+    """
+    library.load()
+    from paddle_ngraph.transpiler import ngraph_transpiler
+
+    if fetch_list is None:
+        return ngraph_transpiler.transpile(program)[0]
+    wanted = fetch_list if isinstance(fetch_list, (list, tuple)) else [fetch_list]
+    return ngraph_transpiler.transpile(program, wanted)
 
 
 def save_inference_model(
@@ -179,23 +221,3 @@ def _switch(on: bool) -> None:
     from paddle_ngraph import flags
 
     flags.set("use_ngraph", on)
-
-
-def _as_pir(program: Any) -> Any:
-    import paddle
-
-    from paddle_ngraph.errors import NgraphError
-    from paddle_ngraph.old_style import translation
-    from paddle_ngraph.paddle_seam.names import program_in
-
-    if isinstance(program, paddle.static.CompiledProgram):
-        program = program_in(program)
-    if isinstance(program, paddle.pir.Program):
-        return program
-    if hasattr(program, "desc"):
-        return translation.translate(program.desc)
-    raise NgraphError(
-        f"explain() takes a static program, not {type(program).__name__}: pass the "
-        "paddle.static.Program that Executor.run gets, the Config of a predictor, or what "
-        "paddle.jit.to_static returns"
-    )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -47,9 +47,16 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Variable,
 )
-from paddle_ngraph.program import cost, program_pass
+from paddle_ngraph.program import cost
 from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import has_to_run_in_order, may_write_variables, nodes_of
+from paddle_ngraph.program.view import (
+    has_engines,
+    has_to_run_in_order,
+    is_packed,
+    may_write_variables,
+    nodes_of,
+)
+from paddle_ngraph.transpiler import ngraph_transpiler
 
 # After so many runs a program is worth compiling that is too small for the cost rule: a run gains
 # about 0.4 ms, and to compile it takes 10 to 30.
@@ -57,8 +64,6 @@ _OFTEN = 64
 
 # Paddle's executor takes PIR programs.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
-# The variable that an old-style program fetches to.
-_FETCHED = "fetch"
 # It takes what the user says, also while other threads run PIR programs.
 _AS_SET = _core.SwitchedFlag("enable_pir_in_executor", on=False)
 # It runs operators one by one, as they stand in the program.
@@ -221,6 +226,8 @@ class SwitchedExecutor:
         self._is_new = native is None  # nothing ran yet
         self._native = scopes.Bound(scope, self._names, self._make_native, native)
         self._engine: _EngineExecutor | None = None
+        self._transpiled: _EngineExecutor | None = None
+        self._is_transpiled = any(map(has_engines, map(plan.ir_program, plan.job_types())))
         self._planning = new_lock()
         self._is_planned = False
         self._open_axes: list[tuple[str, int]] = []
@@ -269,6 +276,7 @@ class SwitchedExecutor:
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
+        engine = engine or self._transpiled_executor()
         if engine is None:
             return self._run_native(feed_names, enable_job_schedule_profiler)
         self._is_new = False
@@ -299,7 +307,7 @@ class SwitchedExecutor:
         """
         values = values_of(found)
         if not values and self._fetches():
-            values = values_of(self._variable(_FETCHED).get_fetch_list())
+            values = values_of(self._variable(translation.FETCHED).get_fetch_list())
         return whole_program.Fetched(values)
 
     def _fetches(self) -> bool:
@@ -339,30 +347,45 @@ class SwitchedExecutor:
             return None  # Paddle tells it
         return self._engine
 
+    def _transpiled_executor(self) -> _EngineExecutor | None:
+        """What runs programs as they are that have engine operators already, if they have any."""
+        if self._is_transpiled and self._transpiled is None:
+            with self._planning:
+                if self._transpiled is None:
+                    self._transpiled = _EngineExecutor(
+                        self._place, self._plan, self._scope, _pir_programs(self._plan)
+                    )
+        return self._transpiled
+
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
         """Applies the program pass for feeds of these shapes."""
         programs = _pir_programs(self._plan)
         self._open_axes = cost.open_axes(programs.values())
         size = self._largest_open_size(fed)
-        found = _rewritten(programs, not self._may_write_variables(programs), size)
+        reports = self._rewrite(programs, size)
         engine = None
-        if any(each.report.changes or each.report.engines for each in found.values()):
-            engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        if any(report.changes or report.engines for report in reports):
+            engine = _EngineExecutor(self._place, self._plan, self._scope, programs)
         self._engine = engine
-        is_small = any(each.report.has_small_interval for each in found.values())
+        is_small = any(report.has_small_interval for report in reports)
         self._open_size = size if is_small else 0
         self._is_planned = True
 
     def _take_whole(self) -> None:
         """Ignores the cost rule, if the program is then one engine operator."""
         programs = _pir_programs(self._plan)
-        reports = [program_pass.plan(program, None) for program in programs.values()]
-        if sum(len(each.intervals) for each in reports) != 1 or any(r.ops_native for r in reports):
+        if not ngraph_transpiler.fits_in_one(programs.values()):
             return
-        found = _rewritten(programs, not self._may_write_variables(programs), None)
-        engine = _EngineExecutor(self._place, self._plan, self._scope, found)
+        self._rewrite(programs, None)
+        engine = _EngineExecutor(self._place, self._plan, self._scope, programs)
         if engine.whole is not None:
             self._engine, self._open_size = engine, 0
+
+    def _rewrite(self, programs: dict[str, Program], open_size: int | None) -> list[Report]:
+        """Applies the program pass to the programs of the plan."""
+        may_write = self._may_write_variables(programs)
+        rewrite = ngraph_transpiler.rewrite
+        return [rewrite(program, may_write, open_size) for program in programs.values()]
 
     def _has_refused(self) -> bool:
         """Whether a run has left to Paddle for good an interval that was planned for the engine."""
@@ -412,22 +435,20 @@ class _EngineExecutor:
 
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
-        found: The rewritten programs and the report of the pass on each, by job type.
+        programs: The rewritten programs by job type.
     """
 
-    def __init__(self, place: Any, plan: Plan, scope: Scope, found: dict[str, _Rewritten]) -> None:
-        nodes = [node for each in found.values() for node in nodes_of(each.program)]
+    def __init__(self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program]) -> None:
+        nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._refusals = refusals.Watch(graphs)
-        drawing = sum(i.draws for each in found.values() for i in each.report.intervals)
-        is_ordered = has_to_run_in_order(nodes, drawing)
-        self._order = _ONE_BY_ONE if is_ordered else nullcontext()
+        self._order = _ONE_BY_ONE if has_to_run_in_order(nodes) else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
-        runs_all = not any(each.report.ops_native for each in found.values())
+        runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
         self._thread = _IN_THIS_THREAD if runs_all else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
-        self._programs = {job_type: each.program for job_type, each in found.items()}
+        self._programs = programs
         # An old-style program raises where a variable is missing.
         old = [each for kind, each in self._programs.items() if kind not in plan.job_types()]
         self._unfed = [name for program in old for name in _unfed(program)]
@@ -476,21 +497,6 @@ def _unfed(program: Program) -> list[str]:
     """The variables that a program takes from the scope and that are neither fed nor kept there."""
     sources = [op for op in program.global_block().ops if op.name() == "pd_op.data"]
     return [op.attrs()["name"] for op in sources if not any(op.attrs().get("persistable", ()))]
-
-
-class _Rewritten(NamedTuple):
-    program: Program
-    report: Report
-
-
-def _rewritten(
-    programs: dict[str, Program], keep_weights: bool, open_size: int | None
-) -> dict[str, _Rewritten]:
-    """The programs with the program pass applied."""
-    return {
-        job_type: _Rewritten(program, program_pass.apply(program, keep_weights, open_size))
-        for job_type, program in programs.items()
-    }
 
 
 def _pir_programs(plan: Plan) -> dict[str, Program]:

@@ -26,6 +26,7 @@ from paddle_ngraph.program.view import (
     SHADOW_OUTPUT,
     SOURCES,
     blocks_outside_in,
+    is_engine,
     scope_name,
 )
 
@@ -181,4 +182,5 @@ def _is_own_result(value: Value) -> bool:
     maker = value.get_defining_op()
     if maker is None or not value.is_dense_tensor_type() or maker.num_regions() > 0:
         return False
-    return maker.name() not in SOURCES | LISTS and not maker.name().endswith("_")
+    is_fresh = is_engine(maker.name()) or not maker.name().endswith("_")
+    return is_fresh and maker.name() not in SOURCES | LISTS

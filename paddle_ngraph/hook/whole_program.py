@@ -15,11 +15,10 @@ from paddle_ngraph import _core
 from paddle_ngraph.function.registry import KNOWN
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
-from paddle_ngraph.program.view import ENGINE_PREFIX, LISTS, SHADOW_OUTPUT, scope_name
+from paddle_ngraph.program.view import ENGINE_PREFIX, FETCH, LISTS, SHADOW_OUTPUT, scope_name
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
-_FETCH = "pd_op.fetch"
 # The dtypes that NumPy also has.
 _ARRAYS = KNOWN - {"bfloat16"}
 _AROUND = LISTS | _FEEDS | {_PARAMETER}
@@ -125,7 +124,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         ``None`` if it computes or names anything besides what the operator computes, or if a
         variable does not exist.
     """
-    found = _engine_of(program, _FETCH)
+    found = _engine_of(program, FETCH)
     if found is None:
         return None
     engine, others = found
@@ -205,7 +204,7 @@ def _fetches(operators: list[Operation], engine: Operation) -> list[int] | None:
     columns = {
         op.attrs()["col"]: _number(op.operand_source(0), engine)
         for op in operators
-        if op.name() == _FETCH
+        if op.name() == FETCH
     }
     fetches = [columns.get(column) for column in range(len(columns))]
     return None if None in fetches else fetches  # type: ignore[return-value]

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import paddle
+
+from paddle_ngraph import _core
 from paddle_ngraph.old_style import old_operators, single_assignment
 from paddle_ngraph.old_style.single_assignment import NotTranslatable, blocks, operators
-from paddle_ngraph.paddle_seam.names import ProgramDesc, VarType, maker_of, translate_with_values
+from paddle_ngraph.paddle_seam.names import (
+    ProgramDesc,
+    VarType,
+    make_persistable,
+    maker_of,
+    set_attribute,
+    translate_with_values,
+)
 from paddle_ngraph.paddle_seam.protocols import (
     Block,
     OldBlock,
@@ -14,7 +26,14 @@ from paddle_ngraph.paddle_seam.protocols import (
     Value,
 )
 from paddle_ngraph.program.report import BlockReport, NativeOp, Report
-from paddle_ngraph.program.view import LISTS, SCOPE_NAMES, blocks_outside_in, scope_name
+from paddle_ngraph.program.view import (
+    FETCH,
+    LISTS,
+    SCOPE_NAMES,
+    SHADOW_OUTPUT,
+    blocks_outside_in,
+    scope_name,
+)
 
 # Operators that Paddle translates, and whose kernels then refuse what they get.
 _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merged_momentum_"})
@@ -22,6 +41,8 @@ _CANNOT_RUN = frozenset({"pd_op.lod_reset", "pd_op.lod_reset_grad", "pd_op.merge
 # Operators that read or write a LoD.
 _LOD_FAMILIES = ("sequence_", "lod_reset", "lod_append", "lod_tensor", "lod_rank")
 _WITH_LOD = frozenset({VarType.DENSE_TENSOR})
+# The variable that an old-style program fetches to.
+FETCHED = "fetch"
 
 
 def to_pir(description: OldProgram) -> Program | None:
@@ -61,6 +82,56 @@ def translate(description: OldProgram) -> Program:
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
     _fetch_each_column_once(program.global_block())
     return program
+
+
+def translate_fetching(
+    description: OldProgram, names: Sequence[str]
+) -> tuple[Program, list[Operation]]:
+    """The PIR program of a ``ProgramDesc``, with operators that fetch these variables at its end.
+
+    Raises:
+        NotTranslatable: As in :func:`translate`.
+    """
+    copy: OldProgram = ProgramDesc(description)
+    block = copy.block(0)
+    columns = [op.attr("col") for op in operators(block) if op.type() in ("fetch", "fetch_v2")]
+    first = 1 + max(columns, default=-1)
+    if names:
+        into = block.var(FETCHED.encode())
+        into.set_type(VarType.FETCH_LIST)
+        into.set_persistable(True)
+    for column, name in enumerate(names, first):
+        op = block.append_op()
+        op.set_type("fetch")
+        op.set_input("X", [name])
+        op.set_output("Out", [FETCHED])
+        set_attribute(op, "col", column)
+    program = translate(copy)
+    fetches = {op.attrs()["col"]: op for op in program.global_block().ops if op.name() == FETCH}
+    return program, [fetches[column] for column in range(first, first + len(names))]
+
+
+def name_as_pir_does(program: Program) -> None:
+    """Makes a translated program name its variables as programs do that were PIR from the start.
+
+    ``paddle.jit.load`` requires that of its inputs. And Executor takes a program that sets
+    parameters for a startup program, of which nothing but parameters can be fetched.
+    """
+    block = program.global_block()
+    for op in block.ops:
+        if op.name() == "builtin.set_parameter":
+            (value,) = op.operands_source()
+            make_persistable(value)
+            _core.insert_operator(op, SHADOW_OUTPUT, [value], [], {"output_name": scope_name(op)})
+            block.remove_op(op)
+        if op.name() != "pd_op.feed":
+            continue
+        fed = op.result(0)
+        with paddle.pir_utils.IrGuard(), block:
+            data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
+        fed.replace_all_uses_with(data)
+        maker_of(data).move_before(op)
+        block.remove_op(op)
 
 
 def native_report(description: OldProgram, reason: str) -> Report:
@@ -175,7 +246,7 @@ def _fetch_each_column_once(block: Block) -> None:
     A loaded program has fetch operators of its own, to which ``Executor.run`` adds others for the
     same columns; the last one wins. One variable may be fetched into several columns.
     """
-    fetches = [op for op in block.ops if op.name() == "pd_op.fetch"]
+    fetches = [op for op in block.ops if op.name() == FETCH]
     last = {op.attrs()["col"]: op for op in fetches}
     for op in fetches:
         if last[op.attrs()["col"]] is not op:

@@ -53,6 +53,7 @@ PaddleDType = _read(_CORE, "PaddleDType")
 ProgramDesc = _read(_CORE, "ProgramDesc")
 VarType = _read(f"{_CORE}:VarDesc", "VarType")
 AnalysisConfig = _read(_CORE, "AnalysisConfig")
+IrMapping = _read(f"{_LIBRARY}:pir", "IrMapping")
 OldStyleProgram = _read("paddle.base.framework", "Program")
 StaticFunction = _read("paddle.jit.dy2static.program_translator", "StaticFunction")
 ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticFunction")
@@ -94,6 +95,9 @@ tensor_of_array: Callable[..., Tensor] = _read(
 )
 key_of_names: Callable[..., str] = _read(
     "paddle.base.executor", "_get_program_cache_key", "(feed, fetch_list)"
+)
+promote_types: Callable[[Any], Any] = _read(
+    "paddle.base.framework", "process_type_promotion", "(program)"
 )
 expected_place: Callable[[], Any] = _read("paddle.base.framework", "_current_expected_place", "()")
 in_pir_mode: Callable[[], bool] = _read("paddle.base.framework", "in_pir_mode", "()")
@@ -183,9 +187,11 @@ def set_reusable(scope: Any, on: bool) -> None:
     scope._can_reused = on
 
 
-def set_persistable(value: Value, on: bool) -> None:
-    """Sets whether the variable of a value outlives a run."""
-    value.persistable = on
+def make_persistable(value: Value) -> None:
+    """Makes the variable of a value outlive a run."""
+    for result in maker_of(value).results():  # all, or its attributes cannot be read
+        is_this = result.initialized() and result.id == value.id
+        result.persistable = is_this or (result.initialized() and result.persistable)
 
 
 def become(thing: Any, kind: type) -> None:

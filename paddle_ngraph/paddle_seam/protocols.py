@@ -87,8 +87,10 @@ class Block(Protocol):
 class Program(Protocol):
     """A PIR program."""
 
+    random_seed: int
+
     def global_block(self) -> Block: ...
-    def clone(self) -> Program: ...
+    def clone(self, mapping: Any = ..., /) -> Program: ...
 
 
 # -- old-style programs --------------------------------------------------------------------------

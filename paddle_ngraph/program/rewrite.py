@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import set_persistable
+from paddle_ngraph.paddle_seam.names import make_persistable
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability
-from paddle_ngraph.program.view import CONSTANTS, LISTS, OpNode, value_id
+from paddle_ngraph.program.view import CONSTANTS, LISTS, OpNode
 
 
 def rewrite(capable: Capability, levels: Mapping[OpNode, int], borders: Sequence[Border]) -> None:
@@ -70,7 +69,9 @@ class _Rewriter:
             border.text,
             border.interval.range,
         )
-        _keep_persistable([self._view.values[v] for v in border.outputs], values)
+        for old, new in zip((self._view.values[v] for v in border.outputs), values):
+            if old.persistable:  # Paddle looks for it in the outermost scope
+                make_persistable(new)
         offset = {"output": 0, "state": len(border.outputs)}
         for vid, (kind, position) in border.replaced_by.items():
             value = values[offset[kind] + position]
@@ -89,11 +90,3 @@ class _Rewriter:
                     f"{node.type} (operator {node.index}) was converted, but is still in use; "
                     "please report this program"
                 )
-
-
-def _keep_persistable(old: Sequence[Any], new: Sequence[Any]) -> None:
-    """Tells Paddle which results to put into the outermost scope, where it looks for them."""
-    persistable = {value_id(b) for a, b in zip(old, new) if a.persistable}
-    if persistable:
-        for result in new[0].get_defining_op().results():  # all, or its attributes cannot be read
-            set_persistable(result, result.initialized() and value_id(result) in persistable)

@@ -10,7 +10,8 @@ from typing import Any
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import NativeForm, Op, TensorSpec
+from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 
@@ -43,6 +44,7 @@ SCOPE_NAMES = {
     "builtin.shadow_output": "output_name",
 }
 SHADOW_OUTPUT = "builtin.shadow_output"
+FETCH = "pd_op.fetch"
 ENGINE_PREFIX = "custom_op.ngraph_engine_"
 # Recurrent layers with packed weights: native to the program pass.
 PACKED_PREFIX = "custom_op.mkl_packed_"
@@ -153,7 +155,7 @@ class OpNode:
     @property
     def is_engine(self) -> bool:
         """Whether it is an interval already."""
-        return self.type.startswith(ENGINE_PREFIX)
+        return is_engine(self.type)
 
     @property
     def may_write_variables(self) -> bool:
@@ -177,6 +179,20 @@ class OpNode:
     def graph(self) -> str:
         """The graph string of an interval."""
         return str(self.op.attrs()["graph"])
+
+    @property
+    def draws(self) -> bool:
+        """Whether it is an interval that takes random numbers, as far as its graph shows."""
+        if not self.is_engine:
+            return False
+        operators = Graph.from_string(self.graph).ops
+        converters = [find_converter(op.type) for op in operators]
+        return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
+
+
+def is_engine(op_name: str) -> bool:
+    """Whether an operator is an interval already."""
+    return op_name.startswith(ENGINE_PREFIX)
 
 
 def is_packed(op_name: str) -> bool:
@@ -336,6 +352,8 @@ class BlockView:
         node.overwrites = list(self._overwrites(op))
         for operand, result in node.overwrites:
             self._root[result] = operand
+        if node.type == "builtin.split":
+            self._share_members(node)
         node.writes_variables = any(self._outlives_a_run(o) for o, _ in node.overwrites)
         return node
 
@@ -352,6 +370,13 @@ class BlockView:
             self._root[vid] = first
         else:
             node.touches.append(first)
+
+    def _share_members(self, node: OpNode) -> None:
+        """The members of a list that was written over another have the memory of those there."""
+        for read in node.reads:
+            members = self.members(self.root(read))
+            if read in self._root and len(members) == len(node.writes):
+                self._root.update(zip(node.writes, members))
 
     def _outlives_a_run(self, vid: str) -> bool:
         makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
@@ -445,7 +470,7 @@ def _ordered(op: Operation) -> frozenset[str]:
     if op.num_regions() > 0:
         inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
         return frozenset({ACT}).union(*inner)
-    if name.startswith(ENGINE_PREFIX):
+    if is_engine(name):
         return frozenset({DRAW})
     if is_packed(name):
         return (
@@ -500,19 +525,24 @@ def nodes_of(program: Program | Block) -> Iterator[OpNode]:
         yield from BlockView(block).nodes
 
 
+def has_engines(program: Program | Block) -> bool:
+    """Whether engine operators already replace intervals of a program."""
+    return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
+
+
 def may_write_variables(program: Program | Block) -> bool:
     """Whether running a PIR program may write a variable that outlives the run."""
     return any(node.may_write_variables for node in nodes_of(program))
 
 
-def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
+def has_to_run_in_order(nodes: Collection[OpNode]) -> bool:
     """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
 
     Args:
         nodes: All operators.
-        drawing: How many of the intervals take random numbers.
     """
     # Paddle keeps its own operators in order that draw, but does not know ours.
+    drawing = sum(node.draws for node in nodes)
     native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True

@@ -142,10 +142,39 @@ class SavedModel:
             )
         # Paddle leaves the parameters of a PIR program as they happen to be in memory.
         if not os.path.isfile(self.parameters) and self._has_parameters:
-            raise NgraphError(
-                f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
-            )
+            raise self._lack_of_parameters()
         _check_file(self.parameters)
+
+    def check_parameters(self, program: Program) -> None:
+        """Refuses a file of other parameters than those of the program, which is this model's.
+
+        Raises:
+            NgraphError: Their number or a shape differs. Separate files are compared when they are
+                joined.
+        """
+        shapes = _parameters_of(program)
+        if not shapes or self.has_separate_parameters:
+            return
+        if not os.path.isfile(self.parameters):
+            raise self._lack_of_parameters()
+        found = list(parameter_file.tensors_in(self.parameters))
+        declared = [shapes[name] for name in sorted(shapes)]
+        if len(found) != len(declared):
+            raise NgraphError(
+                f"{self.parameters} holds {len(found)} parameters, {self.program} has "
+                f"{len(declared)}"
+            )
+        for name, (there, expected) in zip(sorted(shapes), zip(found, declared)):
+            if there != expected:
+                raise NgraphError(
+                    f"{self.parameters} holds {name!r} in the shape {list(there)}, "
+                    f"{self.program} has {list(expected)}"
+                )
+
+    def _lack_of_parameters(self) -> NgraphError:
+        return NgraphError(
+            f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
+        )
 
     @property
     def _has_parameters(self) -> bool:
@@ -267,6 +296,12 @@ def _is_description(contents: bytes) -> bool:
 def functions_beside(program: str) -> Path:
     """The folder for the compiled functions of a saved program."""
     return Path(program).absolute().with_suffix(".ngraph")
+
+
+def files_at(prefix: Path) -> list[Path]:
+    """What belongs to a model with engine operators."""
+    program = f"{prefix}{ENDINGS[0]}"
+    return [Path(program), Path(f"{prefix}{PARAMETERS}"), functions_beside(program)]
 
 
 def use_functions_beside(program: str) -> None:

@@ -21,13 +21,14 @@ import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import convert_dtype, maker_of, serialize_program
+from paddle_ngraph.old_style import translation
+from paddle_ngraph.paddle_seam.names import convert_dtype, serialize_program
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import may_write_variables, nodes_of
+from paddle_ngraph.program.view import nodes_of
 from paddle_ngraph.saved_models import saved_model
 from paddle_ngraph.saved_models.saved_model import SavedModel
+from paddle_ngraph.transpiler import ngraph_transpiler
 
 # By the name of each input: its shape, or an array where a function depends on the contents too.
 Inputs = Mapping[str, Union[Sequence[int], np.ndarray]]
@@ -82,8 +83,9 @@ def convert(
     """
     model.check()
     program = model.as_pir()
-    _feed_as_pir_does(program)
-    report = program_pass.apply(program, keep_weights=not may_write_variables(program))
+    model.check_parameters(program)
+    translation.name_as_pir_does(program)
+    report = ngraph_transpiler.rewrite_ahead(program)
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     is_there = model.parameters == prefix + saved_model.PARAMETERS
     with _unfinished(prefix) as folder:
@@ -99,18 +101,6 @@ def convert(
             _compile(new, compiled, sets)
         _publish(new, compiled, prefix)
     return report
-
-
-def _feed_as_pir_does(program: Program) -> None:
-    """Makes a translated program name its inputs like others: ``paddle.jit.load`` requires it."""
-    block = program.global_block()
-    for op in [op for op in block.ops if op.name() == "pd_op.feed"]:
-        fed = op.result(0)
-        with paddle.pir_utils.IrGuard(), block:
-            data = paddle.static.data(op.attrs()["name"], fed.shape, fed.dtype)
-        fed.replace_all_uses_with(data)
-        maker_of(data).move_before(op)
-        block.remove_op(op)
 
 
 @contextmanager

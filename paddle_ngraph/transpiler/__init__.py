@@ -1,0 +1,1 @@
+"""Transpilers: a program in, another program out."""
