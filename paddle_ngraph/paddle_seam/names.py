@@ -194,6 +194,18 @@ def make_persistable(value: Value) -> None:
         result.persistable = is_this or (result.initialized() and result.persistable)
 
 
+def set_random_seed(program: Program, seed: int) -> None:
+    """Sets the seed of operators that will be added to a program."""
+    program.random_seed = seed
+
+
+def set_scheduler(program: Any, scheduler: Any) -> None:
+    """Has Executor ask a scheduler for the learning rate before each run of a PIR program."""
+    program.lr_scheduler = scheduler
+    program.lr_name = rate_name_of(scheduler)
+    program.lr_var = program.get_parameter_value_by_name(program.lr_name)
+
+
 def become(thing: Any, kind: type) -> None:
     """Turns a Paddle object into one of a class derived from its own."""
     thing.__class__ = kind

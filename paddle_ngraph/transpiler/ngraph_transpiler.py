@@ -21,7 +21,8 @@ from paddle_ngraph.paddle_seam.names import (
     maker_of,
     program_in,
     promote_types,
-    rate_name_of,
+    set_random_seed,
+    set_scheduler,
 )
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program import cost, program_pass
@@ -117,7 +118,7 @@ def _cloned(program: Program, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     named = {op.attrs()["name"]: op.operand_source(0) for op in operators if op.name() == FETCH}
     mapping = IrMapping()
     copy = program.clone(mapping)
-    copy.random_seed = program.random_seed
+    set_random_seed(copy, program.random_seed)
     fetching = []
     for number, each in enumerate(wanted):
         value = named.get(each) if isinstance(each, str) else each
@@ -145,17 +146,10 @@ def _translated(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Oper
     except NotTranslatable as reason:
         raise NgraphError(f"the program cannot become a PIR program: {reason}") from reason
     translation.name_as_pir_does(copy)
-    _hand_on_learning_rate(program, copy)
+    set_random_seed(copy, program.random_seed)
+    if (scheduler := getattr(program, "lr_scheduler", None)) is not None:
+        set_scheduler(copy, scheduler)
     return copy, fetching
-
-
-def _hand_on_learning_rate(old: Any, new: Any) -> None:
-    """Lets Executor ask the scheduler of an old-style program before each run of a PIR program."""
-    scheduler = getattr(old, "lr_scheduler", None)
-    if scheduler is not None:
-        new.lr_scheduler = scheduler
-        new.lr_name = rate_name_of(scheduler)
-        new.lr_var = new.get_parameter_value_by_name(new.lr_name)
 
 
 def _unknown(number: int, fetch: Any) -> NgraphError:
