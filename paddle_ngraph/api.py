@@ -111,6 +111,9 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
         program, [loss] = paddle_ngraph.transpile(main_program, fetch_list=[loss])
         executor.run(program, feed=..., fetch_list=[loss])
 
+    An interval runs as a whole, so an inference model of a program that trains would go on
+    training: transpile the program without its optimizer for that.
+
     Args:
         program: A static program, PIR or ProgramDesc, which stays as it is.
         fetch_list: What runs of the new program will fetch: variables of ``program``, of a

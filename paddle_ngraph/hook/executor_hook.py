@@ -352,9 +352,9 @@ class SwitchedExecutor:
         if self._is_transpiled and self._transpiled is None:
             with self._planning:
                 if self._transpiled is None:
-                    self._transpiled = _EngineExecutor(
-                        self._place, self._plan, self._scope, _pir_programs(self._plan)
-                    )
+                    programs = _pir_programs(self._plan)
+                    nodes = (node for each in programs.values() for node in nodes_of(each))
+                    self._transpiled = self._make_engine(programs, sum(n.draws for n in nodes))
         return self._transpiled
 
     def _plan_for(self, fed: dict[str, list[int]]) -> None:
@@ -365,7 +365,7 @@ class SwitchedExecutor:
         reports = self._rewrite(programs, size)
         engine = None
         if any(report.changes or report.engines for report in reports):
-            engine = _EngineExecutor(self._place, self._plan, self._scope, programs)
+            engine = self._make_engine(programs, sum(report.drawing for report in reports))
         self._engine = engine
         is_small = any(report.has_small_interval for report in reports)
         self._open_size = size if is_small else 0
@@ -376,8 +376,8 @@ class SwitchedExecutor:
         programs = _pir_programs(self._plan)
         if not ngraph_transpiler.fits_in_one(programs.values()):
             return
-        self._rewrite(programs, None)
-        engine = _EngineExecutor(self._place, self._plan, self._scope, programs)
+        reports = self._rewrite(programs, None)
+        engine = self._make_engine(programs, sum(report.drawing for report in reports))
         if engine.whole is not None:
             self._engine, self._open_size = engine, 0
 
@@ -386,6 +386,9 @@ class SwitchedExecutor:
         may_write = self._may_write_variables(programs)
         rewrite = ngraph_transpiler.rewrite
         return [rewrite(program, may_write, open_size) for program in programs.values()]
+
+    def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
+        return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)
 
     def _has_refused(self) -> bool:
         """Whether a run has left to Paddle for good an interval that was planned for the engine."""
@@ -436,14 +439,17 @@ class _EngineExecutor:
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
         programs: The rewritten programs by job type.
+        drawing: How many of their engine operators take random numbers.
     """
 
-    def __init__(self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program]) -> None:
+    def __init__(
+        self, place: Any, plan: Plan, scope: Scope, programs: dict[str, Program], drawing: int
+    ) -> None:
         nodes = [node for program in programs.values() for node in nodes_of(program)]
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._refusals = refusals.Watch(graphs)
-        self._order = _ONE_BY_ONE if has_to_run_in_order(nodes) else nullcontext()
+        self._order = _ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
         self._thread = _IN_THIS_THREAD if runs_all else nullcontext()

@@ -385,7 +385,6 @@ class _Source:
         }
         nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
         graphs = [node.graph for node in (*nodes, *others) if node.is_engine]
-        draws = any(node.draws for node in nodes)
         return _Programs(
             attributes=attribute_map(attributes),
             report=Report(
@@ -396,12 +395,12 @@ class _Source:
                 ],
                 ahead.packed + behind.packed + packed,
             ),
-            order=_ONE_BY_ONE if has_to_run_in_order(nodes) else nullcontext(),
+            order=_ONE_BY_ONE if has_to_run_in_order(nodes, ahead.drawing) else nullcontext(),
             thread=nullcontext() if ahead.ops_native else _IN_THIS_THREAD,
             reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
-            whole=None if self.is_training or may_write or draws else self._whole(forward),
+            whole=None if self.is_training or may_write or ahead.drawing else self._whole(forward),
             stop_gradients=[value.stop_gradient for value in names["fo_values"]],
         )
 

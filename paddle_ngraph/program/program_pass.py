@@ -166,24 +166,26 @@ class _Plan(NamedTuple):
     def report(self) -> BlockReport:
         """The same, as a report."""
         capable = self.capable
-        intervals = [border.interval for border in self.borders]
+        intervals = [
+            IntervalReport(
+                first=interval.range[0],
+                last=interval.range[1],
+                types=[node.type for node in interval.nodes],
+                draws=bool(capable.drawing(interval.nodes)),
+            )
+            for interval in (border.interval for border in self.borders)
+        ]
+        nodes = capable.view.nodes
         return BlockReport(
-            intervals=[
-                IntervalReport(
-                    first=interval.range[0],
-                    last=interval.range[1],
-                    types=[node.type for node in interval.nodes],
-                    draws=bool(capable.drawing(interval.nodes)),
-                )
-                for interval in intervals
-            ],
+            intervals=intervals,
             native=[
                 NativeOp(node.index, node.type, capable.reasons.get(node, "no converter"))
-                for node in capable.view.nodes
+                for node in nodes
                 if node.is_compute and not capable.can_convert(node) and not is_packed(node.type)
             ],
             has_small_interval=self.has_small_interval,
-            engines=sum(node.is_engine for node in capable.view.nodes),
+            engines=sum(node.is_engine for node in nodes),
+            drawing=sum(i.draws for i in intervals) + sum(node.draws for node in nodes),
         )
 
 

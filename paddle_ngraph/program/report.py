@@ -40,6 +40,7 @@ class BlockReport:
         has_small_interval: Whether an interval stays native because it is too small to pay.
         program: The program it belongs to, if the report covers several.
         engines: How many of its operators were engine operators before.
+        drawing: How many engine operators take random numbers, those included.
     """
 
     intervals: list[IntervalReport]
@@ -47,6 +48,7 @@ class BlockReport:
     has_small_interval: bool = False
     program: str = ""
     engines: int = 0
+    drawing: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ class Report:
     def engines(self) -> int:
         """How many engine operators the program had before."""
         return sum(block.engines for block in self.blocks)
+
+    @property
+    def drawing(self) -> int:
+        """How many engine operators take random numbers."""
+        return sum(block.drawing for block in self.blocks)
 
     @property
     def intervals(self) -> list[IntervalReport]:

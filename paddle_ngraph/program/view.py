@@ -535,14 +535,14 @@ def may_write_variables(program: Program | Block) -> bool:
     return any(node.may_write_variables for node in nodes_of(program))
 
 
-def has_to_run_in_order(nodes: Collection[OpNode]) -> bool:
+def has_to_run_in_order(nodes: Collection[OpNode], drawing: int) -> bool:
     """Whether rewritten programs have to run in program order, since Paddle cannot know the order.
 
     Args:
         nodes: All operators.
+        drawing: How many of the intervals take random numbers.
     """
     # Paddle keeps its own operators in order that draw, but does not know ours.
-    drawing = sum(node.draws for node in nodes)
     native = sum(not node.is_engine and DRAW in node.ordered for node in nodes)
     if drawing > 0 and drawing + native > 1:
         return True
