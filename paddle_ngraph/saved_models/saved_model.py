@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,8 @@ class SavedModel:
                 f"{len(declared)}"
             )
         for name, (there, expected) in zip(sorted(shapes), zip(found, declared)):
-            if there != expected:
+            sizes = zip_longest(there, expected)
+            if any(size not in (known, -1) for known, size in sizes):
                 raise NgraphError(
                     f"{self.parameters} holds {name!r} in the shape {list(there)}, "
                     f"{self.program} has {list(expected)}"
