@@ -88,7 +88,8 @@ def explain(program: Any) -> Report:
         return predictor_hook.explain(program)
     if to_static_hook.is_static(program):
         return to_static_hook.explain(program)
-    given = ngraph_transpiler.static_program(program, "explain")
+    others = ", the Config of a predictor, or what paddle.jit.to_static returns"
+    given = ngraph_transpiler.static_program(program, "explain", others)
     if isinstance(given, paddle.pir.Program):
         return program_pass.plan(given)
     try:

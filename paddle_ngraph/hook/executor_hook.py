@@ -206,6 +206,8 @@ def _copy(tensor: Tensor) -> Tensor:
 class SwitchedExecutor:
     """Runs a plan natively or through nGraph, as ``FLAGS_use_ngraph`` says at each run.
 
+    Programs that have engine operators already run as they are when it says natively.
+
     Args:
         place: Where the plan runs: a CPU.
         plan: Paddle's execution plan.

@@ -91,12 +91,13 @@ def fits_in_one(programs: Iterable[Program]) -> bool:
     return is_one and not any(report.ops_native or report.engines for report in reports)
 
 
-def static_program(program: Any, function: str) -> Any:
+def static_program(program: Any, function: str, others: str = "") -> Any:
     """What a static program is: a ``paddle.pir.Program``, or an old-style ``Program``.
 
     Args:
         program: What the user has given.
         function: To which function; for the message.
+        others: What else that function takes.
 
     Raises:
         NgraphError: It is no static program.
@@ -107,7 +108,7 @@ def static_program(program: Any, function: str) -> Any:
         return program
     raise NgraphError(
         f"{function}() takes a static program, not {type(program).__name__}: pass the "
-        "paddle.static.Program that Executor.run gets"
+        f"paddle.static.Program that Executor.run gets{others}"
     )
 
 
