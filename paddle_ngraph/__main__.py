@@ -80,7 +80,10 @@ def _parser() -> argparse.ArgumentParser:
         help="make a program with engine operators of the program of a saved model",
         description=_transpile.__doc__,
     )
-    transpile.add_argument("model", help="as for save")
+    transpile.add_argument(
+        "model",
+        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
+    )
     transpile.add_argument(
         "-o",
         "--output",

@@ -113,7 +113,8 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
         executor.run(program, feed=..., fetch_list=[loss])
 
     An interval runs as a whole, so an inference model of a program that trains would go on
-    training: transpile the program without its optimizer for that.
+    training: transpile the program without its optimizer for that. What is made of a ProgramDesc is
+    run outside of ``OldIrGuard``.
 
     Args:
         program: A static program, PIR or ProgramDesc, which stays as it is.
