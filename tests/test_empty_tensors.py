@@ -182,3 +182,35 @@ def test_a_converter_that_refuses_what_is_empty_is_asked_again():
         assert (stats["native_runs"] > 0) == (size == 1)
         assert stats["engine_runs"] > 0 or size == 1
     assert refusals.count() == 0
+
+
+_OF_CONSTANTS = {
+    "softmax": lambda x: F.softmax(x, axis=-1),
+    "softmax_of_others": lambda x: F.softmax(x, axis=1),
+    "log_softmax": lambda x: F.log_softmax(x, axis=-1),
+    "sum": lambda x: paddle.sum(x * 2.0, axis=0),
+    "mean": lambda x: paddle.mean(F.relu(x), axis=2),
+    "product": lambda x: paddle.matmul(x, x, transpose_y=True),
+    "layer_norm": lambda x: F.layer_norm(x, [x.shape[-1]]),
+    "joined": lambda x: paddle.concat([x, x], axis=1),
+    "cumsum": lambda x: paddle.cumsum(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5, 1), (2, 5, 1, 6), (3, 7, 2, 2), (4, 3, 3, 8)])
+@pytest.mark.parametrize("name", _OF_CONSTANTS)
+def test_what_is_empty_and_made_of_weights_alone(name, shape):
+    """Nothing of it is computed ahead: that wrote beyond memory, which the allocator noticed."""
+
+    def build() -> list[Any]:
+        initial = paddle.nn.initializer.Assign(floats(*shape))
+        weight = paddle.static.create_parameter(list(shape), "float32", default_initializer=initial)
+        x = paddle.static.data("x", [-1, 8], "float32")
+        return [_OF_CONSTANTS[name](weight[0:0]), F.relu(x) * 2.0, weight.sum() + x.mean()]
+
+    program = Program(build)
+    before = paddle_ngraph.stats()["engine_runs"] + paddle_ngraph.stats()["native_runs"]
+    for rows in (3, 5, 3):
+        x = floats(rows, 8)
+        _assert_same(program.run(True, x=x), program.run(False, x=x))
+    assert paddle_ngraph.stats()["engine_runs"] + paddle_ngraph.stats()["native_runs"] > before

@@ -24,6 +24,7 @@ from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.function.node_tools import meets_nothing
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes
 from paddle_ngraph.function.sizes import Number, Size, is_open
@@ -431,6 +432,8 @@ class NgraphBridge:
             return np.array(list(node.input_value(0).get_shape()), dtype=kind)
         sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
         if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
+            return None
+        if meets_nothing(node):
             return None
         values = [self.known_value(source) for source in node.input_values()]
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]

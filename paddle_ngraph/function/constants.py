@@ -20,7 +20,7 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.node_tools import Key, key_of, meets_nothing
 
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(
@@ -46,7 +46,8 @@ _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 def compute_constants(model: Model) -> None:
     """Replaces everything that constants alone determine with its value."""
     values = list(_determined(model))
-    if not values:
+    # A model with an empty tensor is not run; nGraph would write beyond what it computes.
+    if not values or any(map(meets_nothing, model.get_ordered_ops())):
         return
     alone = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()

@@ -20,7 +20,7 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.node_tools import Key, key_of, meets_nothing
 from paddle_ngraph.function.sizes import Guards, Number, Size, Terms, hint_of, is_open
 from paddle_ngraph.graph import FOLD_LIMIT
 
@@ -217,6 +217,8 @@ class Shapes:
     @staticmethod
     def _evaluated(node: Node, values: Sequence[np.ndarray]) -> list[np.ndarray] | None:
         """What nGraph computes from these contents of the inputs."""
+        if meets_nothing(node):
+            return None
         given = []
         for source, value in zip(node.input_values(), values):
             array = value.astype(source.get_element_type().to_dtype())

@@ -99,8 +99,10 @@ class Softmax:
             x, axis = opset15.unsqueeze(x, bridge.ints([0])), 0
         self._bridge = bridge
         largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
-        # In this order a NaN comes out as a NaN.
-        self.shifted = opset15.maximum(constant(_LOWEST_EXPONENT), opset15.subtract(x, largest))
+        distance = opset15.subtract(x, largest)
+        # A NaN stays one, which the plugin's maximum keeps in some of its kernels only.
+        is_low = opset15.less(distance, constant(_LOWEST_EXPONENT))
+        self.shifted = opset15.select(is_low, constant(_LOWEST_EXPONENT), distance)
         self.powers = opset15.exp(self.shifted)
         self.total = sum_over(bridge, self.powers, [axis])
         inside = opset15.multiply(

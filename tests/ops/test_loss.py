@@ -9,7 +9,7 @@ import pytest
 
 import paddle_ngraph
 from tests.ops.harness import check, check_native
-from tests.programs import varied
+from tests.programs import Program, varied
 
 SOFTMAX = ["softmax", "softmax_grad"]
 LOG_SOFTMAX = ["log_softmax", "log_softmax_grad"]
@@ -85,6 +85,25 @@ def test_softmax_of_nan_and_infinity(function, types, axis):
     rows = np.array(BAD_ROWS, dtype="float32")
     x = rows if axis == 1 else np.ascontiguousarray(rows.T)
     check(lambda x: function(x, axis=axis), {"x": x}, types)
+
+
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "shape", [(2, 6), (3, 5), (4, 6), (5, 3), (7, 2), (8, 9), (4, 2, 8), (12, 17)]
+)
+def test_one_bad_number_spoils_all_along_its_axis(function, value, shape):
+    """Whatever kernel the plugin chooses, and whatever it fuses."""
+
+    def build():
+        x = paddle.static.data("x", [-1, *shape[1:]], "float32")
+        return function(x + x, axis=0) * 0.5, function(x, axis=0)
+
+    program = Program(build)
+    for place in (0, 1, -1):
+        x = np.zeros(shape, "float32")
+        x.reshape(shape[0], -1)[1, place] = value
+        program.both(x=x)
 
 
 # -- cross entropy -------------------------------------------------------------------------------
