@@ -24,9 +24,8 @@ from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.node_tools import meets_nothing
 from paddle_ngraph.function.registry import Role, find_converter
-from paddle_ngraph.function.size_rules import Shapes
+from paddle_ngraph.function.size_rules import Shapes, meets_nothing
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 
@@ -433,7 +432,7 @@ class NgraphBridge:
         sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
         if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
             return None
-        if meets_nothing(node):
+        if meets_nothing(node):  # nGraph would write beyond what it computes
             return None
         values = [self.known_value(source) for source in node.input_values()]
         results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]

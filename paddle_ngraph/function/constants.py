@@ -20,7 +20,8 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
-from paddle_ngraph.function.node_tools import Key, key_of, meets_nothing
+from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.size_rules import meets_nothing
 
 # What the plugin surely folds: not worth a look.
 _FOLDED = frozenset(

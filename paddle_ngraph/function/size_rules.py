@@ -20,7 +20,7 @@ import openvino as ov
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.node_tools import Key, key_of, meets_nothing
+from paddle_ngraph.function.node_tools import Key, key_of
 from paddle_ngraph.function.sizes import Guards, Number, Size, Terms, hint_of, is_open
 from paddle_ngraph.graph import FOLD_LIMIT
 
@@ -45,6 +45,26 @@ def same(a: Sequence[Number], b: Sequence[Number]) -> bool:
         else not is_open((x, y)) and x == y
         for x, y in zip(a, b)
     )
+
+
+def meets_nothing(node: Node) -> bool:
+    """Whether a node reads or makes an empty tensor, with which nGraph does not compute.
+
+    The folding of some nodes (softmax along an axis of 1) writes beyond an empty result. A list of
+    no numbers, as of no axes, is none of these; nor is a constant that nobody computes with.
+    """
+    if node.get_type_name() == "Constant":
+        return False
+    return any(map(_is_nothing, (*node.input_values(), *node.outputs())))
+
+
+def _is_nothing(output: Output) -> bool:
+    shape = output.get_partial_shape()
+    if shape.rank.is_dynamic or not any(
+        size.is_static and size.get_length() == 0 for size in shape
+    ):
+        return False
+    return len(shape) != 1 or output.get_element_type().is_real()
 
 
 class Shapes:

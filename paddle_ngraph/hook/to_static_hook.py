@@ -57,10 +57,10 @@ from paddle_ngraph.program import cost, packed_layers, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     CONSTANTS,
-    ENGINE_PREFIX,
     SHADOW_OUTPUT,
     dtype_name,
     has_to_run_in_order,
+    is_engine,
     nodes_of,
     overwritten,
     scope_name,
@@ -539,4 +539,4 @@ def _is_read_by_engine(value: Value) -> bool:
     """Whether an engine operator reads a value, which it does in a list."""
     lists = [op for op in value.all_used_ops() if op.name() == "builtin.combine"]
     readers = (reader for op in lists for reader in op.result(0).all_used_ops())
-    return any(reader.name().startswith(ENGINE_PREFIX) for reader in readers)
+    return any(is_engine(reader.name()) for reader in readers)

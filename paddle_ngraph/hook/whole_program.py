@@ -15,7 +15,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function.registry import KNOWN
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
-from paddle_ngraph.program.view import ENGINE_PREFIX, FETCH, LISTS, SHADOW_OUTPUT, scope_name
+from paddle_ngraph.program.view import FETCH, LISTS, SHADOW_OUTPUT, is_engine, scope_name
 
 _FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
@@ -172,8 +172,8 @@ def _engine_of(program: Program, end: str) -> tuple[Operation, list[Operation]] 
         end: The type of operator that names a result.
     """
     operators = program.global_block().ops
-    engines = [op for op in operators if op.name().startswith(ENGINE_PREFIX)]
-    others = [op for op in operators if not op.name().startswith(ENGINE_PREFIX)]
+    engines = [op for op in operators if is_engine(op.name())]
+    others = [op for op in operators if not is_engine(op.name())]
     if len(engines) != 1 or any(op.name() not in _AROUND | {end} for op in others):
         return None
     (engine,) = engines

@@ -326,8 +326,9 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
     if processor.has_avx512():
-        # There the plugin makes NaN of infinity. Of a number and NaN, Minimum gives the second.
-        x = opset15.minimum(constant(np.finfo(np.float32).max), x)
+        # There the plugin makes NaN of infinity.
+        largest = constant(np.finfo(np.float32).max)
+        x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")
 
 

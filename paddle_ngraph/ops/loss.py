@@ -99,11 +99,8 @@ class Softmax:
             x, axis = opset15.unsqueeze(x, bridge.ints([0])), 0
         self._bridge = bridge
         largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
-        distance = opset15.subtract(x, largest)
-        # A NaN stays one, which the plugin's maximum keeps in some of its kernels only.
-        is_low = opset15.less(distance, constant(_LOWEST_EXPONENT))
-        self.shifted = opset15.select(is_low, constant(_LOWEST_EXPONENT), distance)
-        self.powers = opset15.exp(self.shifted)
+        self.distance = opset15.subtract(x, largest)
+        self.powers = opset15.exp(self.distance)
         self.total = sum_over(bridge, self.powers, [axis])
         inside = opset15.multiply(
             opset15.subtract(self.total, constant(0.5)),
@@ -111,14 +108,21 @@ class Softmax:
         )
         self._is_sound = opset15.greater(inside, constant(0.0))
 
+    # The lower bound comes last: of a row that becomes NaN, both that it compares are NaN. The
+    # plugin's maximum drops a NaN that only one of them is, in some of its kernels. In the total
+    # the bound is nothing beside 1.
+
     def probabilities(self) -> Any:
         """The softmax."""
-        inverse = opset15.divide(constant(1.0), self.total)
-        return self._result(opset15.multiply(self.powers, self._checked(inverse)))
+        inverse = self._checked(opset15.divide(constant(1.0), self.total))
+        least = opset15.multiply(constant(math.exp(_LOWEST_EXPONENT)), inverse)
+        return self._result(opset15.maximum(opset15.multiply(self.powers, inverse), least))
 
     def logarithms(self) -> Any:
         """The logarithm of the softmax."""
-        return self._result(opset15.subtract(self.shifted, self._checked(opset15.log(self.total))))
+        logarithm = self._checked(opset15.log(self.total))
+        least = opset15.subtract(constant(_LOWEST_EXPONENT), logarithm)
+        return self._result(opset15.maximum(opset15.subtract(self.distance, logarithm), least))
 
     def _checked(self, row: Any) -> Any:
         return opset15.select(self._is_sound, row, constant(math.nan))

@@ -161,8 +161,9 @@ def adamax(bridge: NgraphBridge, op: Op) -> None:
     moment = _mixed(bridge.get_input_node(op, "moment"), op.attr("beta1"), grad)
     norm = opset15.multiply(constant(op.attr("beta2")), bridge.get_input_node(op, "inf_norm"))
     norm = opset15.add(norm, constant(op.attr("epsilon")))
-    # In this order a NaN so far counts for nothing, as in Paddle.
-    norm = opset15.maximum(norm, opset15.abs(grad))
+    # A NaN so far counts for nothing, as in Paddle, and a NaN of the gradient stays.
+    size = opset15.abs(grad)
+    norm = opset15.select(opset15.greater_equal(norm, size), norm, size)
     step = opset15.multiply(rate, opset15.divide(moment, norm))
     bridge.set_output_node(op, "moment_out", moment)
     bridge.set_output_node(op, "inf_norm_out", norm)

@@ -32,7 +32,7 @@ from paddle_ngraph.paddle_seam.names import (
     values_of,
 )
 from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
-from paddle_ngraph.program.view import CONSTANTS, dtype_name, pairs_in_place
+from paddle_ngraph.program.view import CONSTANTS, FETCH, dtype_name, pairs_in_place
 
 Tensors = Sequence[Tensor]
 
@@ -207,7 +207,7 @@ def program_of(graph: Graph, dtypes: Sequence[str | None], as_declared: bool = T
         _append(block, op, values, as_declared)
     for number, spec in enumerate(graph.outputs):
         attributes = [("name", None, f"output_{number}"), ("col", None, number)]
-        _core.append_operator(block, "pd_op.fetch", [values[spec.id]], [_type(spec)], attributes)
+        _core.append_operator(block, FETCH, [values[spec.id]], [_type(spec)], attributes)
     return program
 
 
