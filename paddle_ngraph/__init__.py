@@ -18,6 +18,7 @@ from paddle_ngraph import library as _library
 from paddle_ngraph.api import (
     cache_info,
     clear_cache,
+    compile,
     disable,
     enable,
     explain,
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "cache_info",
     "clear_cache",
+    "compile",
     "converter",
     "disable",
     "enable",

@@ -34,6 +34,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run an unchanged script through nGraph", description=_run.__doc__
     )
+    run.add_argument(
+        "--dynamic",
+        action="store_true",
+        help="compile plain layers of dynamic mode, too, where they infer",
+    )
     run.add_argument("--stats", action="store_true", help="print the counters at the end")
     run.add_argument("script", help="the Python script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -117,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
     script = Path(options.script)
     if not script.is_file():
         raise NgraphError(f"there is no script {script}: give the path of a Python file")
-    api.enable()
+    api.enable(dynamic=options.dynamic)
     sys.argv = [str(script), *options.args]
     sys.path[0] = str(script.resolve().parent)
     try:

@@ -1,6 +1,6 @@
 """The compiled core (core/python_module.cc)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,51 @@ class Announced:
 
 def announce_calls(function: Any, what: Announced) -> None: ...
 def are_calls_announced(function: Any) -> bool: ...
+
+class Captured:
+    BREAK: Captured
+    OPERATOR: Captured
+    PASSIVE: Captured
+    ASIDE: Captured
+    SHOWING: Captured
+    HIDING: Captured
+    SWITCHING: Captured
+    SETTING: Captured
+
+class WaitRule:
+    def __init__(
+        self,
+        most_tensors: int = 0,
+        needs_floats: bool = False,
+        needed: list[tuple[int, Any]] = ...,
+        is_lookup: bool = False,
+    ) -> None: ...
+
+END_OF_FUNCTION: str
+MOST_PATHS: int
+
+def tell_captures(function: Any, name: str, captured: Captured, rule: WaitRule = ...) -> None: ...
+def tell_captures_of_attribute(attribute: Any, name: str, get_is_passive: bool) -> None: ...
+
+class Alone:
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *args: Any) -> None: ...
+
+def settle_captures() -> None: ...
+def number_of_settings() -> int: ...
+def tensor_versions(tensors: list[Any]) -> str: ...
+
+class CapturedValue:
+    number: int
+
+class CapturedPaths:
+    def __init__(self, make_graph: Callable[..., Any], trains: bool) -> None: ...
+    def ends(self) -> list[tuple[int, list[str], list[Any]]]: ...
+
+class Capture:
+    def __init__(self, paths: CapturedPaths, tracer: Any) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *args: Any) -> None: ...
 
 class ReadingRun:
     def __enter__(self) -> None: ...

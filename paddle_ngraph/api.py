@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from paddle_ngraph import installation, library
 
@@ -13,18 +13,29 @@ if TYPE_CHECKING:
     from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
 
+T = TypeVar("T", bound=Callable[..., Any])
 
-def enable() -> None:
+
+def enable(dynamic: bool = False) -> None:
     """Runs static programs on the CPU through nGraph, from the next run on.
 
     These are the programs of ``Executor.run``, of Paddle Inference predictors, and those that
     Paddle creates in dynamic mode: ``paddle.jit.to_static``, ``paddle.jit.load``, ``paddle.Model``.
+
+    Args:
+        dynamic: Whether plain layers of dynamic mode are compiled, too, for inference (under
+            ``paddle.no_grad``), as far as that makes them faster: a layer that is called, with all
+            that it calls. Its first calls measure that. Layers that train stay native: see
+            :func:`compile` for these.
 
     Raises:
         NgraphError: The engine is missing or was compiled against another release of Paddle or
             OpenVINO; the message says how to fix that.
     """
     _switch(True)
+    from paddle_ngraph.hook import dynamic_hook
+
+    dynamic_hook.switch(dynamic)
 
 
 def disable() -> None:
@@ -51,25 +62,64 @@ def use_ngraph(on: bool = True) -> Iterator[None]:
         NgraphError: As :func:`enable`, when ``on``.
     """
     before = is_enabled()
-    enable() if on else disable()
+    _switch(True) if on else disable()
     try:
         yield
     finally:
-        enable() if before else disable()
+        _switch(True) if before else disable()
 
 
-def explain(program: Any) -> Report:
+@overload
+def compile(*, full_graph: bool = False) -> Callable[[T], T]: ...
+@overload
+def compile(target: T, *, full_graph: bool = False) -> T: ...
+def compile(target: Any = None, *, full_graph: bool = False) -> Any:
+    """Compiles a layer or function, for training and inference: in one graph, or in pieces.
+
+    Python runs it in each call, with all that it does besides computing. Operators of Paddle wait
+    until somebody wants their results, and are then computed as one graph, through nGraph, whatever
+    :func:`enable` and :func:`disable` say. The first call of a kind (shapes, dtypes, numbers, the
+    operators that it comes to) is native, the second compiles, the third is fast. Where Python
+    needs the value of a tensor, or calls what cannot wait, a graph ends; ``explain`` of it tells
+    the graphs and where they end. Also a decorator: ``@compile``, ``@compile(full_graph=True)``.
+
+    It computes what Python would, or raises. A graph has one backward pass, and no second
+    derivative: ``retain_graph`` and ``create_graph`` are errors when they reach it.
+
+    Args:
+        target: A layer, a function or a method. A layer is changed and returned: it has another
+            ``forward``, and is itself in all other respects.
+        full_graph: Raises an NgraphError after a call that was not one graph, which says why. For
+            control flow inside of a graph there is ``paddle.jit.to_static``, after :func:`enable`.
+
+    Returns:
+        The layer, or a function that is called as ``target``.
+
+    Raises:
+        NgraphError: The engine is missing, or ``target`` is no layer or function.
+    """
+    if target is None:
+        return lambda target: compile(target, full_graph=full_graph)
+    library.load()
+    from paddle_ngraph.hook import compiled
+
+    return compiled.compile(target, full_graph)
+
+
+def explain(program: Any) -> Any:
     """What the program pass would do with a program, without running or changing it.
 
     Args:
         program: A static program, PIR or ProgramDesc, a ``paddle.pir.Program``, the
             ``paddle.inference.Config`` of a predictor, or a function or layer from
             ``paddle.jit.to_static`` or ``paddle.jit.load`` that has been called before: its
-            programs for training or for evaluation, whichever mode it is in.
+            programs for training or for evaluation, whichever mode it is in. Or what
+            :func:`compile` returns, or a layer that ``enable(dynamic=True)`` has compiled.
 
     Returns:
-        A report; its ``str()`` lists the intervals, the share of operators converted, and the
-        reason for each operator left native.
+        A ``Report``; its ``str()`` lists the intervals, the share of operators converted, and the
+        reason for each operator left native. For what was compiled a ``CompiledReport``: the
+        graphs, and why they end.
 
     Raises:
         NgraphError: The engine is missing, or ``program`` is none of these.
@@ -78,7 +128,7 @@ def explain(program: Any) -> Report:
     import paddle
     from paddle.inference import Config
 
-    from paddle_ngraph.hook import predictor_hook, to_static_hook
+    from paddle_ngraph.hook import compiled, dynamic_hook, predictor_hook, to_static_hook
     from paddle_ngraph.old_style import translation
     from paddle_ngraph.old_style.single_assignment import NotTranslatable
     from paddle_ngraph.program import program_pass
@@ -86,9 +136,16 @@ def explain(program: Any) -> Report:
 
     if isinstance(program, Config):
         return predictor_hook.explain(program)
+    if (found := compiled.compiled_in(program)) is not None:
+        return found.explain()
+    if dynamic_hook.is_known(program):
+        return dynamic_hook.explain(program)
     if to_static_hook.is_static(program):
         return to_static_hook.explain(program)
-    others = ", the Config of a predictor, or what paddle.jit.to_static returns"
+    others = (
+        ", the Config of a predictor, what paddle.jit.to_static or paddle_ngraph.compile returns, "
+        "or a layer that enable(dynamic=True) has compiled"
+    )
     given = ngraph_transpiler.static_program(program, "explain", others)
     if isinstance(given, paddle.pir.Program):
         return program_pass.plan(given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,31 @@ def test_help_names_the_commands(capsys):
 def test_a_missing_script_is_one_sentence(capsys):
     assert main(["run", "no_such_script.py"]) == 2
     assert "there is no script no_such_script.py" in capsys.readouterr().err
+
+
+def test_run_compiles_plain_layers_when_asked(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import paddle, paddle_ngraph\n"
+        "paddle.disable_static()\n"
+        "paddle.set_flags({'FLAGS_ngraph_min_interval_us': 0})\n"
+        "layers = [paddle.nn.Linear(7, 7) for _ in range(6)]\n"
+        "layer = paddle.nn.Sequential(*layers)\n"
+        "with paddle.no_grad():\n"
+        "    for _ in range(9):\n"
+        "        layer(paddle.ones([3, 7]))\n"
+        "print('runs', paddle_ngraph.stats()['engine_runs'])\n"
+        "paddle.enable_static()\n"
+    )
+    assert run_alone([str(script)]) == 0
+    assert run_alone(["--dynamic", str(script)]) > 0
+
+
+def run_alone(arguments: list[str]) -> int:
+    """How often the engine ran in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", "paddle_ngraph", "run", *arguments]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(text.rpartition("runs ")[2].split()[0])
 
 
 def test_explain_reads_a_saved_model(tmp_path, capsys):

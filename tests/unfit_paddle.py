@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -116,7 +117,7 @@ def remove(place: Any, name: str) -> None:
     """Removes a name where it is defined: in the module, or a class that the owner is made of."""
     kinds = place.__mro__ if isinstance(place, type) else [place]
     for kind in kinds:
-        if name in vars(kind) and kind is not object:
+        if name in vars(kind) and kind not in (object, threading.local):
             delattr(kind, name)
 
 

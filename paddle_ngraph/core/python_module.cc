@@ -31,6 +31,7 @@
 #include "core/engine/size_guards.h"
 #include "core/ov/own_operators.h"
 #include "core/paddle/announced_calls.h"
+#include "core/paddle/capture.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/native_operator.h"
@@ -257,6 +258,32 @@ class ArrayIO {
   NgraphIO io_;
 };
 
+struct AloneScope {
+  std::unique_ptr<Alone> alone;
+};
+
+// A capture for Python's `with`. Inside of another one it is part of that.
+class CaptureScope {
+ public:
+  CaptureScope(std::shared_ptr<CapturedPaths> paths, py::object tracer)
+      : paths_(std::move(paths)), tracer_(std::move(tracer)) {}
+
+  void enter() {
+    if (Capture::here() == nullptr) capture_ = std::make_unique<Capture>(paths_, tracer_);
+  }
+
+  void exit() {
+    if (capture_ == nullptr) return;
+    const auto capture = std::move(capture_);
+    if (!capture->settle(kEndOfFunction)) throw py::error_already_set();
+  }
+
+ private:
+  std::shared_ptr<CapturedPaths> paths_;
+  py::object tracer_;
+  std::unique_ptr<Capture> capture_;
+};
+
 pir::Attribute attribute_of(const py::handle& value) {
   auto* context = pir::IrContext::Instance();
   if (py::isinstance<py::bool_>(value)) return pir::BoolAttribute::get(context, value.cast<bool>());
@@ -457,6 +484,54 @@ PYBIND11_MODULE(_core, module) {
       .value("ANYTHING", Announced::kAnything)
       .value("KEPT", Announced::kKept)
       .value("PROGRAM", Announced::kProgram);
+  py::enum_<Captured>(module, "Captured", "What a call of a function means to a capture.")
+      .value("BREAK", Captured::kBreak)
+      .value("OPERATOR", Captured::kOperator)
+      .value("PASSIVE", Captured::kPassive)
+      .value("ASIDE", Captured::kAside)
+      .value("SHOWING", Captured::kShowing)
+      .value("HIDING", Captured::kHiding)
+      .value("SWITCHING", Captured::kSwitching)
+      .value("SETTING", Captured::kSetting);
+  py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
+      .def(py::init([](size_t most_tensors, bool needs_floats,
+                       std::vector<std::pair<size_t, py::object>> needed, bool is_lookup) {
+             return WaitRule{most_tensors, needs_floats, std::move(needed), is_lookup};
+           }),
+           py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
+           py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
+           py::arg("is_lookup") = false);
+  module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
+             py::arg("captured"), py::arg("rule") = WaitRule());
+  module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),
+             py::arg("name"), py::arg("get_is_passive"));
+  module.attr("END_OF_FUNCTION") = kEndOfFunction;
+  module.attr("MOST_PATHS") = CapturedPaths::kMostPaths;
+  py::class_<AloneScope>(module, "Alone", "Inside of `with`, no other thread calls operators.")
+      .def(py::init<>())
+      .def("__enter__",
+           [](AloneScope& scope) {
+             scope.alone = std::make_unique<Alone>();
+             return scope.alone->is_alone();
+           })
+      .def("__exit__", [](AloneScope& scope, const py::args&) { scope.alone.reset(); });
+  module.def("number_of_settings", &number_of_settings);
+  module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
+  module.def("settle_captures", [] {
+    Capture* capture = Capture::here();
+    if (capture != nullptr && !capture->settle("Python")) throw py::error_already_set();
+  });
+  py::class_<CapturedValue>(module, "CapturedValue", "A tensor of a path, by its number.")
+      .def_readonly("number", &CapturedValue::number);
+  py::class_<CapturedPaths, std::shared_ptr<CapturedPaths>>(
+      module, "CapturedPaths", "The operators that a function was seen to call.")
+      .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
+      .def("ends", &CapturedPaths::ends);
+  py::class_<CaptureScope>(module, "Capture", "Inside of `with`, this thread captures operators.")
+      .def(py::init<std::shared_ptr<CapturedPaths>, py::object>(), py::arg("paths"),
+           py::arg("tracer"))
+      .def("__enter__", &CaptureScope::enter)
+      .def("__exit__", [](CaptureScope& scope, const py::args&) { scope.exit(); });
   module.def("announce_calls", &announce_calls, py::arg("function"), py::arg("what"),
              "Has calls of a function in C count as writes of the weights within its reach.");
   module.def("are_calls_announced", &are_calls_announced, py::arg("function"));

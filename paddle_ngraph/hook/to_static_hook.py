@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
@@ -84,7 +84,8 @@ _OLD_STYLE = (
 )
 _rewriting = new_lock()
 _claims = new_lock()
-_thread = threading.local()
+# is_on: whether this thread runs a function that was compiled by name; claimed: its run's scope.
+_here = threading.local()
 
 
 def install() -> None:
@@ -96,7 +97,7 @@ def install() -> None:
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call_run_impl_with_hook(self: StaticLayer, inputs: Any, parameters: Any, attrs: Any) -> Any:
-        if not flags.get("use_ngraph"):
+        if not _is_wanted():
             return original(self, inputs, parameters, attrs)
         native, *others = attrs
         programs = _switch(self, native).programs_for(inputs)
@@ -111,6 +112,21 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
     return call_run_impl_with_hook
 
 
+def _is_wanted() -> bool:
+    return bool(flags.get("use_ngraph")) or getattr(_here, "is_on", False)
+
+
+@contextmanager
+def switched_on() -> Iterator[None]:
+    """Inside of ``with``, this thread runs programs through the engine, whatever the flag says."""
+    before = getattr(_here, "is_on", False)
+    _here.is_on = True
+    try:
+        yield
+    finally:
+        _here.is_on = before
+
+
 def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
     """Threads that call one layer at once get a scope each.
 
@@ -119,12 +135,12 @@ def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
 
     @wraps(original)
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
-        if not flags.get("use_ngraph"):
+        if not _is_wanted():
             return original(*args, **kwargs)
         with _claims:
             scope = original(*args, **kwargs)
             set_reusable(scope, False)
-        _thread.claimed = scope
+        _here.claimed = scope
         return scope
 
     return get_scope
@@ -135,16 +151,16 @@ def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def call_run_impl_with_hook(*args: Any) -> Any:
-        before = getattr(_thread, "claimed", None)
-        _thread.claimed = None
+        before = getattr(_here, "claimed", None)
+        _here.claimed = None
         try:
             return original(*args)
         except BaseException:
-            if _thread.claimed is not None:
-                set_reusable(_thread.claimed, True)
+            if _here.claimed is not None:
+                set_reusable(_here.claimed, True)
             raise
         finally:
-            _thread.claimed = before
+            _here.claimed = before
 
     return call_run_impl_with_hook
 
@@ -164,8 +180,16 @@ def explain(thing: Any) -> Report:
     """
     if isinstance(thing, OldTranslatedLayer):
         raise NgraphError(f"the programs stay native: {_OLD_STYLE}")
-    layer = _latest_layer(thing)
-    native, *_ = prepare_attributes(layer)
+    return explain_programs(_latest_layer(thing))
+
+
+def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
+    """What becomes of the programs of a ``PartialProgramLayer``.
+
+    Raises:
+        NgraphError: They stay native.
+    """
+    native, *_ = prepare_attributes(layer, in_sot_mode)
     return _switch(layer, native).report()
 
 

@@ -60,6 +60,7 @@ ASTStaticFunction = _read("paddle.jit.dy2static.program_translator", "ASTStaticF
 PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLayer")
 OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
+PartialProgramLayer: Any = resolve(_LAYER)
 
 # -- functions -----------------------------------------------------------------------------------
 
@@ -105,6 +106,16 @@ in_dynamic_or_pir_mode: Callable[[], bool] = _read(
     "paddle.base.framework", "in_dynamic_or_pir_mode", "()"
 )
 convert_dtype: Callable[[Any], str] = _read("paddle.base.data_feeder", "convert_dtype", "(dtype)")
+# A function for each operator: it computes in dynamic mode, and adds to a program in static mode.
+operators: Any = resolve("paddle._C_ops")
+# Of this thread; ``None`` while it makes a program.
+dynamic_tracer: Callable[[], Any] = _read("paddle.base.framework", "_dygraph_tracer", "()")
+TRACER = "_dygraph_tracer_"  # what Paddle keeps it as
+switch_tracer: Callable[[Any], None] = _read(_CORE, "_switch_tracer", "(arg0) -> None")
+# Has a function make programs, as a decorator.
+in_static_mode: Callable[[T], T] = _read(
+    "paddle.base.dygraph.base", "switch_to_static_graph", "(func)"
+)
 run_custom_operator: Callable[..., Any] = _read("paddle._C_ops", "_run_custom_op")
 
 # -- methods, called with their object -----------------------------------------------------------
@@ -123,7 +134,7 @@ block_number: Callable[[OldOperator, str], int] = _read(
 insert_operator: Callable[[OldBlock, int], OldOperator] = _read(
     f"{_LIBRARY}:BlockDesc", "_insert_op", "(self, arg0) -> OpDesc"
 )
-prepare_attributes: Callable[[StaticLayer], tuple[Any, Any]] = _read(
+prepare_attributes: Callable[[StaticLayer, bool], tuple[Any, Any]] = _read(
     _LAYER, "_prepare_attributes", "(self, in_sot_mode=...)"
 )
 hook_of_runs: Callable[[StaticLayer], Any] = _attribute(_LAYER, "HOOKED_RUN_IMPL")
@@ -150,6 +161,7 @@ layers_of = _attribute(
     "paddle.jit.pir_translated_layer:PirTranslatedLayer", "_partial_program_layers"
 )
 layers_in = _attribute("paddle.jit.dy2static.program_translator:ProgramCache", "_caches")
+outputs_of = _attribute(_LAYER, "_outputs")
 weights_of = _attribute("paddle.nn.layer.rnn:RNNBase", "_all_weights")
 # What is called by its own name.
 PLACES += [
@@ -218,6 +230,17 @@ def kept_on(thing: Any, name: str, make: Callable[[], T]) -> T:
     except KeyError:
         kept = thing.__dict__.setdefault(name, make())
     return kept
+
+
+def attributes_of(thing: Any) -> dict[str, Any]:
+    """What an object has of its own; of a layer also parameters, sub-layers and hooks, by kind."""
+    attributes: dict[str, Any] = getattr(thing, "__dict__", {})
+    return attributes
+
+
+def set_forward(layer: Any, forward: Callable[..., Any]) -> None:
+    """Has a layer, and no other of its class, compute by another function."""
+    layer.forward = forward
 
 
 def maker_of(value: Value) -> Operation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +51,18 @@ RUN_STATIC, GET_SCOPE = _of(
     call_run_impl_with_hook="(self, inputs, parameters, attrs)",
     _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
+
+# How Paddle comes to the function of what it makes static, and of what that calls.
+UNWRAP, UNWRAP_CALLED = (
+    Place(owner, "unwrap_decorators", "(func)")
+    for owner in ("paddle.jit.api", "paddle.jit.dy2static.convert_call_func")
+)
+# What ``Tensor.backward`` and ``paddle.grad`` call.
+RUN_BACKWARD, RUN_PARTIAL_GRAD = _of(f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None)
+# What each thread knows of its mode; new threads take over what was set last.
+(SET_MODE,) = _of("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+(MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
+(CALL_LAYER,) = _of("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
 
 # -- predictors ----------------------------------------------------------------------------------
 
@@ -259,11 +272,77 @@ def eager_functions() -> Iterator[tuple[str, Any]]:
     """(name, function) of all in C that may write eager tensors that it is given."""
     for module in _EAGER_MODULES:
         for name, function in vars(resolve(module)).items():
+            function = inspect.unwrap(function) if callable(function) else function
             if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
                 yield name, function
     for name, method in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
             yield name, method
+
+
+def functions_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all in C that take eager tensors."""
+    for module in _EAGER_MODULES:
+        for name, function in vars(resolve(module)).items():
+            function = inspect.unwrap(function) if callable(function) else function
+            if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
+                yield name, function
+    yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
+
+
+def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, function) of what else in C sees eager tensors, or the state of random numbers."""
+    for owner in (*_KEEPING_TENSORS, f"{_LIBRARY}:Generator"):
+        for name, method in vars(resolve(owner)).items():
+            function = getattr(method, "__func__", None)
+            if isinstance(function, types.BuiltinFunctionType):
+                yield f"{owner.rpartition(':')[2]}.{name}", method
+    for name in ("reshard", "dtensor_to_local", "dtensor_from_local"):
+        function = getattr(resolve(_LIBRARY), name, None)
+        if isinstance(function, types.BuiltinFunctionType):
+            yield name, function
+
+
+def setting_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of what sets flags of Paddle's core."""
+    flags = type(resolve(_LIBRARY).globals())
+    yield "set_flags", vars(flags)["__setitem__"]
+
+
+def methods_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, method) of all methods in C of eager tensors."""
+    for name, found in vars(resolve(_EAGER_TENSOR)).items():
+        method = inspect.unwrap(found) if callable(found) else found
+        if isinstance(method, types.MethodDescriptorType):
+            yield name, method
+
+
+def other_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all others in C, few of which take eager tensors."""
+    told = {id(function) for _, function in other_functions_of_tensors()}
+    library = resolve(_LIBRARY)
+    for module in (library, library.pir):
+        for name, found in vars(module).items():
+            function = inspect.unwrap(found) if callable(found) else found
+            if isinstance(function, types.BuiltinFunctionType) and id(function) not in told:
+                yield name, function
+            elif isinstance(function, type):
+                yield from _methods_of(function, told)
+
+
+def _methods_of(owner: type, told: set[int]) -> Iterator[tuple[str, Any]]:
+    for name, found in vars(owner).items():
+        method = inspect.unwrap(found) if callable(found) else found
+        function = getattr(method, "__func__", None)
+        if isinstance(function, types.BuiltinFunctionType) and id(method) not in told:
+            yield f"{owner.__name__}.{name}", method
+
+
+def attributes_of_tensors() -> Iterator[tuple[str, Any]]:
+    """(name, attribute) of all attributes in C of eager tensors."""
+    for name, attribute in vars(resolve(_EAGER_TENSOR)).items():
+        if isinstance(attribute, types.GetSetDescriptorType) and name != "__dict__":
+            yield name, attribute
 
 
 def keeping_functions() -> Iterator[Any]:

@@ -1,9 +1,12 @@
 #include "core/paddle/announced_calls.h"
 
 #include <array>
+#include <chrono>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "paddle/phi/core/distributed/auto_parallel/dist_tensor.h"
@@ -11,22 +14,23 @@
 #include "paddle/utils/pybind.h"
 
 #include "core/common/error.h"
+#include "core/paddle/capture.h"
 #include "core/paddle/exposure.h"
+#include "core/paddle/flags.h"
 
 namespace paddle_ngraph {
 
 namespace {
 
-// Paddle 3.3 has 3,500.
-constexpr size_t kMostFunctions = 6144;
+// Paddle 3.3 has 5,700.
+constexpr size_t kMostFunctions = 8192;
 
-// A function in C that was replaced. Guarded by Python's lock, as what follows.
-struct Original {
-  PyCFunctionWithKeywords call = nullptr;
-  Announced what = Announced::kArguments;
-};
-
-std::array<Original, kMostFunctions> originals;
+// Guarded by Python's lock, as what follows.
+std::array<AnnouncedFunction, kMostFunctions>& all_functions() {
+  static auto* const table = new std::array<AnnouncedFunction, kMostFunctions>();
+  return *table;
+}
+std::array<AnnouncedFunction, kMostFunctions>& functions = all_functions();
 std::unordered_map<const PyMethodDef*, size_t> numbers;
 
 thread_local bool next_run_reads = false;
@@ -87,37 +91,116 @@ void keep(PyObject* self, PyObject* args, PyObject* kwargs) {
 
 // Calls a function. What it throws that Paddle cannot make a Python exception of would end the
 // process: there is nothing above to catch it.
-PyObject* call_original(const Original& original, PyObject* self, PyObject* args,
+PyObject* call_original(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   try {
-    return original.call(self, args, kwargs);
+    return function.call(self, args, kwargs);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, concat("Paddle cannot run it: ", error.what()).c_str());
     return nullptr;
   }
 }
 
-PyObject* call_announced(const Original& original, PyObject* self, PyObject* args,
-                         PyObject* kwargs) {
-  if (original.what == Announced::kProgram && std::exchange(next_run_reads, false)) {
-    return call_original(original, self, args, kwargs);
+// Does something for a capture, with Python's errors.
+template <typename Result, typename Do>
+Result with_errors(Result failed, const Do& act) {
+  try {
+    return act();
+  } catch (pybind11::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
   }
-  if (original.what == Announced::kKept) keep(self, args, kwargs);
-  const auto may_write = [&] {
-    return original.what == Announced::kAnything ? is_any_weight_watched()
-                                                 : reaches_watched(self, args, kwargs);
-  };
-  std::optional<Writing> writing;
-  if (may_write()) writing.emplace();
-  PyObject* result = call_original(original, self, args, kwargs);
-  // What has become a weight meanwhile was read while it was written.
-  if (!writing && may_write()) weights_written();
-  return result;
+  return failed;
+}
+
+bool settle(const std::string& name, PyObject* self, PyObject* args, PyObject* kwargs,
+            bool may_write) {
+  return with_errors(false, [&] {
+    Capture* capture = Capture::here();
+    if (capture != nullptr && !capture->settle(name)) return false;
+    return settle_foreign(self, args, kwargs, may_write);
+  });
+}
+
+// Whether a function writes tensors that it is given, as far as its name tells.
+bool is_writer(const AnnouncedFunction& function) {
+  if (function.what == Announced::kNothing) return false;
+  return function.is_method || (!function.name.empty() && function.name.back() == '_');
+}
+
+// How many calls go on in all threads, and in this one; and the thread that is alone, if any.
+// Guarded by Python's lock.
+size_t calls_of_all = 0;
+thread_local size_t calls_here = 0;
+std::thread::id alone;
+
+void sleep_without_lock() {
+  const pybind11::gil_scoped_release released;
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+class Counted {
+ public:
+  Counted() {
+    while (must_wait()) sleep_without_lock();
+    ++calls_of_all;
+    ++calls_here;
+  }
+  ~Counted() {
+    --calls_of_all;
+    --calls_here;
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  // What is in a call already leaves only by calling on.
+  static bool must_wait() {
+    return calls_here == 0 && alone != std::thread::id() && alone != std::this_thread::get_id();
+  }
+};
+
+// Whether a call sets a flag of ours: it changes how programs run, not what operators compute.
+bool sets_own_flag(PyObject* args) {
+  static const auto names = [] {
+    std::unordered_set<std::string> found;
+    for (const FlagInfo& flag : all_flags()) found.insert("FLAGS_" + flag.name);
+    return found;
+  }();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+    PyObject* argument = PyTuple_GET_ITEM(args, i);
+    if (PyUnicode_Check(argument)) return names.count(pybind11::cast<std::string>(argument)) > 0;
+  }
+  return false;
+}
+
+PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                    PyObject* kwargs) {
+  if (function.captured == Captured::kPassive) return call_now(function, self, args, kwargs);
+  Capture* capture = Capture::here();
+  if (function.captured == Captured::kAside && !does_any_wait(args, kwargs)) {
+    return call_now(function, self, args, kwargs);
+  }
+  if (capture != nullptr && function.captured == Captured::kOperator) {
+    return with_errors<PyObject*>(nullptr,
+                                  [&] { return capture->call(function, self, args, kwargs); });
+  }
+  if (!settle(function.name, self, args, kwargs, is_writer(function))) return nullptr;
+  // From now on the user sees each tensor that autograd keeps, so nothing may wait.
+  if (function.captured == Captured::kShowing) set_kept_tensors_are_seen(true);
+  if (function.captured == Captured::kHiding) set_kept_tensors_are_seen(false);
+  if (capture != nullptr && function.captured == Captured::kSwitching) {
+    capture->set_dynamic(PyTuple_GET_SIZE(args) == 1 && PyTuple_GET_ITEM(args, 0) != Py_None);
+  }
+  const NoCapture none;
+  if (function.captured == Captured::kSetting && !sets_own_flag(args)) note_setting();
+  return call_now(function, self, args, kwargs);
 }
 
 template <size_t kNumber>
 PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) {
-  return call_announced(originals[kNumber], self, args, kwargs);
+  return call_told(functions[kNumber], self, args, kwargs);
 }
 
 template <size_t... kNumbers>
@@ -140,6 +223,32 @@ PyMethodDef* definition_of(PyObject* function) {
 
 constexpr int kTakesAll = METH_VARARGS | METH_KEYWORDS;
 
+// An attribute in C that was replaced. It lives as long as its type.
+struct ToldAttribute {
+  getter get;
+  setter set;
+  void* closure;
+  std::string name;
+  bool get_is_passive;
+};
+
+PyObject* get_told(PyObject* self, void* closure) {
+  const auto& told = *static_cast<ToldAttribute*>(closure);
+  if (!told.get_is_passive && !settle(told.name, self, nullptr, nullptr, false)) return nullptr;
+  return told.get(self, told.closure);
+}
+
+int set_told(PyObject* self, PyObject* value, void* closure) {
+  const auto& told = *static_cast<ToldAttribute*>(closure);
+  if (told.get_is_passive) {
+    const auto now = pybind11::reinterpret_steal<pybind11::object>(told.get(self, told.closure));
+    if (!now) return -1;
+    if (now.ptr() == value) return 0;  // it is so already
+  }
+  if (!settle(told.name, self, nullptr, nullptr, true)) return -1;
+  return told.set(self, value, told.closure);
+}
+
 bool takes_nothing(const PyMethodDef& definition) { return definition.ml_flags == METH_NOARGS; }
 
 }  // namespace
@@ -147,16 +256,16 @@ bool takes_nothing(const PyMethodDef& definition) { return definition.ml_flags =
 void announce_calls(const pybind11::object& function, Announced what) {
   PyMethodDef* definition = definition_of(function.ptr());
   if (definition != nullptr && takes_nothing(*definition)) return;
-  if (definition == nullptr || (definition->ml_flags & ~METH_STATIC) != kTakesAll) {
+  if (definition == nullptr || (definition->ml_flags & ~(METH_STATIC | METH_CLASS)) != kTakesAll) {
     throw NgraphError(concat("calls of ", std::string(pybind11::repr(function)),
                              " cannot be announced: it is no function in C of the usual kind"));
   }
   const size_t number = numbers.size();
   if (number == kMostFunctions) throw NgraphError("too many functions to announce calls of");
   if (!numbers.emplace(definition, number).second) return;
-  originals[number] = {
-      reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth)),
-      what};
+  functions[number].call =
+      reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void (*)()>(definition->ml_meth));
+  functions[number].what = what;
   definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(calls[number]));
 }
 
@@ -164,6 +273,74 @@ bool are_calls_announced(const pybind11::object& function) {
   const PyMethodDef* definition = definition_of(function.ptr());
   if (definition == nullptr) return false;
   return takes_nothing(*definition) || numbers.count(definition) > 0;
+}
+
+Alone::Alone() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto waits_for = [&](const auto& is_over) {
+    while (!is_over()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      sleep_without_lock();
+    }
+    return true;
+  };
+  if (!waits_for([] { return alone == std::thread::id(); })) return;
+  alone = std::this_thread::get_id();  // nobody enters any more
+  is_alone_ = waits_for([] { return calls_of_all == calls_here; });
+  if (!is_alone_) alone = std::thread::id();
+}
+
+Alone::~Alone() {
+  if (is_alone_) alone = std::thread::id();
+}
+
+PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                   PyObject* kwargs) {
+  std::optional<Counted> counted;
+  if (function.captured != Captured::kAside) counted.emplace();
+  if (function.what == Announced::kNothing) return call_original(function, self, args, kwargs);
+  if (function.what == Announced::kProgram && std::exchange(next_run_reads, false)) {
+    return call_original(function, self, args, kwargs);
+  }
+  if (function.what == Announced::kKept) keep(self, args, kwargs);
+  const auto may_write = [&] {
+    return function.what == Announced::kAnything ? is_any_weight_watched()
+                                                 : reaches_watched(self, args, kwargs);
+  };
+  std::optional<Writing> writing;
+  if (may_write()) writing.emplace();
+  PyObject* result = call_original(function, self, args, kwargs);
+  // What has become a weight meanwhile was read while it was written.
+  if (!writing && may_write()) weights_written();
+  return result;
+}
+
+void tell_captures(const pybind11::object& function, const std::string& name, Captured captured,
+                   const WaitRule& rule) {
+  PyMethodDef* definition = definition_of(function.ptr());
+  if (definition == nullptr || takes_nothing(*definition)) return;
+  // A few without keyword arguments create tensors of descriptions.
+  const bool is_usual = (definition->ml_flags & METH_KEYWORDS) != 0;
+  if (captured == Captured::kAside && !is_usual) return;
+  if (numbers.count(definition) == 0) announce_calls(function, Announced::kNothing);
+  AnnouncedFunction& told = functions[numbers.at(definition)];
+  told.name = name;
+  told.captured = captured;
+  told.rule = rule;
+  told.is_method = PyObject_TypeCheck(function.ptr(), &PyMethodDescr_Type) != 0;
+}
+
+void tell_captures_of_attribute(const pybind11::object& attribute, const std::string& name,
+                                bool get_is_passive) {
+  if (!PyObject_TypeCheck(attribute.ptr(), &PyGetSetDescr_Type)) {
+    throw NgraphError(concat(name, " is no attribute in C"));
+  }
+  PyGetSetDef* definition = reinterpret_cast<PyGetSetDescrObject*>(attribute.ptr())->d_getset;
+  auto* told = new ToldAttribute{definition->get, definition->set, definition->closure, name,
+                                 get_is_passive};
+  definition->closure = told;
+  definition->get = get_told;
+  if (definition->set != nullptr) definition->set = set_told;
 }
 
 void set_next_run_reads(bool on) { next_run_reads = on; }

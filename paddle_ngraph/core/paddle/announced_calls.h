@@ -10,6 +10,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace paddle_ngraph {
 
 enum class Announced {
@@ -17,7 +21,68 @@ enum class Announced {
   kAnything,   // it may write what it is not given
   kKept,       // it may write its arguments at any time from now on
   kProgram,    // it runs a program on its arguments, see set_next_run_reads
+  kNothing,    // it writes nothing
 };
+
+// What a call means to a capture (capture.h).
+enum class Captured {
+  kBreak,      // it needs what waits
+  kOperator,   // it may wait itself
+  kPassive,    // it needs no memory of tensors
+  kAside,      // it does not either, unless it is given one that waits
+  kShowing,    // it has the user see all tensors that autograd keeps
+  kHiding,     // no longer
+  kSwitching,  // it switches between dynamic and static mode, by the tracer that it is given
+  kSetting,    // it sets a flag that operators may depend on
+};
+
+// When a call of an operator may wait.
+struct WaitRule {
+  size_t most_tensors = 0;    // so many arguments, from the first on, may hold tensors
+  bool needs_floats = false;  // all tensors have to be floating-point
+  // Numbers of arguments, and the values that they have to have.
+  std::vector<std::pair<size_t, pybind11::object>> needed;
+  // The first argument holds numbers of rows of the second, and all have to be in range.
+  bool is_lookup = false;
+};
+
+// A function in C that was replaced.
+struct AnnouncedFunction {
+  PyCFunctionWithKeywords call = nullptr;
+  Announced what = Announced::kNothing;
+  Captured captured = Captured::kBreak;
+  bool is_method = false;
+  std::string name;
+  WaitRule rule;
+};
+
+// While it lives, no other thread is in a function that was told to captures, or enters one: what
+// makes a program has Paddle's operators add to programs, in all threads. It waits a second.
+class Alone {
+ public:
+  Alone();
+  ~Alone();
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+  // Whether the others have left.
+  bool is_alone() const { return is_alone_; }
+
+ private:
+  bool is_alone_ = false;
+};
+
+// Calls the function, announced.
+PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                   PyObject* kwargs);
+
+// Tells captures of calls of `function` from now on, which counts as what it was announced as.
+void tell_captures(const pybind11::object& function, const std::string& name, Captured captured,
+                   const WaitRule& rule);
+
+// The same of whoever gets or sets an attribute in C.
+void tell_captures_of_attribute(const pybind11::object& attribute, const std::string& name,
+                                bool get_is_passive);
 
 // Has calls of `function` announced from now on: a function or method in C that takes positional
 // and keyword arguments. Without any arguments it has nothing to write. Once is enough.

@@ -238,6 +238,15 @@ bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
   return ledger.known.has(tensor);
 }
 
+bool is_known_outside(const phi::DenseTensor& tensor) {
+  if (!is_of_paddle(tensor)) return true;
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  const auto found = ledger.reached.find(memory_of(tensor));
+  const bool is_reached = found != ledger.reached.end() && found->second.objects > 0;
+  return is_reached || ledger.known.has(tensor);
+}
+
 bool is_of_paddle(const phi::DenseTensor& tensor) {
   static const phi::DenseTensor example = allocate({ElementType::f32, {1}});
   if (tensor.Holder() == nullptr) return false;

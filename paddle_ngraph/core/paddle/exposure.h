@@ -71,6 +71,9 @@ bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
 // `own_holders`: how many holders of it the caller knows.
 bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders);
 
+// Whether somebody may write the memory without calling an operator of dynamic mode on it.
+bool is_known_outside(const phi::DenseTensor& tensor);
+
 // Whether Paddle allocated the memory of the tensor: then it is unused once nothing holds it.
 bool is_of_paddle(const phi::DenseTensor& tensor);
 

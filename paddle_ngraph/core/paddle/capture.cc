@@ -1,0 +1,936 @@
+#include "core/paddle/capture.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "paddle/phi/core/dense_tensor.h"
+#include "paddle/utils/pybind.h"
+
+#include "core/common/error.h"
+#include "core/paddle/announced_calls.h"
+#include "core/paddle/exposure.h"
+#include "core/paddle/tensors.h"
+
+namespace py = pybind11;
+
+namespace paddle_ngraph {
+
+namespace {
+
+constexpr size_t kLongestPath = 4096;
+
+thread_local Capture* capture_here = nullptr;
+thread_local bool kept_tensors_are_seen = false;
+uint64_t settings = 0;  // guarded by Python's lock
+
+// Tensors without memory, and who computes them. Guarded by Python's lock. A tensor in it is held
+// by its capture.
+std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
+  static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
+  return *tensors;
+}
+
+// Tensors that calls which wait will read, and a capture of such a call. The same holds.
+std::unordered_map<PyObject*, Capture*>& read_tensors() {
+  static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
+  return *tensors;
+}
+
+// Tensors that could not be computed, and what was raised then. They are held for good.
+std::unordered_map<PyObject*, std::string>& failed_tensors() {
+  static auto* const tensors = new std::unordered_map<PyObject*, std::string>();
+  return *tensors;
+}
+
+bool is_lazy(PyObject* tensor) {
+  return !lazy_tensors().empty() && lazy_tensors().count(tensor) > 0;
+}
+
+paddle::Tensor& tensor_of(PyObject* object) {
+  return reinterpret_cast<paddle::pybind::TensorObject*>(object)->tensor;
+}
+
+bool get_flag(PyObject* object, const char* name) {
+  const py::object flag = py::reinterpret_borrow<py::object>(object).attr(name);
+  return flag.ptr() == Py_True;
+}
+
+bool stops_gradient(PyObject* tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
+  const auto flag = py::reinterpret_steal<py::object>(PyObject_GetAttr(tensor, name));
+  if (!flag) throw py::error_already_set();
+  return flag.ptr() == Py_True;
+}
+
+// The dense tensor with memory that an object has on the CPU, or null.
+const phi::DenseTensor* plain_tensor(PyObject* object) {
+  const auto& base = tensor_of(object).impl();
+  if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
+  const auto* tensor = static_cast<const phi::DenseTensor*>(base.get());
+  if (tensor->Holder() == nullptr || tensor->numel() == 0) return nullptr;
+  return tensor->place().GetType() == phi::AllocationType::CPU ? tensor : nullptr;
+}
+
+// What a tensor that is given or returned is known by; nothing if it cannot be part of a graph.
+std::optional<ValueKind> kind_of(PyObject* object) {
+  if (is_lazy(object)) return std::nullopt;  // of another thread
+  const phi::DenseTensor* tensor = plain_tensor(object);
+  if (tensor == nullptr || !is_plain(*tensor) || is_known_outside(*tensor)) return std::nullopt;
+  return ValueKind{tensor->dtype(), tensor->dims(), stops_gradient(object),
+                   tensor->meta().is_contiguous(), Py_TYPE(object)->tp_base != &PyBaseObject_Type};
+}
+
+// Whether it is a tensor that nobody can read: some operators return them in some modes.
+bool has_nothing(PyObject* object, bool may_wait = false) {
+  if (!paddle::pybind::PyCheckTensor(object) || (is_lazy(object) && !may_wait)) return false;
+  const auto& base = tensor_of(object).impl();
+  if (base == nullptr || !base->initialized()) return true;
+  if (!phi::DenseTensor::classof(base.get()) || base->numel() == 0) return false;
+  return static_cast<const phi::DenseTensor&>(*base).Holder()->ptr() == nullptr;
+}
+
+bool is_whole_number(phi::DataType dtype) {
+  return dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32 ||
+         dtype == phi::DataType::BOOL || dtype == phi::DataType::UINT8 ||
+         dtype == phi::DataType::INT8 || dtype == phi::DataType::INT16;
+}
+
+bool is_slice(PyObject* object) { return PySlice_Check(object); }
+
+bool is_of_type(PyObject* object, const char* name) {
+  return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
+}
+
+// Objects that are equal to others of their type, however often they are made.
+bool is_constant(PyObject* object) {
+  if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
+         is_of_type(object, "DataType") || is_of_type(object, "CPUPlace");
+}
+
+bool equals_constant(const Argument& constant, PyObject* given) {
+  PyObject* expected = constant.constant.ptr();
+  if (expected == given) return true;
+  if (Py_TYPE(expected) != Py_TYPE(given)) return false;
+  if (constant.is_any_of_type) return true;
+  if (PyFloat_CheckExact(expected)) {
+    const double one = PyFloat_AS_DOUBLE(expected), other = PyFloat_AS_DOUBLE(given);
+    return std::memcmp(&one, &other, sizeof(one)) == 0;
+  }
+  const int is_equal = PyObject_RichCompareBool(expected, given, Py_EQ);
+  if (is_equal < 0) throw py::error_already_set();
+  return is_equal == 1;
+}
+
+// A reason with the line of Python outside of Paddle that it comes from.
+std::string line_of_user(const std::string& reason) {
+  if (reason == kEndOfFunction) return reason;
+  auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame && !frame.is_none()) {
+    const std::string file = py::str(frame.attr("f_code").attr("co_filename"));
+    if (file.find("/paddle/") == std::string::npos && file.find("<") != 0) {
+      return concat(reason, " (", file, ", line ", std::string(py::str(frame.attr("f_lineno"))),
+                    ")");
+    }
+    frame = frame.attr("f_back");
+  }
+  return reason;
+}
+
+// The members of a list, tuple or slice.
+std::vector<PyObject*> members(PyObject* items) {
+  if (is_slice(items)) {
+    const auto* slice = reinterpret_cast<PySliceObject*>(items);
+    return {slice->start, slice->stop, slice->step};
+  }
+  PyObject** first = PySequence_Fast_ITEMS(items);
+  return {first, first + PySequence_Fast_GET_SIZE(items)};
+}
+
+// What arguments hold: whether there is a tensor, and whether one waits or has a gradient.
+void look_at(PyObject* argument, bool* has_tensor, bool* has_other, int depth = 0) {
+  constexpr int kDeepest = 4;
+  if (depth > kDeepest) {
+    *has_other = true;
+  } else if (PyList_Check(argument) || PyTuple_Check(argument)) {
+    for (PyObject* member : members(argument)) look_at(member, has_tensor, has_other, depth + 1);
+  } else if (paddle::pybind::PyCheckTensor(argument)) {
+    *has_tensor = true;
+    if (is_lazy(argument)) *has_other = true;
+    const auto& tensor = tensor_of(argument);
+    if (!tensor.defined() || !is_whole_number(tensor.dtype())) *has_other = true;
+  }
+}
+
+// Whether there are tensors among the arguments, and all are of whole numbers that are known. What
+// is made of these (places, masks, lengths) is computed at once, for lookups have to know it.
+bool is_given_numbers(PyObject* args, PyObject* self) {
+  bool has_tensor = false, has_other = false;
+  look_at(args, &has_tensor, &has_other);
+  if (self != nullptr) look_at(self, &has_tensor, &has_other);
+  return has_tensor && !has_other;
+}
+
+template <typename T>
+bool is_below(const phi::DenseTensor& numbers, int64_t end) {
+  const T* first = numbers.data<T>();
+  return std::all_of(first, first + numbers.numel(),
+                     [end](T number) { return number >= 0 && number < end; });
+}
+
+// Whether the rows that a lookup is given exist. Numbers that wait are not known.
+bool is_in_range(PyObject* args) {
+  if (PyTuple_GET_SIZE(args) < 2) return false;
+  PyObject* const numbers = PyTuple_GET_ITEM(args, 0);
+  PyObject* const table = PyTuple_GET_ITEM(args, 1);
+  if (!paddle::pybind::PyCheckTensor(numbers) || !paddle::pybind::PyCheckTensor(table))
+    return false;
+  if (is_lazy(numbers)) return false;
+  const phi::DenseTensor* given = plain_tensor(numbers);
+  if (given == nullptr || !given->meta().is_contiguous()) return false;
+  const auto& rows = tensor_of(table).dims();
+  if (rows.size() == 0) return false;
+  if (given->dtype() == phi::DataType::INT64) return is_below<int64_t>(*given, rows[0]);
+  return given->dtype() == phi::DataType::INT32 && is_below<int32_t>(*given, rows[0]);
+}
+
+bool has_items(PyObject* object) {
+  return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
+}
+
+}  // namespace
+
+bool ValueKind::operator==(const ValueKind& other) const {
+  return dtype == other.dtype && shape == other.shape && stop_gradient == other.stop_gradient &&
+         is_contiguous == other.is_contiguous && is_parameter == other.is_parameter;
+}
+
+// -- paths ---------------------------------------------------------------------------------------
+
+CapturedPaths::CapturedPaths(py::object make_graph, bool trains)
+    : root_(std::make_shared<CapturedPath>()),
+      make_graph_(std::move(make_graph)),
+      trains_(trains) {}
+
+const std::shared_ptr<CapturedPath>& CapturedPaths::root() {
+  if (settings_ != settings) forget();
+  settings_ = settings;
+  return root_;
+}
+
+void CapturedPaths::count_path() {
+  if (++paths_ == kMostPaths) forget();
+}
+
+void CapturedPaths::count_graph() {
+  if (++graphs_ == kMostGraphs) forget();
+}
+
+// Calls that are going on keep what they hold.
+void CapturedPaths::forget() {
+  paths_ = graphs_ = 0;
+  root_ = std::make_shared<CapturedPath>();
+}
+
+py::list CapturedPaths::ends() const {
+  py::list found;
+  std::vector<std::pair<const CapturedPath*, int>> open{{root_.get(), 0}};
+  while (!open.empty()) {
+    const auto [path, length] = open.back();
+    open.pop_back();
+    if (!path->breaks.empty() || !path->graphs.empty()) {
+      py::list graphs;
+      for (const auto& [wanted, graph] : path->graphs) graphs.append(graph);
+      py::list breaks;
+      for (const auto& [reason, line] : path->breaks) breaks.append(line);
+      found.append(py::make_tuple(length, breaks, graphs));
+    }
+    for (auto next = path->next.rbegin(); next != path->next.rend(); ++next) {
+      open.emplace_back(next->get(), length + 1);
+    }
+  }
+  return found;
+}
+
+// -- threads -------------------------------------------------------------------------------------
+
+NoCapture::NoCapture() : before_(std::exchange(capture_here, nullptr)) {}
+
+NoCapture::~NoCapture() { capture_here = before_; }
+
+void note_setting() { ++settings; }
+
+uint64_t number_of_settings() { return settings; }
+
+void set_kept_tensors_are_seen(bool on) { kept_tensors_are_seen = on; }
+
+namespace {
+
+// What a table says of the first of its tensors among the arguments.
+template <typename Table>
+const typename Table::mapped_type* find_any(const Table& table, PyObject* argument, int depth = 0) {
+  constexpr int kDeepest = 4;
+  if (argument == nullptr || depth > kDeepest) return nullptr;
+  if (PyDict_Check(argument)) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(argument, &at, &key, &value) != 0;) {
+      if (const auto* found = find_any(table, value, depth + 1)) return found;
+    }
+    return nullptr;
+  }
+  if (PyList_Check(argument) || PyTuple_Check(argument)) {
+    for (PyObject* member : members(argument)) {
+      if (const auto* found = find_any(table, member, depth + 1)) return found;
+    }
+    return nullptr;
+  }
+  const auto found = table.find(argument);
+  return found == table.end() ? nullptr : &found->second;
+}
+
+// Whose calls have to be computed before these arguments are used.
+Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
+  for (PyObject* argument : arguments) {
+    if (auto* const* found = find_any(lazy_tensors(), argument)) return *found;
+    if (!may_write) continue;
+    if (auto* const* found = find_any(read_tensors(), argument)) return *found;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool does_any_wait(PyObject* args, PyObject* kwargs) {
+  if (!failed_tensors().empty()) return true;
+  return !lazy_tensors().empty() && owner_of({nullptr, args, kwargs}, false) != nullptr;
+}
+
+bool settle_foreign(PyObject* self, PyObject* args, PyObject* kwargs, bool may_write) {
+  const std::array<PyObject*, 3> arguments{self, args, kwargs};
+  if (!failed_tensors().empty()) {
+    for (PyObject* argument : arguments) {
+      if (const auto* error = find_any(failed_tensors(), argument)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        concat("the tensor was not computed: ", *error).c_str());
+        return false;
+      }
+    }
+  }
+  if (lazy_tensors().empty()) return true;
+  // Whoever computes may end the capture: it is looked up anew each time.
+  while (Capture* owner = owner_of(arguments, may_write)) {
+    if (!owner->settle_for_other()) return false;
+  }
+  return true;
+}
+
+std::string tensor_versions(const py::list& tensors) {
+  std::string versions;
+  for (const py::handle& object : tensors) {
+    auto& tensor = tensor_of(object.ptr());
+    versions += std::to_string(tensor.initialized() ? tensor.current_inplace_version() : -1) + " ";
+  }
+  return versions;
+}
+
+// -- a call of a function ------------------------------------------------------------------------
+
+Capture::Capture(std::shared_ptr<CapturedPaths> paths, py::object tracer)
+    : paths_(std::move(paths)), tracer_(std::move(tracer)) {
+  no_amp_ = py::int_(0);
+  begin();
+  outer_ = std::exchange(capture_here, this);
+}
+
+Capture::~Capture() { capture_here = outer_; }
+
+Capture* Capture::here() { return capture_here; }
+
+void Capture::begin() {
+  root_ = paths_->root();
+  path_ = root_.get();
+  is_recording_ = false;
+  for (const auto& value : values_) {
+    lazy_tensors().erase(value.ptr());
+    read_tensors().erase(value.ptr());
+  }
+  // What is freed may call Python, which may call this again.
+  const auto values = std::exchange(values_, {});
+  numbers_.clear();
+}
+
+bool Capture::has_gradient() const { return get_flag(tracer_.ptr(), "_has_grad"); }
+
+bool Capture::may_capture(bool has_gradient) const {
+  if (has_gradient && !paths_->trains()) return false;
+  if (kept_tensors_are_seen || !is_dynamic_ || values_.size() > kLongestPath) return false;
+  return py::int_(tracer_.attr("_amp_level")).equal(no_amp_);
+}
+
+int Capture::number_of(PyObject* tensor) const {
+  const auto found = numbers_.find(tensor);
+  if (found != numbers_.end()) return found->second;
+  const auto added = std::find(new_values_.begin(), new_values_.end(), tensor);
+  if (added == new_values_.end()) return -1;
+  return static_cast<int>(values_.size() + (added - new_values_.begin()));
+}
+
+void Capture::add(PyObject* tensor) {
+  numbers_.emplace(tensor, static_cast<int>(values_.size()));
+  values_.push_back(py::reinterpret_borrow<py::object>(tensor));
+}
+
+// Another thread may be computing what waits here: it may then be done. Returns false, with
+// Python's error, if it is this thread that computes.
+bool Capture::wait() const {
+  while (is_computing_) {
+    if (computing_ == std::this_thread::get_id()) {
+      PyErr_SetString(PyExc_RuntimeError, "the tensor is being computed by this thread");
+      return false;
+    }
+    const py::gil_scoped_release released;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+bool Capture::settle_for_other() {
+  if (is_computing_) {
+    if (computing_ == std::this_thread::get_id()) return wait();
+    const py::gil_scoped_release released;  // who sleeps here may find it gone
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return true;
+  }
+  const bool is_done = compute();
+  is_recording_ = true;
+  return is_done;
+}
+
+// The arguments of a call, with the object of a method.
+static std::vector<PyObject*> arguments_of(const AnnouncedFunction& function, PyObject* self,
+                                           PyObject* args, PyObject* kwargs) {
+  std::vector<PyObject*> arguments;
+  if (function.is_method) arguments.push_back(self);
+  const std::vector<PyObject*> positional = members(args);
+  arguments.insert(arguments.end(), positional.begin(), positional.end());
+  if (kwargs == nullptr) return arguments;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) arguments.push_back(value);
+  return arguments;
+}
+
+// Whether keyword arguments have these names, in this order.
+static bool has_keywords(const std::vector<py::str>& keywords, PyObject* kwargs) {
+  const size_t number = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
+  if (number != keywords.size()) return false;
+  if (number == 0) return true;
+  PyObject *key, *value;
+  size_t next = 0;
+  for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
+    if (!keywords[next++].equal(py::handle(key))) return false;
+  }
+  return true;
+}
+
+PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                        PyObject* kwargs) {
+  if (!wait()) return nullptr;
+  const bool gradient = has_gradient();
+  if (!may_capture(gradient) || (function.rule.is_lookup && !is_in_range(args))) {
+    if (!settle(function.name) || !settle_foreign(self, args, kwargs, false)) return nullptr;
+    const NoCapture none;
+    return call_now(function, self, args, kwargs);
+  }
+  if (is_given_numbers(args, function.is_method ? self : nullptr) &&
+      !does_any_wait(nullptr, kwargs)) {
+    const NoCapture none;
+    return call_now(function, self, args, kwargs);
+  }
+  const std::vector<PyObject*> given = arguments_of(function, self, args, kwargs);
+  if (CapturedPath* next = find_next(function, gradient, given, kwargs)) {
+    for (PyObject* tensor : new_values_) {
+      add(tensor);
+      if (!is_recording_) read_tensors().emplace(tensor, this);
+    }
+    path_ = next;
+    return is_recording_ ? follow(*next, self, args, kwargs) : defer(*next);
+  }
+  if (!is_recording_) {
+    if (!compute()) {
+      const py::error_scope kept;
+      begin();
+      return nullptr;
+    }
+    is_recording_ = true;
+  }
+  return record(function, gradient, self, args, kwargs);
+}
+
+CapturedPath* Capture::find_next(const AnnouncedFunction& function, bool has_gradient,
+                                 const std::vector<PyObject*>& given, PyObject* kwargs) {
+  for (const auto& next : path_->next) {
+    const CapturedCall& call = next->call;
+    if (call.function != &function || call.has_gradient != has_gradient ||
+        call.arguments.size() != given.size() || !has_keywords(call.keywords, kwargs)) {
+      continue;
+    }
+    new_values_.clear();
+    bool is_same = true;
+    for (size_t i = 0; is_same && i < given.size(); ++i) {
+      is_same = matches(call.arguments[i], given[i], call);
+    }
+    if (is_same) return next.get();
+  }
+  new_values_.clear();
+  return nullptr;
+}
+
+bool Capture::matches(const Argument& expected, PyObject* given, const CapturedCall& call) {
+  switch (expected.kind) {
+    case Argument::Kind::kValue:
+      return paddle::pybind::PyCheckTensor(given) && matches_value(expected, given, call);
+    case Argument::Kind::kConstant:
+      return equals_constant(expected, given);
+    case Argument::Kind::kNothing:
+      return false;
+    case Argument::Kind::kItems:
+      break;
+  }
+  if (Py_TYPE(given) != expected.type) return false;
+  const std::vector<PyObject*> items = members(given);
+  if (items.size() != expected.items.size()) return false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!matches(expected.items[i], items[i], call)) return false;
+  }
+  return true;
+}
+
+bool Capture::matches_value(const Argument& expected, PyObject* given, const CapturedCall& call) {
+  const int number = number_of(given);
+  if (number >= 0) return number == expected.value;
+  const int next = static_cast<int>(values_.size() + new_values_.size());
+  if (expected.value != next || next >= call.first_result) return false;
+  const auto kind = kind_of(given);
+  if (!kind || !(*kind == call.kinds[next - call.first_value])) return false;
+  new_values_.push_back(given);
+  return true;
+}
+
+// -- calls that wait -----------------------------------------------------------------------------
+
+PyObject* Capture::defer(CapturedPath& path) {
+  return make_lazy(path.call.result, path.call).release().ptr();
+}
+
+py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) {
+  if (result.kind == Argument::Kind::kConstant) return result.constant;
+  if (result.kind == Argument::Kind::kNothing) {
+    return py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(paddle::Tensor()));
+  }
+  if (result.kind == Argument::Kind::kItems) {
+    py::list items;
+    for (const Argument& item : result.items) items.append(make_lazy(item, call));
+    return result.type == &PyTuple_Type ? py::object(py::tuple(items)) : py::object(items);
+  }
+  const ValueKind& kind = call.kinds[result.value - call.first_value];
+  const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
+      std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()),
+      phi::DenseTensorMeta(kind.dtype, kind.shape)));
+  auto lazy = py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
+  if (!kind.stop_gradient) {
+    static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
+    const NoCapture none;
+    if (PyObject_SetAttr(lazy.ptr(), name, Py_False) != 0) throw py::error_already_set();
+  }
+  add(lazy.ptr());
+  lazy_tensors().emplace(lazy.ptr(), this);
+  return lazy;
+}
+
+bool Capture::settle(const std::string& reason) {
+  if (!wait()) return false;
+  if (path_ == root_.get()) return true;
+  if (path_->breaks.count(reason) == 0) path_->breaks.emplace(reason, line_of_user(reason));
+  const bool is_done = is_recording_ || compute();
+  const py::error_scope kept;
+  begin();
+  return is_done;
+}
+
+std::vector<CapturedPath*> Capture::path() const {
+  std::vector<CapturedPath*> found;
+  for (CapturedPath* each = path_; each->previous != nullptr; each = each->previous) {
+    found.push_back(each);
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+// Somebody besides this object has a reference to them.
+std::vector<int> Capture::wanted() const {
+  std::vector<int> numbers;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (Py_REFCNT(values_[i].ptr()) > 1 && is_lazy(values_[i].ptr())) {
+      numbers.push_back(static_cast<int>(i));
+    }
+  }
+  return numbers;
+}
+
+bool Capture::compute() {
+  if (path_ == root_.get() || is_recording_) return true;
+  const NoCapture none;
+  is_computing_ = true;
+  computing_ = std::this_thread::get_id();
+  std::string error;
+  py::object type, value, trace;
+  try {
+    compute_wanted();
+  } catch (py::error_already_set& raised) {
+    error = raised.what();
+    type = raised.type(), value = raised.value(), trace = raised.trace();
+  } catch (const std::exception& raised) {
+    error = raised.what();
+    type = py::reinterpret_borrow<py::object>(PyExc_RuntimeError), value = py::str(error);
+  }
+  for (const auto& tensor : values_) {
+    if (!error.empty() && is_lazy(tensor.ptr()) && has_nothing(tensor.ptr(), true)) {
+      failed_tensors().emplace(tensor.ptr(), error);
+      tensor.inc_ref();
+    }
+    lazy_tensors().erase(tensor.ptr());
+    read_tensors().erase(tensor.ptr());
+  }
+  is_computing_ = false;
+  if (error.empty()) return true;
+  PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
+  return false;
+}
+
+// Throws what Python raises. If a graph raises, nothing of it is there: its operators are called.
+void Capture::compute_wanted() {
+  const std::vector<int> numbers = wanted();
+  std::unique_ptr<py::error_already_set> raised;
+  try {
+    auto found = path_->graphs.find(numbers);
+    if (found == path_->graphs.end() && !path_->breaks.empty() && !numbers.empty()) {
+      py::object graph = make_graph(numbers);
+      found = path_->graphs.emplace(numbers, std::move(graph)).first;
+      paths_->count_graph();
+    }
+    const bool has_graph = found != path_->graphs.end() && !found->second.is_none();
+    if (has_graph && compute_graph(found->second, numbers)) return;
+  } catch (py::error_already_set& error) {
+    raised = std::make_unique<py::error_already_set>(error);
+  }
+  if (!compute_one_by_one()) throw py::error_already_set();
+  if (raised != nullptr) throw py::error_already_set(*raised);
+}
+
+// Returns false if it computed nothing.
+bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wanted) {
+  py::list given;
+  for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
+  const py::object computed = graph(given);
+  if (computed.is_none()) return false;
+  const py::list results(computed);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    tensor_of(values_[wanted[i]].ptr()) = tensor_of(results[i].ptr());
+  }
+  return true;
+}
+
+bool Capture::compute_one_by_one() {
+  const bool before = has_gradient();
+  bool is_done = true;
+  for (const CapturedPath* each : path()) {
+    const CapturedCall& call = each->call;
+    tracer_.attr("_has_grad") = call.has_gradient;
+    py::list arguments;
+    for (const Argument& of : call.arguments) arguments.append(argument(of));
+    py::object self;
+    py::list positional;
+    py::dict kwargs;
+    const size_t first_keyword = arguments.size() - call.keywords.size();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (i == 0 && call.function->is_method) {
+        self = arguments[i];
+      } else if (i < first_keyword) {
+        positional.append(arguments[i]);
+      } else {
+        kwargs[call.keywords[i - first_keyword]] = arguments[i];
+      }
+    }
+    const py::tuple args(positional);
+    const auto computed = py::reinterpret_steal<py::object>(
+        call_now(*call.function, self.ptr(), args.ptr(), kwargs.empty() ? nullptr : kwargs.ptr()));
+    is_done = static_cast<bool>(computed);
+    if (!is_done) break;
+    assign(call.result, computed.ptr());
+  }
+  const py::error_scope kept;
+  tracer_.attr("_has_grad") = before;
+  return is_done;
+}
+
+// Gives the tensors that wait what was computed for them.
+void Capture::assign(const Argument& expected, PyObject* computed) {
+  if (expected.kind == Argument::Kind::kConstant || expected.kind == Argument::Kind::kNothing) {
+    return;
+  }
+  if (expected.kind == Argument::Kind::kValue) {
+    tensor_of(values_[expected.value].ptr()) = tensor_of(computed);
+    return;
+  }
+  const std::vector<PyObject*> items = members(computed);
+  for (size_t i = 0; i < expected.items.size(); ++i) assign(expected.items[i], items[i]);
+}
+
+py::object Capture::argument(const Argument& of) const {
+  if (of.kind == Argument::Kind::kValue) return values_[of.value];
+  if (of.kind == Argument::Kind::kConstant) return of.constant;
+  py::list items;
+  for (const Argument& item : of.items) items.append(argument(item));
+  if (of.type == &PyList_Type) return items;
+  if (of.type == &PySlice_Type) {
+    return py::reinterpret_steal<py::object>(PySlice_New(
+        py::object(items[0]).ptr(), py::object(items[1]).ptr(), py::object(items[2]).ptr()));
+  }
+  return py::tuple(items);
+}
+
+// -- calls that are recorded ---------------------------------------------------------------------
+
+// A call that is known, after one that was not.
+PyObject* Capture::follow(CapturedPath& path, PyObject* self, PyObject* args, PyObject* kwargs) {
+  const NoCapture none;
+  auto result =
+      py::reinterpret_steal<py::object>(call_now(*path.call.function, self, args, kwargs));
+  const bool is_same = result && recognize(path.call.result, result.ptr(), path.call);
+  if (is_same) return result.release().ptr();
+  const py::error_scope kept;
+  begin();
+  return result.release().ptr();
+}
+
+// Adds the tensors of a result; returns false if they are of another kind than before.
+bool Capture::recognize(const Argument& expected, PyObject* result, const CapturedCall& call) {
+  if (expected.kind == Argument::Kind::kConstant) return expected.constant.ptr() == result;
+  if (expected.kind == Argument::Kind::kNothing) return has_nothing(result);
+  if (expected.kind == Argument::Kind::kValue) {
+    if (!paddle::pybind::PyCheckTensor(result) || number_of(result) >= 0) return false;
+    const auto kind = kind_of(result);
+    if (!kind || !(*kind == call.kinds[expected.value - call.first_value])) return false;
+    add(result);
+    return true;
+  }
+  if (Py_TYPE(result) != expected.type) return false;
+  const std::vector<PyObject*> items = members(result);
+  if (items.size() != expected.items.size()) return false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!recognize(expected.items[i], items[i], call)) return false;
+  }
+  return true;
+}
+
+PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient, PyObject* self,
+                          PyObject* args, PyObject* kwargs) {
+  auto call = describe_call(function, arguments_of(function, self, args, kwargs), kwargs);
+  if (!call && !(settle(function.name) && settle_foreign(self, args, kwargs, false)))
+    return nullptr;
+  const NoCapture none;
+  auto result = py::reinterpret_steal<py::object>(call_now(function, self, args, kwargs));
+  if (!result) {
+    const py::error_scope kept;
+    settle(function.name);
+    return nullptr;
+  }
+  if (!call) return result.release().ptr();
+  for (PyObject* tensor : new_values_) add(tensor);
+  call->has_gradient = has_gradient;
+  call->first_result = static_cast<int>(values_.size());
+  new_values_.clear();
+  if (!describe_result(result.ptr(), *call, call->result)) {
+    settle(function.name);
+    return result.release().ptr();
+  }
+  for (PyObject* tensor : new_values_) add(tensor);
+  path_->next.push_back(std::make_unique<CapturedPath>(path_));
+  path_ = path_->next.back().get();
+  path_->call = std::move(*call);
+  paths_->count_path();
+  return result.release().ptr();
+}
+
+// A call that may wait next time, so far without its results.
+std::optional<CapturedCall> Capture::describe_call(const AnnouncedFunction& function,
+                                                   const std::vector<PyObject*>& given,
+                                                   PyObject* kwargs) {
+  CapturedCall call;
+  call.function = &function;
+  call.first_value = static_cast<int>(values_.size());
+  new_values_.clear();
+  for (PyObject* each : given) {
+    const bool may_be_tensor = call.arguments.size() < function.rule.most_tensors;
+    Argument found;
+    if (!describe(each, may_be_tensor, call, found)) return std::nullopt;
+    call.arguments.push_back(std::move(found));
+  }
+  if (kwargs != nullptr) {
+    const bool is_placed = function.rule.needed.empty() && !function.rule.is_lookup;
+    if (PyDict_GET_SIZE(kwargs) > 0 && !is_placed) return std::nullopt;
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
+      call.keywords.push_back(py::reinterpret_borrow<py::str>(key));
+    }
+  }
+  if (!may_wait(call)) return std::nullopt;
+  return call;
+}
+
+// Returns false if a call with it cannot wait.
+bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, Argument& found,
+                       int depth) {
+  constexpr int kDeepest = 4;
+  if (depth > kDeepest) return false;
+  if (paddle::pybind::PyCheckTensor(given)) {
+    if (!may_be_tensor) return false;
+    found.kind = Argument::Kind::kValue;
+    found.value = number_of(given);
+    if (found.value >= 0) return true;
+    const auto kind = kind_of(given);
+    if (!kind) return false;
+    found.value = static_cast<int>(values_.size() + new_values_.size());
+    call.kinds.push_back(*kind);
+    new_values_.push_back(given);
+    return true;
+  }
+  if (has_items(given)) {
+    found.kind = Argument::Kind::kItems;
+    found.type = Py_TYPE(given);
+    if (found.type != &PyList_Type && found.type != &PyTuple_Type && found.type != &PySlice_Type) {
+      return false;
+    }
+    for (PyObject* member : members(given)) {
+      found.items.emplace_back();
+      if (!describe(member, may_be_tensor, call, found.items.back(), depth + 1)) return false;
+    }
+    return true;
+  }
+  found.constant = py::reinterpret_borrow<py::object>(given);
+  found.is_any_of_type = is_of_type(given, "CPUPlace");
+  return is_constant(given);
+}
+
+// What its function asks for, see AnnouncedFunction.
+bool Capture::may_wait(const CapturedCall& call) const {
+  bool has_doubles = false, has_fine_numbers = false;
+  for (const Argument& argument : call.arguments) {
+    if (argument.kind == Argument::Kind::kValue) {
+      const size_t number = argument.value;
+      PyObject* tensor =
+          number < values_.size() ? values_[number].ptr() : new_values_[number - values_.size()];
+      has_doubles = has_doubles || tensor_of(tensor).dtype() == phi::DataType::FLOAT64;
+    } else if (argument.kind == Argument::Kind::kConstant &&
+               PyFloat_CheckExact(argument.constant.ptr())) {
+      const double number = PyFloat_AS_DOUBLE(argument.constant.ptr());
+      has_fine_numbers =
+          has_fine_numbers || static_cast<double>(static_cast<float>(number)) != number;
+    }
+  }
+  if (has_doubles && has_fine_numbers) return false;  // programs keep numbers in 32 bits
+  for (const auto& [at, value] : call.function->rule.needed) {
+    if (at >= call.arguments.size() || call.arguments[at].kind != Argument::Kind::kConstant ||
+        !call.arguments[at].constant.equal(value)) {
+      return false;
+    }
+  }
+  if (!call.function->rule.needs_floats) return true;
+  for (const Argument& argument : call.arguments) {
+    if (argument.kind != Argument::Kind::kValue) continue;
+    const PyObject* tensor = argument.value < static_cast<int>(values_.size())
+                                 ? values_[argument.value].ptr()
+                                 : new_values_[argument.value - values_.size()];
+    const auto dtype = tensor_of(const_cast<PyObject*>(tensor)).dtype();
+    if (dtype != phi::DataType::FLOAT32 && dtype != phi::DataType::FLOAT64) return false;
+  }
+  return true;
+}
+
+// Returns false if the call cannot wait next time: its results are no tensors of their own.
+bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& found) {
+  if (!paddle::pybind::PyCheckTensor(result)) {
+    if (result == Py_None) {
+      found.constant = py::none();
+      return true;
+    }
+    if (!PyList_CheckExact(result) && !PyTuple_CheckExact(result)) return false;
+    found.kind = Argument::Kind::kItems;
+    found.type = Py_TYPE(result);
+    for (PyObject* member : members(result)) {
+      found.items.emplace_back();
+      if (!describe_result(member, call, found.items.back())) return false;
+    }
+    return true;
+  }
+  if (number_of(result) >= 0) return false;
+  if (has_nothing(result)) {
+    found.kind = Argument::Kind::kNothing;
+    return true;
+  }
+  const auto kind = kind_of(result);
+  if (!kind) return false;
+  found.kind = Argument::Kind::kValue;
+  found.value = static_cast<int>(values_.size() + new_values_.size());
+  const auto& memory = plain_tensor(result)->Holder();
+  for (int i = 0; i < call.first_result; ++i) {
+    const phi::DenseTensor* other = plain_tensor(values_[i].ptr());
+    if (other != nullptr && other->Holder() == memory) call.views[found.value] = i;
+  }
+  call.kinds.push_back(*kind);
+  new_values_.push_back(result);
+  return true;
+}
+
+// -- graphs --------------------------------------------------------------------------------------
+
+namespace {
+
+py::object described(const Argument& argument) {
+  if (argument.kind == Argument::Kind::kValue) return py::cast(CapturedValue{argument.value});
+  if (argument.kind == Argument::Kind::kConstant) return argument.constant;
+  if (argument.kind == Argument::Kind::kNothing) return py::none();
+  py::list items;
+  for (const Argument& item : argument.items) items.append(described(item));
+  if (argument.type == &PyList_Type) return items;
+  if (argument.type == &PySlice_Type) {
+    return py::reinterpret_steal<py::object>(PySlice_New(
+        py::object(items[0]).ptr(), py::object(items[1]).ptr(), py::object(items[2]).ptr()));
+  }
+  return py::tuple(items);
+}
+
+}  // namespace
+
+py::object Capture::make_graph(const std::vector<int>& wanted) const {
+  py::list calls, kinds;
+  for (const CapturedPath* each : path()) {
+    const CapturedCall& call = each->call;
+    py::list arguments;
+    for (const Argument& argument : call.arguments) arguments.append(described(argument));
+    calls.append(py::make_tuple(call.function->name, call.function->is_method, arguments,
+                                call.keywords, described(call.result), call.has_gradient,
+                                call.first_value, call.first_result, call.views));
+    for (const ValueKind& kind : call.kinds) {
+      kinds.append(py::make_tuple(phi::DataTypeToString(kind.dtype),
+                                  phi::vectorize<int64_t>(kind.shape), kind.stop_gradient,
+                                  kind.is_contiguous, kind.is_parameter));
+    }
+  }
+  return paths_->make_graph()(calls, kinds, wanted);
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,121 @@
+"""The hook of dynamic mode: captures operators that functions and layers call.
+
+See core/paddle/capture.h for what happens, captured_operators.py for the operators, and
+captured_graph.py for what computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.hook import captured_graph, gradients, to_static_hook, weight_writes
+from paddle_ngraph.hook.captured_operators import (
+    ASIDE,
+    METHODS,
+    OPERATORS,
+    PASSIVE_ATTRIBUTES,
+    PASSIVE_METHODS,
+)
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import dynamic_tracer, expected_place, switch_tracer
+
+
+@cache
+def install() -> None:
+    """Has captures told of every call of Paddle's core that can reach a tensor."""
+    to_static_hook.install()
+    weight_writes.install()
+    gradients.install()
+    captured_graph.install()
+    for name, function in replaced.functions_of_tensors():
+        _tell(function, name, OPERATORS.get(name))
+    for name, method in replaced.methods_of_tensors():
+        if name in PASSIVE_METHODS:
+            _core.tell_captures(method, name, _core.Captured.PASSIVE)
+        else:
+            _tell(method, _LOOKS.get(name, name), METHODS.get(name))
+    replaced.MAKE_TENSOR.replace(_settling)
+    for name, function in replaced.other_functions_of_tensors():
+        _core.tell_captures(function, name, _core.Captured.BREAK)
+    for name, function in replaced.other_functions():
+        _core.tell_captures(function, name, _core.Captured.ASIDE)
+    for name, function in replaced.setting_functions():
+        _core.tell_captures(function, name, _core.Captured.SETTING)
+    _core.tell_captures(switch_tracer, "a static program", _core.Captured.SWITCHING)
+    for name, attribute in replaced.attributes_of_tensors():
+        _core.tell_captures_of_attribute(attribute, name, name in PASSIVE_ATTRIBUTES)
+
+
+# What Python's functions for values of tensors call first.
+_LOOKS = dict.fromkeys(("_is_initialized", "numpy"), "the value of a tensor")
+
+
+def _settling(original: Callable[..., None]) -> Callable[..., None]:
+    """Tensors that are made of others need their memory."""
+
+    @wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if any(isinstance(each, paddle.Tensor) for each in (*args, *kwargs.values())):
+            _core.settle_captures()
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+_CHECK = "FLAGS_check_nan_inf"
+# What is neither an operator that may wait, nor a break and nothing else.
+_OTHERS = {
+    **dict.fromkeys(ASIDE, _core.Captured.ASIDE),
+    "register_saved_tensors_hooks": _core.Captured.SHOWING,
+    "reset_saved_tensors_hooks": _core.Captured.HIDING,
+}
+
+
+def _tell(function: Any, name: str, rule: _core.WaitRule | None) -> None:
+    if rule is None:
+        _core.tell_captures(function, name, _OTHERS.get(name, _core.Captured.BREAK))
+        return
+    _core.tell_captures(function, name, _core.Captured.OPERATOR, rule)
+
+
+class Captures:
+    """What is known of a function from earlier calls.
+
+    Args:
+        trains: Whether what may get a gradient is captured, too.
+    """
+
+    def __init__(self, trains: bool = True) -> None:
+        install()
+        self._paths = _core.CapturedPaths(captured_graph.make_graph, trains)
+        self._settings = -1  # how many there were when the flags were read
+        self._is_checked = False
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Calls the function."""
+        tracer = dynamic_tracer()
+        if tracer is None or not expected_place().is_cpu_place() or self._is_each_checked():
+            return function(*args, **kwargs)  # programs are made, or another device computes
+        with _core.Capture(self._paths, tracer):
+            return function(*args, **kwargs)
+
+    def _is_each_checked(self) -> bool:
+        """Whether Paddle looks at the results of each operator, and raises at once."""
+        if self._settings != (settings := _core.number_of_settings()):
+            self._is_checked = bool(paddle.get_flags(_CHECK)[_CHECK])
+            self._settings = settings
+        return self._is_checked
+
+    def graphs(self) -> list[captured_graph.Graph]:
+        """Those that were made so far."""
+        return [graph for _, _, graphs in self._paths.ends() for graph in graphs]
+
+    def breaks(self) -> list[str]:
+        """What has ended graphs before the end of the function, with the line of its code."""
+        found = {reason: None for _, reasons, _ in self._paths.ends() for reason in reasons}
+        return [reason for reason in found if reason != _core.END_OF_FUNCTION]

@@ -1,0 +1,509 @@
+"""Graphs of captured operators: what computes those results of a path that somebody wants.
+
+A path (core/paddle/capture.h) is a list of calls of operators. It becomes stages, each a program
+in a ``PartialProgramLayer``, which the to_static hook runs through the engine. There is one stage,
+if nothing is to be differentiated. Else autograd has to find each tensor that the user has: what
+depends on one of these is another stage, so that gradients pass through the tensor.
+
+Views are Python's: where the user gets a result that has the memory of another tensor, that
+operator is called natively, so that whoever writes to one of the two writes to the other.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, NamedTuple
+
+import paddle
+
+from paddle_ngraph import _core, flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.hook import gradients, to_static_hook
+from paddle_ngraph.hook.captured_operators import DRAWING, WRITERS, in_programs
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam import replaced
+from paddle_ngraph.paddle_seam.names import (
+    TRACER,
+    PartialProgramLayer,
+    attributes_of,
+    in_static_mode,
+    make_persistable,
+    operators,
+    set_stop_gradient,
+    set_training,
+    switch_tracer,
+)
+from paddle_ngraph.program.report import Report
+
+_here = threading.local()  # is_building: whether this thread makes a graph
+_NONE: frozenset[int] = frozenset()
+_building = new_lock()
+# Sets of parameters that one stage is compiled for.
+_PARAMETERS = 32
+
+
+class Call(NamedTuple):
+    """A call of an operator, see ``CapturedCall`` in core/paddle/capture.h."""
+
+    name: str
+    is_method: bool
+    arguments: list[Any]
+    keywords: list[str]
+    result: Any
+    has_gradient: bool
+    first_value: int
+    first_result: int
+    views: dict[int, int]
+
+    def apply(self, function: Callable[..., Any], values: dict[int, Any]) -> Any:
+        """What a function returns for these values."""
+        arguments = _replaced(self.arguments, values)
+        first = len(arguments) - len(self.keywords)
+        return function(*arguments[:first], **dict(zip(self.keywords, arguments[first:])))
+
+    @property
+    def reads(self) -> list[int]:
+        """The values that it is given."""
+        return list(_values_in(self.arguments))
+
+    @property
+    def results(self) -> list[int]:
+        """The values that it makes."""
+        return list(_values_in(self.result))
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes over a value that it is given."""
+        return self.name in WRITERS and bool(self.views)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether it has to run, whoever wants its results."""
+        return self.writes or self.name in DRAWING
+
+
+class Kind(NamedTuple):
+    """What is known of a value."""
+
+    dtype: str
+    shape: list[int]
+    stop_gradient: bool
+    is_contiguous: bool
+    is_parameter: bool
+
+
+def _values_in(thing: Any) -> Iterator[int]:
+    if isinstance(thing, _core.CapturedValue):
+        yield thing.number
+    elif isinstance(thing, (list, tuple)):
+        for each in thing:
+            yield from _values_in(each)
+
+
+def _replaced(thing: Any, values: dict[int, Any]) -> Any:
+    """An argument with tensors in it."""
+    if isinstance(thing, _core.CapturedValue):
+        return values[thing.number]
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(_replaced(each, values) for each in thing)
+    return thing
+
+
+def make_graph(
+    calls: Sequence[tuple[Any, ...]], kinds: Sequence[tuple[Any, ...]], wanted: list[int]
+) -> Graph | None:
+    """What computes the wanted values of a path; ``None`` if its operators are to be called.
+
+    Raises:
+        Nothing: what cannot be built is called.
+    """
+    return Graph([Call(*call) for call in calls], [Kind(*kind) for kind in kinds], wanted)
+
+
+class Graph:
+    """The graph of a path.
+
+    Attributes:
+        why_native: Why its operators are called one by one instead, or ``None``.
+        stages: Its programs, in their order.
+    """
+
+    def __init__(self, calls: list[Call], kinds: list[Kind], wanted: list[int]) -> None:
+        self.wanted = wanted
+        self.number_of_calls = len(calls)
+        self.stages: list[Stage | Call] = []
+        self.why_native: str | None = None
+        try:
+            self.stages = _stages(calls, kinds, wanted)
+        except _Native as reason:
+            self.why_native = str(reason)
+
+    @property
+    def reports(self) -> list[Report]:
+        """What the engine takes of each stage."""
+        stages = [stage for stage in self.stages if isinstance(stage, Stage)]
+        return [stage.report for stage in stages if stage.report is not None]
+
+    def __call__(self, given: list[Any]) -> list[Any] | None:
+        """The wanted values; ``None`` if nothing was done."""
+        if self.why_native is not None:
+            return None
+        trains = any(isinstance(stage, Stage) and stage.trains for stage in self.stages)
+        if trains and not _may_train():
+            return None
+        values = dict(enumerate(given))
+        try:  # before anything is done
+            programs = [
+                stage.program_for(values) for stage in self.stages if isinstance(stage, Stage)
+            ]
+        except _Busy:
+            return None
+        except Exception as error:  # Paddle can run it, whatever a program stumbles over
+            if flags.get("ngraph_strict"):
+                raise
+            self.why_native = f"{type(error).__name__}: {error}"
+            return None
+        with to_static_hook.switched_on():
+            for stage in self.stages:
+                if isinstance(stage, Call):
+                    _call(stage, values)
+                else:
+                    stage.run(programs.pop(0), values)
+        return [values[number] for number in self.wanted]
+
+
+# The thread whose graphs train, guarded by the lock.
+_trainer: list[threading.Thread] = []
+_choosing = new_lock()
+
+
+def _may_train() -> bool:
+    """Whether graphs of this thread may train: Paddle's interpreters stand one thread that does.
+
+    The others call operators meanwhile, until it ends.
+    """
+    here = threading.current_thread()
+    with _choosing:
+        if not _trainer or not _trainer[0].is_alive():
+            _trainer[:] = [here]
+        return _trainer[0] is here
+
+
+class _Busy(Exception):
+    """Other threads would not leave Paddle alone; next time they may."""
+
+
+class _Native(Exception):
+    """A path is left to its operators; the message says why."""
+
+
+def _call(call: Call, values: dict[int, Any]) -> None:
+    """Calls an operator natively."""
+    _bind(call.result, call.apply(_function(call), values), values)
+
+
+def _function(call: Call) -> Callable[..., Any]:
+    if call.is_method:
+        return getattr(paddle.Tensor, call.name)  # type: ignore[no-any-return]
+    return getattr(operators, call.name)  # type: ignore[no-any-return]
+
+
+def _bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
+    if isinstance(expected, _core.CapturedValue):
+        values[expected.number] = result
+    elif isinstance(expected, (list, tuple)):
+        for one, other in zip(expected, result):
+            _bind(one, other, values)
+
+
+# -- stages --------------------------------------------------------------------------------------
+
+
+def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Stage | Call]:
+    maker = {value: call for call in calls for value in call.results}
+    _check_writes(calls)
+    native, needed = _natively_called(maker, wanted)
+    level = _levels(calls, kinds, needed)
+    stages: list[Stage | Call] = []
+    for number in range(max(level, default=0) + 1):
+        here = [call for call, at in zip(calls, level) if at == number]
+        read_later = {v for call, at in zip(calls, level) if at > number for v in call.reads}
+        read_later.update(value for call in native for value in call.reads)
+        made = {value for call in here for value in call.results}
+        made.difference_update(value for call in native for value in call.results)
+        stages += _stages_of_level(here, kinds, made & (needed | read_later))
+        stages += [call for call, at in zip(calls, level) if at == number and call in native]
+    _check_order_of_draws(stages)
+    if all(isinstance(stage, Call) for stage in stages):
+        raise _Native("it only makes views")
+    return stages
+
+
+def _check_writes(calls: list[Call]) -> None:
+    """Statistics that are written are no concern of another operator: their order would count."""
+    for call in calls:
+        written = set(call.views.values()) | set(call.views) if call.writes else set()
+        if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
+            raise _Native(f"what {call.name} writes is used by another operator")
+
+
+def _check_order_of_draws(stages: list[Stage | Call]) -> None:
+    calls = [call for stage in stages if isinstance(stage, Stage) for call in stage.calls]
+    drawing = [call.first_value for call in calls if call.name in DRAWING]
+    if drawing != sorted(drawing):
+        raise _Native("random numbers would be drawn in another order")
+
+
+def _stages_of_level(calls: list[Call], kinds: list[Kind], outputs: set[int]) -> list[Stage]:
+    """Stages in which all results have gradients whenever one has, in their order."""
+    differentiable = {value for value in outputs if not kinds[value].stop_gradient}
+    if not differentiable:
+        is_used = outputs or any(call.has_effect for call in calls)
+        return [Stage(_used(calls, outputs), kinds, sorted(outputs))] if is_used else []
+    used = _used(calls, outputs)
+    reached: dict[int, frozenset[int]] = {}
+    groups: dict[frozenset[int], list[Call]] = {}
+    for call in reversed(used):
+        found = [reached.get(v, _NONE) | ({v} & outputs) for v in call.results]
+        group = frozenset().union(*found)
+        for value in call.reads:
+            reached[value] = reached.get(value, _NONE) | group
+        groups.setdefault(group, []).append(call)
+    # What is reached from a group is reached from those before it.
+    parts = [groups[each][::-1] for each in sorted(groups, key=lambda each: -len(each))]
+    parts.sort(key=lambda part: part[-1].first_value)
+    return _in_order(parts, kinds, outputs)
+
+
+def _in_order(parts: list[list[Call]], kinds: list[Kind], outputs: set[int]) -> list[Stage]:
+    stages: list[Stage] = []
+    made: set[int] = set()
+    of_all = {value for part in parts for call in part for value in call.results}
+    while parts:
+        for part in parts:
+            own = {value for call in part for value in call.results}
+            read = {value for call in part for value in call.reads}
+            if (read - own) & of_all <= made:
+                break
+        else:
+            raise _Native("its stages depend on each other")
+        parts.remove(part)
+        made |= own
+        later = {value for other in parts for call in other for value in call.reads}
+        stages.append(Stage(part, kinds, sorted(own & (outputs | later))))
+    return stages
+
+
+def _natively_called(maker: dict[int, Call], wanted: list[int]) -> tuple[list[Call], set[int]]:
+    """The calls that make views for the user, and all values that are needed then."""
+    native: list[Call] = []
+    needed = set(wanted)
+    open_ = list(wanted)
+    while open_:
+        value = open_.pop()
+        call = maker.get(value)
+        if call is None or value not in call.views or call in native:
+            continue
+        if call.writes:
+            raise _Native(f"what {call.name} writes is looked at")
+        native.append(call)
+        new = set(call.reads) | set(call.results)
+        open_ += new - needed
+        needed |= new
+    native.sort(key=lambda call: call.first_value)
+    return native, needed
+
+
+def _levels(calls: list[Call], kinds: list[Kind], needed: set[int]) -> list[int]:
+    """The number of the stage of each call."""
+    of_value: dict[int, int] = {}
+    made: set[int] = set()
+    levels = []
+    for call in calls:
+        level = 0
+        for value in call.reads:
+            is_seen = value in made and value in needed and not kinds[value].stop_gradient
+            level = max(level, of_value.get(value, 0) + is_seen)
+        for value in call.results:
+            of_value[value] = level
+            made.add(value)
+        levels.append(level)
+    return levels
+
+
+def _used(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
+    """The calls that outputs depend on, and those that write, in their order."""
+    read = set(outputs)
+    used = []
+    for call in reversed(calls):
+        if call.has_effect or not read.isdisjoint(call.results):
+            used.append(call)
+            read.update(call.reads)
+    return used[::-1]
+
+
+class Stage:
+    """A program of captured operators.
+
+    Args:
+        calls: Its operators.
+        kinds: Of all values of the path.
+        outputs: The values that it has to make.
+    """
+
+    def __init__(self, calls: list[Call], kinds: list[Kind], outputs: list[int]) -> None:
+        self.calls = calls
+        self._kinds = kinds
+        self._outputs = outputs
+        made = {value for call in calls for value in call.results}
+        self._inputs = sorted({v for call in calls for v in call.reads} - made)
+        self.trains = any(not kinds[value].stop_gradient for value in outputs)
+        self._weights = [] if self.trains else [v for v in self._inputs if kinds[v].is_parameter]
+        self._others = [value for value in self._inputs if value not in self._weights]
+        self._differentiated = self._differentiated_inputs()
+        self._programs: Latest[tuple[int, ...], _Program] = Latest(_PARAMETERS)
+        self.report: Report | None = None
+
+    def run(self, program: _Program, values: dict[int, Any]) -> None:
+        """Adds its outputs to the values."""
+        inputs = [self._input(values, number) for number in self._others]
+        results = program.layer.sot_call(inputs)
+        if program.gradients is not None:
+            program.gradients.attach(inputs, results)
+        values.update(zip(self._outputs, results))
+
+    def _input(self, values: dict[int, Any], number: int) -> Any:
+        tensor = values[number]
+        if not self._kinds[number].is_contiguous:
+            tensor = tensor.contiguous()
+        return tensor if number in self._differentiated else tensor.detach()
+
+    def program_for(self, values: dict[int, Any]) -> _Program:
+        """What runs it with the parameters among these values.
+
+        Raises:
+            NgraphError: The engine takes nothing of it.
+        """
+        weights = [values[number] for number in self._weights]
+        key = tuple(map(id, weights))
+        found = self._programs.get(key)
+        if found is None or not found.is_of(weights):
+            with _building, _core.Alone() as is_alone, _mode_of_this_thread():
+                if not is_alone:
+                    raise _Busy
+                found = self._build(weights)
+            self._programs.put(key, found)
+        return found
+
+    def _build(self, weights: Sequence[Any]) -> _Program:
+        layer = _in_static_mode(self._layer, weights)
+        set_training(layer, self.trains)
+        report = to_static_hook.explain_programs(layer, in_sot_mode=True)
+        self.report = report
+        if not report.changes:
+            raise NgraphError("the engine takes nothing of it")
+        return _Program(
+            layer,
+            [weakref.ref(weight) for weight in weights],
+            gradients.Gradients(layer) if self.trains else None,
+        )
+
+    def _layer(self, weights: Sequence[Any]) -> Any:
+        main = paddle.static.Program()
+        with paddle.static.program_guard(main, paddle.static.Program()):
+            values = {number: self._data(number) for number in self._inputs}
+            for call in self.calls:
+                self._append(call, values)
+        outputs = [values[number] for number in self._outputs]
+        inputs = [values[number] for number in self._others]
+        parameters = list(weights), [values[number] for number in self._weights]
+        return PartialProgramLayer(main, inputs, [outputs], parameters)
+
+    def _data(self, number: int) -> Any:
+        kind = self._kinds[number]
+        value = paddle.static.data(f"captured_{number}", kind.shape, kind.dtype)
+        set_stop_gradient(value, number not in self._differentiated)
+        if number in self._weights:
+            make_persistable(value)
+        return value
+
+    def _append(self, call: Call, values: dict[int, Any]) -> None:
+        """Adds an operator to the program that is being made."""
+        _bind(call.result, call.apply(in_programs(call.name, call.is_method), values), values)
+        for number in call.results:
+            made, kind = values[number], self._kinds[number]
+            if list(made.shape) != kind.shape or _dtype_name(made.dtype) != kind.dtype:
+                raise NgraphError(f"{call.name} is another operator in programs")
+            set_stop_gradient(made, kind.stop_gradient)
+
+    def _differentiated_inputs(self) -> set[int]:
+        """The inputs that have gradients: some output depends on them, and says so."""
+        wanting = {value for value in self._outputs if not self._kinds[value].stop_gradient}
+        for call in reversed(self.calls):
+            if not wanting.isdisjoint(call.results):
+                wanting.update(v for v in call.reads if not self._kinds[v].stop_gradient)
+        return wanting & set(self._inputs)
+
+
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).rpartition(".")[2]
+
+
+@contextmanager
+def _mode_of_this_thread() -> Iterator[None]:
+    """Threads that begin meanwhile do not begin in static mode.
+
+    Paddle has new threads take over the mode that was set last, in any thread.
+    """
+    _here.is_building = True
+    try:
+        yield
+    finally:
+        _here.is_building = False
+
+
+def install() -> None:
+    """Has modes set for one thread only while it makes a graph."""
+    replaced.SET_MODE.replace(_setting_mode)
+
+
+def _setting_mode(original: Callable[..., None]) -> Callable[..., None]:
+    @wraps(original)
+    def __setattr__(self: Any, name: str, val: Any) -> None:
+        if name == TRACER and getattr(_here, "is_building", False):
+            switch_tracer(val)
+            attributes_of(self)[name] = val
+        else:
+            original(self, name, val)
+
+    return __setattr__
+
+
+@in_static_mode
+def _in_static_mode(make: Callable[..., Any], *args: Any) -> Any:
+    return make(*args)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What runs a stage.
+
+    Attributes:
+        layer: The ``PartialProgramLayer``.
+        weights: The parameters that it was made for.
+        gradients: What its backward pass has to say, if there is one.
+    """
+
+    layer: Any
+    weights: list[weakref.ref[Any]]
+    gradients: gradients.Gradients | None
+
+    def is_of(self, weights: Sequence[Any]) -> bool:
+        """Whether it was made for these."""
+        return all(own() is given for own, given in zip(self.weights, weights))

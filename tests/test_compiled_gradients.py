@@ -1,0 +1,368 @@
+"""Gradients of compiled functions: those of Python, or an error that says why not."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from tests.dynamic import agree, dynamic_mode, floats, made, values
+from tests.test_compile import Warm, both, warm
+
+
+@pytest.fixture(autouse=True)
+def dynamic() -> Iterator[None]:
+    with dynamic_mode():
+        yield
+
+
+class Body(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(F.tanh(self.first(x)))
+
+
+class Heads(nn.Layer):
+    """Two results, of which one does not depend on all parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 3), nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.body(x))
+        return self.one(y), self.other(y)
+
+
+def found(layer: Any) -> list[Any]:
+    """All gradients; -1 stands for one that there is not."""
+    gradients = [each.grad for each in layer.parameters()]
+    return [paddle.full([1], -1.0) if each is None else each.clone() for each in gradients]
+
+
+# -- accumulation --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 4, 3), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("full_graph", [False, True])
+def test_gradients_add_up_whatever_is_traced_meanwhile(sizes, full_graph):
+    def scenario(compiled):
+        layer = made(Body)
+        if isinstance(compiled, Warm):
+            compiled(layer, full_graph=full_graph)
+        gradients = []
+        for number, size in enumerate(sizes):
+            layer(floats(size, 4, seed=number)).sum().backward()
+            gradients.append(found(layer))
+        return gradients
+
+    both(scenario, runs=2 * len(sizes))
+
+
+def test_gradients_of_several_functions_add_up():
+    def scenario(compiled):
+        layer, x = made(Body), floats(3, 4)
+        (layer(x) * 0.5).sum().backward()
+        held = layer.first.weight.grad
+        one, two = compiled(lambda x: layer(x).sum()), compiled(lambda x: layer(x).square().sum())
+        one(x).backward()
+        two(x).backward()
+        return [found(layer), held]
+
+    both(scenario, runs=4)
+
+
+# -- what is frozen, and what is not reached -----------------------------------------------------
+
+
+def test_frozen_parts_thaw():
+    def scenario(compiled):
+        layer, results = compiled(made(Body)), []
+        optimizer = paddle.optimizer.Momentum(0.05, 0.9, layer.parameters())
+        for step in range(8):
+            for each in layer.first.parameters():
+                each.stop_gradient = step % 4 < 2
+            for each in layer.second.parameters():
+                each.stop_gradient = step == 5
+            y = layer(floats(3, 4, seed=step))
+            y.square().mean().backward()
+            results += [y, found(layer)]
+            optimizer.step()
+            optimizer.clear_grad(set_to_zero=False)
+        return [results, values(layer)]
+
+    both(scenario, runs=15)
+
+
+def test_all_frozen():
+    def scenario(compiled):
+        layer, stopped = compiled(made(Body)), []
+        for frozen in (True, False, True):
+            for each in layer.parameters():
+                each.stop_gradient = frozen
+            stopped.append(layer(floats(3, 4)).stop_gradient)
+        return [stopped, layer(floats(3, 4))]
+
+    both(scenario, runs=4)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_parameters_that_the_loss_does_not_reach_have_no_gradient(used):
+    def scenario(compiled):
+        layer = compiled(made(Heads))
+        optimizer = paddle.optimizer.AdamW(0.05, parameters=layer.parameters(), weight_decay=0.1)
+        gradients = []
+        for step in range(5):
+            results = layer(floats(3, 4, seed=step))
+            sum(results[number].square().mean() for number in used).backward()
+            gradients.append(found(layer))
+            optimizer.step()
+            optimizer.clear_grad(set_to_zero=False)
+        with paddle.no_grad():
+            answers = layer(floats(3, 4))
+        return [gradients, values(layer), list(answers)]
+
+    both(scenario, runs=20)
+
+
+def test_inputs_that_the_loss_does_not_reach_have_no_gradient():
+    def scenario(compiled):
+        function = compiled(lambda x, y: (F.tanh(x) * y, F.relu(y) * 2))
+        x, y = floats(3, 4), floats(3, 4, seed=2)
+        x.stop_gradient = y.stop_gradient = False
+        results = []
+        for number in (1, 0, 1):
+            function(x, y)[number].sum().backward()
+            results += [-1.0 if each.grad is None else each.grad.clone() for each in (x, y)]
+            x.clear_gradient(False), y.clear_gradient(False)
+        with paddle.no_grad():
+            return [results, list(function(x, y))]
+
+    both(scenario)
+
+
+def test_results_without_a_gradient_stop_it():
+    def scenario(compiled):
+        layer = made(Body)
+        function = compiled(
+            lambda x: (y := layer(x), y.argmax(-1), y > 0, y.detach(), x * 2, y.astype("int32"))
+        )
+        results = function(floats(3, 4))
+        results[0].sum().backward()
+        return [list(results), [each.stop_gradient for each in results[:5]], found(layer)]
+
+    both(scenario, runs=2)
+
+
+class Rows(nn.Layer):
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.words, self.linear = nn.Embedding(10, 4, sparse=sparse), nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(self.words(x))
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_sparse_gradients_stay_sparse(sparse):
+    def scenario(compiled):
+        layer = compiled(made(lambda: Rows(sparse)))
+        optimizer = paddle.optimizer.Adam(0.1, parameters=layer.parameters(), lazy_mode=True)
+        kinds = []
+        for step in range(4):
+            layer(paddle.to_tensor([step, 2])).sum().backward()
+            kinds.append(layer.words.weight.grad.is_selected_rows())
+            optimizer.step()
+            optimizer.clear_grad()
+        with paddle.no_grad():
+            return [kinds, values(layer), layer(paddle.to_tensor([7, 1]))]
+
+    both(scenario, runs=0 if sparse else 9)
+
+
+# -- what a backward pass may be asked for ---------------------------------------------------------
+
+
+def penalty(layer: Any, x: Any) -> None:
+    y = layer(x)
+    (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
+    (y.mean() + gradient.square().sum()).backward()
+
+
+def kept(layer: Any, x: Any) -> None:
+    y = layer(x)
+    y.mean().backward(retain_graph=True)
+    y.square().mean().backward()
+
+
+def kept_by_grad(layer: Any, x: Any) -> None:
+    y = layer(x)
+    paddle.grad(y.sum(), x, retain_graph=True)
+    y.mean().backward()
+
+
+def scaled(layer: Any, x: Any) -> None:
+    y = F.tanh(layer(x))
+    y.scale_(3.0)
+    y.sum().backward()
+
+
+def written_item(layer: Any, x: Any) -> None:
+    y = F.softmax(layer(x))
+    with paddle.no_grad():
+        y[0] = 0.0
+    y.sum().backward()
+
+
+def written_input(layer: Any, x: Any) -> None:
+    x = x * 1.0
+    y = layer(x)
+    with paddle.no_grad():
+        x.add_(paddle.ones([3, 4]))
+    y.sum().backward()
+
+
+def written_weight(layer: Any, x: Any) -> None:
+    y = layer(x)
+    with paddle.no_grad():
+        layer.second.weight.add_(paddle.ones([4, 4]))
+    y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        (penalty, "create_graph=True"),
+        (kept, "retain_graph=True"),
+        (kept_by_grad, "retain_graph=True"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_what_a_graph_cannot_do_is_an_error_with_the_way_out(act, text):
+    layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
+    x.stop_gradient = False
+    warm(layer, x)
+    for _ in range(3):
+        with pytest.raises(paddle_ngraph.NgraphError, match=text):
+            act(layer, x)
+    assert paddle_ngraph.stats()["engine_runs"] >= 3
+    native = made(Body)
+    layer.clear_gradients(), x.clear_gradient()
+    layer(x).sum().backward()  # and the next one is as ever
+    native(x).sum().backward()
+    agree(found(layer), found(native))
+
+
+@pytest.mark.parametrize("act", [scaled, written_item, written_input, written_weight])
+def test_what_a_backward_pass_needs_is_not_overwritten(act):
+    """Python raises. Whatever is compiled raises as well, and computes nothing wrong."""
+    native, x = made(Body), floats(3, 4)
+    x.stop_gradient = False
+    with pytest.raises(RuntimeError, match="version"):
+        act(native, x)
+
+    def played(function: Any) -> None:
+        warm(function, x if act is not written_input else x * 1.0)
+        with pytest.raises(paddle_ngraph.NgraphError, match="in-place operation"):
+            act(function, x)
+
+    whole = {scaled: lambda x: F.tanh(layer(x)), written_item: lambda x: F.softmax(layer(x))}
+    layer = made(Body)
+    if act in whole:  # the result itself is needed
+        function = warm(paddle_ngraph.compile(whole[act]), x)
+        y = function(x)
+        (y.scale_(3.0) if act is scaled else y.add_(paddle.ones([3, 4])))
+        with pytest.raises(paddle_ngraph.NgraphError, match="in-place operation"):
+            y.sum().backward()
+    else:
+        played(paddle_ngraph.compile(layer))
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_no_backward_pass_needs_may_be_overwritten():
+    def scenario(compiled):
+        layer, x = compiled(made(Body)), floats(3, 4)
+        y = layer(x)
+        y.scale_(3.0)
+        y[0] = 0.5
+        y.sum().backward()
+        return [y, found(layer)]
+
+    both(scenario, runs=2)
+
+
+def test_optimizers_may_step_between_the_passes():
+    """They write weights without raising, natively and here."""
+
+    def scenario(compiled):
+        layer = compiled(made(Body))
+        optimizer = paddle.optimizer.SGD(0.1, parameters=layer.parameters())
+        layer(floats(3, 4)).sum().backward()
+        y = layer(floats(3, 4, seed=1))
+        optimizer.step()
+        y.sum().backward()
+        return [y, found(layer), values(layer)]
+
+    both(scenario, runs=4)
+
+
+def test_saved_tensors_hooks_see_each_tensor():
+    def scenario(compiled):
+        layer, seen = compiled(made(Body)), []
+        for on in (False, True, False):
+            x = floats(3, 4)
+            if on:
+                hooks = paddle.autograd.saved_tensors_hooks(
+                    lambda each: seen.append(1) or each, lambda each: each
+                )
+                with hooks:
+                    y = layer(x)
+            else:
+                y = layer(x)
+            y.sum().backward()
+        return [len(seen), found(layer)]
+
+    both(scenario, runs=4)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("build", [Body, lambda: Rows(False)], ids=["body", "rows"])
+def test_what_was_compiled_goes_with_the_layer(build, trains):
+    alive = []
+    for _ in range(3):
+        layer = paddle_ngraph.compile(made(build))
+        x = paddle.to_tensor([1, 2]) if isinstance(layer, Rows) else floats(3, 4)
+        with paddle.set_grad_enabled(trains):
+            for _ in range(3):
+                y = layer(x)
+                if trains:
+                    y.sum().backward()
+        alive += [weakref.ref(each) for each in layer.parameters()]
+        del layer, y
+        gc.collect()
+    assert paddle_ngraph.stats()["engine_runs"] >= 6
+    assert not any(each() is not None for each in alive)
+
+
+def test_a_forward_pass_without_a_backward_pass_leaves_nothing():
+    layer, x = paddle_ngraph.compile(made(lambda: nn.Sequential(nn.Linear(4, 4), nn.Tanh()))), None
+    results = []
+    for _ in range(4):
+        x = floats(3, 4)
+        results.append(weakref.ref(layer(x)))
+    gc.collect()
+    assert paddle_ngraph.stats()["engine_runs"] == 3
+    assert all(each() is None for each in results)

@@ -1,0 +1,350 @@
+"""``enable(dynamic=True)``: plain layers that infer, compiled where that pays; numbers as ever."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.hook import capture, dynamic_hook
+from tests.dynamic import (
+    Encoder,
+    agree,
+    dynamic_mode,
+    floats,
+    gradients,
+    inputs,
+    labels,
+    lenet,
+    lstm,
+    made,
+    mlp,
+    values,
+)
+from tests.test_compile import ACTS, Notes, hooks_a_tensor, in_threads
+
+
+@pytest.fixture(autouse=True)
+def dynamic() -> Iterator[None]:
+    with dynamic_mode():
+        yield
+    dynamic_hook.switch(False)
+
+
+@pytest.fixture
+def always_pays(monkeypatch) -> None:
+    """The clock says that what is compiled takes no time."""
+    monkeypatch.setattr(dynamic_hook, "_MARGIN", float("inf"))
+
+
+@pytest.fixture
+def never_pays(monkeypatch) -> None:
+    monkeypatch.setattr(dynamic_hook, "_MARGIN", 0.0)
+
+
+def both(scenario: Callable[[], Any], runs: int = 1, **tolerances: Any) -> Any:
+    """Plays a scenario natively, then with dynamic layers compiled; the engine has to run."""
+    paddle.seed(11)
+    expected = scenario()
+    before = paddle_ngraph.stats()["engine_runs"]
+    paddle_ngraph.enable(dynamic=True)
+    paddle.seed(11)
+    results = scenario()
+    paddle_ngraph.disable()
+    counted = paddle_ngraph.stats()["engine_runs"] - before
+    assert counted >= runs, f"the engine ran {counted} times"
+    agree(results, expected, **tolerances)
+    return results
+
+
+def trained(layer: Any, build: Any, steps: int) -> list[Any]:
+    optimizer = paddle.optimizer.Momentum(0.003, 0.9, layer.parameters())
+    losses = []
+    for step in range(steps):
+        loss = F.cross_entropy(layer(inputs(build, step, 16)), labels(step, 16))
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(loss)
+    return losses
+
+
+def asked(layer: Any, build: Any = mlp, count: int = 14) -> list[Any]:
+    with paddle.no_grad():
+        return [layer(inputs(build, number)) for number in range(count)]
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [mlp, lenet, Encoder, lstm], ids=lambda build: build.__name__)
+def test_inference_follows_the_native_layer(build, always_pays):
+    def scenario():
+        layer = made(build)
+        answers = []
+        for _ in range(3):  # weights change in between
+            layer.train()
+            losses = trained(layer, build, 2)
+            layer.eval()
+            answers += [losses, asked(layer, build)]
+        return values(layer), answers
+
+    both(scenario, runs=30)
+
+
+def test_what_trains_is_native(always_pays):
+    def scenario():
+        layer = made(mlp)
+        x = inputs(mlp)
+        x.stop_gradient = False
+        found = trained(layer, mlp, 14)
+        for _ in range(14):  # what a graph does not do
+            y = layer(x)
+            (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
+            (gradient.square().sum() + y.sum()).backward(retain_graph=True)
+            y.mean().backward()
+            found += [y, gradient, gradients(layer), x.grad]
+        before = paddle_ngraph.stats()["engine_runs"]
+        assert before == 0
+        return [found, asked(layer)]
+
+    both(scenario, runs=9)
+
+
+def test_gradients_that_are_turned_on_inside(always_pays):
+    class Inner(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return F.tanh(self.linear(x)) * 2.5
+
+    class Outer(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.gradients = Inner(), []
+
+        def forward(self, x: Any) -> Any:
+            with paddle.enable_grad():
+                y = self.inner(x)
+                self.gradients.append(paddle.grad(y.sum(), self.inner.linear.weight)[0])
+            return F.relu(self.inner(x)) + y.detach()
+
+    def scenario():
+        layer = made(Outer)
+        with paddle.no_grad():
+            return [[layer(floats(3, 4, seed=number)) for number in range(14)], layer.gradients]
+
+    both(scenario, runs=5)
+
+
+@pytest.mark.parametrize(
+    "act", [act for act in ACTS if act is not hooks_a_tensor], ids=lambda act: act.__name__
+)
+def test_what_python_does_is_done_once(act, always_pays):
+    def scenario():
+        layer = made(lambda: Notes(act))
+        found = []
+        for number in range(8):
+            with paddle.no_grad():
+                result = layer(floats(3, 4, seed=number))
+            found += [result, values(layer), layer.calls]
+        notes = [each for each in layer.notes if not isinstance(each, str)]
+        return [found, notes, len(layer.notes), paddle.rand([3])]
+
+    if act.__name__ == "draws":
+        pytest.skip("the numbers of random and numpy.random are no one's to seed here")
+    # What counts its calls computes with another number in each.
+    both(scenario, runs=0 if act.__name__ == "counts" else 2)
+
+
+def test_model_fit(always_pays):
+    def scenario():
+        model = paddle.Model(made(mlp))
+        optimizer = paddle.optimizer.SGD(0.05, parameters=model.parameters())
+        model.prepare(optimizer, nn.CrossEntropyLoss())
+        data = [(inputs(mlp, n, 8).numpy(), labels(n, 8).numpy()[:, None]) for n in range(10)]
+        losses = [model.train_batch([x], [y]) for x, y in data]
+        answers = [model.predict_batch([data[0][0]])[0] for _ in range(8)]
+        return [loss[0] for loss in losses] + answers
+
+    both(scenario, runs=3)
+
+
+def test_sub_layers_called_from_outside(always_pays):
+    def scenario():
+        layer = made(mlp)
+        found = []
+        with paddle.no_grad():
+            for number in range(8):
+                x = inputs(mlp, number)
+                found += [layer(x), layer[2](layer[1](layer[0](x)))]
+        return found
+
+    both(scenario, runs=4)
+
+
+def test_data_parallel(always_pays):
+    def scenario():
+        layer = paddle.DataParallel(made(mlp))
+        return [trained(layer, mlp, 4), values(layer), asked(layer)]
+
+    both(scenario, runs=2)
+
+
+# -- what pays -----------------------------------------------------------------------------------
+
+
+def test_it_stays_native_where_that_is_faster(never_pays):
+    layer = made(mlp)
+    expected = asked(made(mlp), count=20)
+    paddle_ngraph.enable(dynamic=True)
+    agree(asked(layer, count=20), expected)
+    runs = paddle_ngraph.stats()["engine_runs"]
+    assert runs > 0, "it was tried"
+    asked(layer, count=5)
+    assert paddle_ngraph.stats()["engine_runs"] == runs
+    report = paddle_ngraph.explain(layer)
+    assert report.why_native and "ms natively" in str(report)
+
+
+def test_one_kind_of_inputs_is_decided_alone(monkeypatch):
+    """The clock of this test says that batches of 7 are faster natively, and others are not."""
+    clock = SimpleNamespace(now=0.0)
+
+    def perf_counter() -> float:
+        clock.now += 1.0
+        return clock.now
+
+    monkeypatch.setattr(dynamic_hook, "perf_counter", perf_counter)
+    original = capture.Captures.run
+
+    def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        clock.now += 5.0 if args[1].shape[0] == 7 else -0.75  # beside the native 1.0
+        return original(self, function, args, kwargs)
+
+    def called(size: int) -> int:
+        before = paddle_ngraph.stats()["engine_runs"]
+        layer(inputs(mlp, 0, size))
+        return paddle_ngraph.stats()["engine_runs"] - before
+
+    monkeypatch.setattr(capture.Captures, "run", run)
+    layer = made(mlp)
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for _ in range(12):
+            called(7), called(5)
+        assert (called(7), called(5)) == (0, 1)
+
+
+def test_a_layer_whose_operators_are_others_in_each_call_is_given_up():
+    """Its sub-layers are then the outermost."""
+
+    class Renamed(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.factor = made(mlp), 0.5
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x) * self.factor
+
+    def scenario():
+        layer, found = made(Renamed), []
+        for number in range(70):
+            layer.factor = 1.5 + number
+            with paddle.no_grad():
+                found.append(layer(inputs(mlp, number)))
+        layers.append(layer)
+        return found
+
+    layers: list[Any] = []
+    both(scenario, runs=5)
+    assert "no two of its calls" in str(paddle_ngraph.explain(layers[-1]))
+
+
+# -- switches, threads, copies -------------------------------------------------------------------
+
+
+def test_the_switch_acts_at_the_next_call(always_pays):
+    layer, x = made(mlp), inputs(mlp)
+
+    def runs(count: int = 14) -> int:
+        before = paddle_ngraph.stats()["engine_runs"]
+        with paddle.no_grad():
+            for _ in range(count):
+                layer(x)
+        return paddle_ngraph.stats()["engine_runs"] - before
+
+    assert runs() == 0
+    paddle_ngraph.enable()
+    assert runs() == 0, "plain layers only when asked for"
+    paddle_ngraph.enable(dynamic=True)
+    assert runs() > 0 and runs() == 14
+    with paddle_ngraph.use_ngraph(False):
+        assert runs() == 0
+    assert runs() == 14
+    paddle_ngraph.disable()
+    assert runs() == 0
+
+
+def test_threads(always_pays):
+    shared, native = made(mlp).eval(), made(mlp).eval()
+    own = [made(mlp, number).eval() for number in range(8)]
+    expected = [[asked(native), asked(made(mlp, number).eval())] for number in range(8)]
+    paddle_ngraph.enable(dynamic=True)
+    results = in_threads(lambda number: [asked(shared), asked(own[number])])
+    paddle_ngraph.disable()
+    agree(results, expected)
+    assert paddle_ngraph.stats()["engine_runs"] >= 80
+
+
+def test_threads_that_train():
+    expected = [trained(made(mlp, number), mlp, 8) for number in range(8)]
+    layers = [made(mlp, number) for number in range(8)]
+    paddle_ngraph.enable(dynamic=True)
+    results = in_threads(lambda number: trained(layers[number], mlp, 8))
+    agree(results, expected)
+    asked(made(mlp))
+    assert paddle_ngraph.stats()["engine_runs"] > 0, "alone again, a thread has its graphs"
+
+
+def test_copies_and_pickles_begin_anew(always_pays):
+    layer = made(mlp)
+    paddle_ngraph.enable(dynamic=True)
+    expected = asked(layer)[:1]
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        agree(asked(twin, count=1), expected)
+        assert twin._ngraph_wrapping.captures.graphs() == []
+    assert list(layer.state_dict()) == list(made(mlp).state_dict())
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_static_and_compiled_layers_are_left_to_themselves(always_pays):
+    static = paddle.jit.to_static(made(mlp), full_graph=True)
+    compiled = paddle_ngraph.compile(made(mlp))
+    expected = made(mlp)(inputs(mlp))
+    paddle_ngraph.enable(dynamic=True)
+    compiled(inputs(mlp))
+    for layer in (static, compiled):
+        agree(layer(inputs(mlp)), expected)
+        assert not dynamic_hook.is_known(layer)
+    assert paddle_ngraph.stats()["engine_runs"] == 2
+
+
+def test_saving_a_layer_is_as_ever(tmp_path, always_pays):
+    layer = made(mlp)
+    paddle_ngraph.enable(dynamic=True)
+    expected = asked(layer)[0]
+    spec = [paddle.static.InputSpec([None, 20], "float32")]
+    paddle.jit.save(layer, str(tmp_path / "model"), input_spec=spec)
+    agree(paddle.jit.load(str(tmp_path / "model"))(inputs(mlp, 0)), expected)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
