@@ -29,6 +29,8 @@ from tests.fuzz.shares import DEFAULT_FILE, ROOT, SIZES, Share, State, revision
 
 _HUNG_SECONDS = 900  # nothing takes a share as long
 _SHRINK_SECONDS = 90
+# Paddle keeps something of each program for good: interpreters, call stacks of its operators.
+_MOST_MEGABYTES = 2048
 _LINE = f"{'-' * 80}\n"  # between what happened and the script
 
 
@@ -37,8 +39,14 @@ def _environment() -> dict[str, str]:
     return {"GLOG_minloglevel": "3", "FLAGS_ngraph_num_threads": "1", **os.environ}
 
 
+def _megabytes(process: int) -> int:
+    """What a process has in memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
 class _Worker:
-    """A process that checks shares, one after another; made anew after a crash."""
+    """A process that checks shares, one after another; made anew when it crashed or has grown."""
 
     def __init__(self, folder: Path) -> None:
         self._last = folder / "example.py"
@@ -61,6 +69,8 @@ class _Worker:
         finally:
             timer.cancel()
         if done:
+            if _megabytes(process.pid) > _MOST_MEGABYTES:
+                self.stop()
             return share, tally
         self.stop()
         if share.failure:  # told before time was up, or before it crashed while it was shrunk
