@@ -9,7 +9,7 @@
   precision    inference in bfloat16 against float32
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
-  to_static    training steps by paddle.jit.to_static, models by paddle.jit.load
+  to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
 

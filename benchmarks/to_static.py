@@ -1,4 +1,4 @@
-"""What dynamic mode makes programs of: training by ``to_static``, and models by ``jit.load``."""
+"""What begins in dynamic mode: layers as they are, by ``to_static``, and by ``jit.load``."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ WORDS, WIDTH = 1000, 256
 STEPS = 3  # whose losses are compared
 TOLERANCE = 1e-3
 DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
+COMPILED, SWITCHED = "compile(), engine", "enable(dynamic=True), engine"
+TRAINING_WAYS = (DYNAMIC, TO_STATIC, COMPILED, ENGINE, PROGRAM)
+LAYER_WAYS = (DYNAMIC, COMPILED, SWITCHED)
+_CALLS_TO_DECIDE = 14  # enable(dynamic=True) looks at the clock for fewer
 LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
     "jit.load",
     "jit.load, engine",
@@ -42,9 +46,12 @@ step of a turn. A ratio says how many times as long as {reference} it takes: the
 ratios of the turns. What is computed is compared with native Paddle's."""
 TRAINING = """\
 A step is forward pass, backward pass and optimizer (momentum). *dynamic*: native Paddle, operator
-by operator. *to_static*: `paddle.jit.to_static`, natively and through the engine; the optimizer is
-Paddle's in both. *program, engine*: a static program of the same network, optimizer included, by
-`Executor.run`."""
+by operator. *compile()*: the layer by `paddle_ngraph.compile`. *to_static*: `paddle.jit.to_static`,
+natively and through the engine; the optimizer is Paddle's in all of these. *program, engine*: a
+static program of the same network, optimizer included, by `Executor.run`."""
+LAYERS = """\
+The same layers in evaluation, under `paddle.no_grad()`, batch 1. *dynamic*: native Paddle, operator
+by operator. *enable(dynamic=True)* leaves a layer to Paddle where compiling does not pay."""
 INFERENCE = """\
 MobileNetV2 as `paddle.jit.save` wrote it, with random weights, batch {batch}, {side} x {side}.
 Feeding and fetching count."""
@@ -88,37 +95,43 @@ class Net:
     """A network to train.
 
     Attributes:
-        description: For the table.
+        title: For the table.
         make: Its layer.
         shape, quick_shape: Of a batch: pictures, or words where there are two dimensions.
         tolerance: How far losses may be off, as a share: weights that differ in their last bit
             part those of small batches that are normalized and rectified, natively too.
     """
 
-    description: str
+    title: str
     make: Callable[[], Any]
     shape: tuple[int, ...]
     quick_shape: tuple[int, ...]
     tolerance: float = 1e-2
 
+    def describe(self, batch: int) -> str:
+        """What it is with so many pictures or texts."""
+        if len(self.shape) == 2:
+            return f"{self.title}, {batch} x {self.shape[1]}"
+        return f"{self.title}, {self.shape[-2]} x {self.shape[-1]}, batch {batch}"
+
 
 NETS = {
     "resnet18": Net(
-        "ResNet-18, 112 x 112, batch 8",
+        "ResNet-18",
         lambda: paddle.vision.models.resnet18(num_classes=CLASSES),
         (8, 3, 112, 112),
         (4, 3, 32, 32),
         tolerance=0.1,
     ),
     "mobilenet_v2": Net(
-        "MobileNetV2, 112 x 112, batch 8",
+        "MobileNetV2",
         _mobilenet,
         (8, 3, 112, 112),
         (4, 3, 32, 32),
         tolerance=0.1,
     ),
-    "transformer": Net("Transformer, 4 layers of 256, 16 x 128", Mean, (16, 128), (2, 16)),
-    "lstm": Net("LSTM 128 to 256, 2 layers, 32 x 100", Recurrent, (32, 100), (2, 16)),
+    "transformer": Net("Transformer, 4 layers of 256", Mean, (16, 128), (2, 16)),
+    "lstm": Net("LSTM 128 to 256, 2 layers", Recurrent, (32, 100), (2, 16)),
 }
 
 
@@ -173,7 +186,11 @@ class DynamicTraining(Way):
         net = NETS[name]
         paddle_ngraph.enable() if way == ENGINE else paddle_ngraph.disable()
         layer = _made(net)
-        self._network = layer if way == DYNAMIC else paddle.jit.to_static(layer, full_graph=True)
+        self._network = layer
+        if way == COMPILED:
+            self._network = paddle_ngraph.compile(layer)
+        elif way != DYNAMIC:
+            self._network = paddle.jit.to_static(layer, full_graph=True)
         self._optimizer = paddle.optimizer.Momentum(1e-3, 0.9, layer.parameters())
         batch = _batch(net.quick_shape if is_quick else net.shape)
         self._data, self._labels = map(paddle.to_tensor, batch)
@@ -215,6 +232,27 @@ class ProgramTraining(Way):
     def run(self) -> Array:
         (loss,) = self._executor.run(self._main, feed=self._feed, fetch_list=[self._loss])
         return np.array(loss)
+
+
+class LayerInference(Way):
+    """A layer in evaluation, batch 1."""
+
+    def __init__(self, name: str, way: str, is_quick: bool) -> None:
+        net = NETS[name]
+        if way == SWITCHED:
+            paddle_ngraph.enable(dynamic=True)
+        layer = _made(net)
+        layer.eval()
+        self._network = paddle_ngraph.compile(layer) if way == COMPILED else layer
+        data, _ = _batch((1, *(net.quick_shape if is_quick else net.shape)[1:]))
+        self._data = paddle.to_tensor(data)
+        for _ in range(_CALLS_TO_DECIDE):
+            self.run()
+        super().__init__()
+
+    def run(self) -> Array:
+        with paddle.no_grad():
+            return np.array(self._network(self._data))
 
 
 class Inference(Way):
@@ -294,24 +332,30 @@ class Row:
 
 
 def measure(options: Namespace) -> None:
-    """Measures both; writes ``to_static.md``, ``.json`` and ``.png``."""
+    """Measures training, layers and models; writes ``to_static.md``, ``.json`` and ``.png``."""
     pace = Pace(1, 0.1) if options.quick else Pace(options.rounds, 2.0)
     names = [name for name in NETS if not options.models or name in options.models]
     shape = (1, 3, 64, 64) if options.quick else (1, 3, 224, 224)
     rows: list[Row] = []
-    with Progress("to_static", len(names) + 1) as progress:
+    layers: list[Row] = []
+    with Progress("to_static", 2 * len(names) + 1) as progress:
         for name in names:
+            net = NETS[name]
             progress.say(name)
-            makers = {way: DynamicTraining for way in (DYNAMIC, TO_STATIC, ENGINE)}
-            starts = {**makers, PROGRAM: ProgramTraining}
-            row = Row(name, NETS[name].description, NETS[name].tolerance)
-            _in_turns(row, {w: (m, name, w, options.quick) for w, m in starts.items()}, pace)
+            makers = {way: DynamicTraining for way in TRAINING_WAYS} | {PROGRAM: ProgramTraining}
+            row = Row(name, net.describe(net.shape[0]), net.tolerance)
+            _in_turns(row, {w: (m, name, w, options.quick) for w, m in makers.items()}, pace)
             progress.done(f"{name}: {row.ratio(DYNAMIC, ENGINE):.2f}x")
             rows.append(row)
+            progress.say(f"{name} in evaluation")
+            row = Row(name, net.describe(1))
+            _in_turns(row, {w: (LayerInference, name, w, options.quick) for w in LAYER_WAYS}, pace)
+            progress.done(f"{name}: {row.ratio(DYNAMIC, COMPILED):.2f}x")
+            layers.append(row)
         progress.say("inference")
         loaded = _inference(shape, pace)
         progress.done(f"jit.load: {loaded.ratio(LOADED_BY_ENGINE, EXECUTOR):.2f}x of Executor")
-    _write(options, pace, rows, loaded, shape)
+    _write(options, pace, rows, layers, loaded, shape)
 
 
 def _inference(shape: tuple[int, ...], pace: Pace) -> Row:
@@ -354,20 +398,29 @@ def _check(row: Row, way: str, found: Sequence[Array], expected: Sequence[Array]
 
 
 def _write(
-    options: Namespace, pace: Pace, rows: list[Row], loaded: Row, shape: tuple[int, ...]
+    options: Namespace,
+    pace: Pace,
+    rows: list[Row],
+    layers: list[Row],
+    loaded: Row,
+    shape: tuple[int, ...],
 ) -> None:
-    ways = (DYNAMIC, TO_STATIC, ENGINE, PROGRAM)
     sections = [
         "## Training\n",
         TRAINING,
         ABOUT.format(rounds=pace.rounds, reference=f"*{ENGINE}*"),
-        _table(rows, ways, ENGINE),
-        "## Inference\n",
+        _table(rows, TRAINING_WAYS, ENGINE),
+        "## Layers\n",
+        LAYERS,
+        ABOUT.format(rounds=pace.rounds, reference=f"*{COMPILED}*"),
+        _table(layers, LAYER_WAYS, COMPILED),
+        "## Saved models\n",
         INFERENCE.format(batch=shape[0], side=shape[-1]),
         ABOUT.format(rounds=pace.rounds, reference=f"*{EXECUTOR}*"),
         _table([loaded], list(loaded.turns_ms), EXECUTOR),
     ]
     data = {"quick": options.quick, "training": [asdict(row) for row in rows]}
+    data["layers"] = [asdict(row) for row in layers]
     data["inference"] = asdict(loaded)
     report.write(options.output, "to_static", "Programs of dynamic mode", sections, data)
     report.bars(
@@ -375,7 +428,7 @@ def _write(
         "A training step",
         f"times as long as {ENGINE}",
         [row.name for row in rows],
-        {way: [row.ratio(way, ENGINE) for row in rows] for way in ways},
+        {way: [row.ratio(way, ENGINE) for row in rows] for way in TRAINING_WAYS},
     )
 
 

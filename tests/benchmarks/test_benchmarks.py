@@ -188,9 +188,13 @@ def test_to_static(tmp_path):
     assert row["turns_ms"].keys() == {
         "dynamic",
         "to_static",
+        "compile(), engine",
         "to_static, engine",
         "program, engine",
     }
+    (layer,) = data["layers"]
+    layers = layer["turns_ms"]
+    assert layers.keys() == {"dynamic", "compile(), engine", "enable(dynamic=True), engine"}
     loaded = data["inference"]["turns_ms"]
     assert loaded.keys() == {
         "jit.load",
@@ -198,8 +202,9 @@ def test_to_static(tmp_path):
         "predictor, engine",
         "Executor, engine",
     }
-    times = [ms for found in (row["turns_ms"], loaded) for turns in found.values() for ms in turns]
-    assert len(times) == 8 and min(times) > 0
+    found = (row["turns_ms"], layers, loaded)
+    times = [ms for turns_ms in found for turns in turns_ms.values() for ms in turns]
+    assert len(times) == 12 and min(times) > 0
     assert "| Transformer, 4 layers of 256, 16 x 128 |" in (tmp_path / "to_static.md").read_text()
 
 
