@@ -189,7 +189,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     const py::list signature = signature_of(inputs);
     const py::object result = python(PythonCall::kBuildModel)(
         graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
-        precision_of(settings), threads_of(settings));
+        precision_of(settings), threads_of(settings) / settings.streams);
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
@@ -198,7 +198,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
     of_part.parts = result.attr("parts").cast<int>();
-    of_part.streams = std::min(of_part.parts, threads_of(settings));
+    if (settings.streams == 1) of_part.streams = std::min(of_part.parts, threads_of(settings));
     const auto compile = [&] {
       py::gil_scoped_release release;
       may_fail(Step::kCompile);

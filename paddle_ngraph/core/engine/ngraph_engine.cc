@@ -375,6 +375,7 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   header.end();
   // Weights are kept only if no program of the run writes them.
   infers_ = !weights_->inputs().empty() && !trains;
+  shares_threads_ = infers_ && num_states_ == 0;
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
@@ -436,6 +437,7 @@ Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) 
   }
   for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
   signature.words.push_back(settings.num_threads);
+  signature.words.push_back(settings.streams);
   signature.words.push_back(settings.bfloat16);
   return signature;
 }
@@ -460,6 +462,35 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   return get_ng_function(io, settings());
 }
 
+std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
+                                                            const Settings& now) const {
+  Signature key = signature(io, now);
+  key.weights = weights_->fingerprint(io.inputs);
+  auto function = FunctionCache::instance().find(key);
+  if (function) ++EngineStats::instance().functions_reused;
+  return function;
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
+                                                              const Settings& settings,
+                                                              const Concurrency::Run& run) const {
+  Settings shared = settings;
+  if (shares_threads_) shared.streams = run.streams(threads_of(settings));
+  if (shared.streams == 1) return get_ng_function(io, settings);
+  // Not built again for a run that is alone: there may be room for one of the two only.
+  if (auto function = find_function(io, settings)) {
+    if (run.is_alone() || function->has_one_thread()) return function;
+  }
+  try {
+    return get_ng_function(io, shared);
+  } catch (const InvalidInput&) {
+    throw;
+  } catch (const std::exception&) {
+    shares_threads_ = false;
+  }
+  return get_ng_function(io, settings);
+}
+
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& now) const {
   Signature key = signature(io, now);
@@ -474,6 +505,11 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   // the same model.
   std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
+  if (has_waited && now.streams > 1) {  // it has one that does as well meanwhile
+    Settings unshared = now;
+    unshared.streams = 1;
+    return get_ng_function(io, unshared);
+  }
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
   const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
@@ -615,7 +651,8 @@ void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, St
     if (io.inputs[i]->numel() == 0) require_list(i);
   }
   *step = Step::kCompile;
-  const auto function = get_ng_function(io, settings);
+  const Concurrency::Run run(&concurrency_);
+  const auto function = get_ng_function(io, settings, run);
   *step = Step::kRun;
   try {
     function->run(io);

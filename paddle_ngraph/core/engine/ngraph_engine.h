@@ -15,6 +15,7 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "core/common/faults.h"
+#include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/function_cache.h"
 #include "core/ov/ov_function.h"
@@ -71,6 +72,9 @@ class NgraphFunction {
 
   bool has_open_shapes() const { return function_->has_open_shapes(); }
 
+  // Whether it runs on the thread that calls it, for there is little to do.
+  bool has_one_thread() const { return function_->settings().num_threads == 1; }
+
  private:
   // The results: outputs, then new values of the states.
   std::vector<phi::DenseTensor> execute(const NgraphIO& io,
@@ -103,7 +107,7 @@ struct EngineStats {
 
 struct BuiltFunction;
 
-// How many work on a run of a function with such settings.
+// How many threads a function with such settings has.
 int threads_of(const Settings& settings);
 
 class NgraphEngine {
@@ -156,6 +160,10 @@ class NgraphEngine {
   void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
                                                   const Settings& settings) const;
+  // The function for one of several runs that may go on.
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
+                                                  const Concurrency::Run& run) const;
+  std::shared_ptr<NgraphFunction> find_function(const NgraphIO& io, const Settings& settings) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
@@ -183,6 +191,8 @@ class NgraphEngine {
   mutable std::optional<WeightWatch> weights_;
   int most_threads_ = 0;  // 0: as the flags say
   bool infers_ = false;   // what trains keeps float32: an update needs more than bfloat16's 8 bits
+  mutable Concurrency concurrency_;
+  mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
   mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
   struct Collection {

@@ -28,7 +28,7 @@ struct Settings {
   bool bfloat16 = false;  // where the processor has units for it, instead of float32
   bool fuses_loops = true;
   int parts = 1;    // the model is one of so many parts of a batch: see batch_parts.py
-  int streams = 1;  // of which so many are computed at a time
+  int streams = 1;  // groups of threads, each of which computes one part or run at a time
 };
 
 // A compiled function as a string of bytes; the memory is only read.
