@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecu
 from paddle.jit.sot.utils.envs import min_graph_size_guard
 
 import paddle_ngraph
+from paddle_ngraph.hook import captured_graph
 
 CLASSES = 5
 WORDS = 60
@@ -22,6 +24,7 @@ WORDS = 60
 @contextmanager
 def dynamic_mode() -> Iterator[None]:
     """Dynamic mode, in which every graph is one and goes to the engine, however small."""
+    captured_graph._training = itertools.count(1)  # each test may make as many as a process
     paddle.disable_static()
     before = paddle.get_flags(["FLAGS_ngraph_min_interval_us", "FLAGS_ngraph_cache_dir"])
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})

@@ -6,8 +6,10 @@ import copy
 import functools
 import inspect
 import math
+import os
 import pickle
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -1184,6 +1186,87 @@ def test_views_share_memory_as_in_python(view, trains, monkeypatch):
     both(scenario, runs=3 if view is VIEWS["none"] else 0)
 
 
+@pytest.mark.parametrize("form", ["none", "reshaped", "turned", "half"])
+@pytest.mark.parametrize("made_with", [True, False], ids=["made with", "made without"])
+@pytest.mark.parametrize("ended_with", [True, False], ids=["ended with", "ended without"])
+def test_gradients_are_those_of_where_an_operator_is_called(form, made_with, ended_with):
+    """And not of where the graph ends that computes it."""
+    view = {
+        "none": lambda t: t,
+        "reshaped": lambda t: t.reshape([-1, 2, 2]).reshape([-1, 4]),
+        "turned": lambda t: t.t().t(),
+        "half": lambda t: t[:, :2].tile([1, 2]),
+    }[form]
+
+    class Net(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            y = F.tanh(self.one(x))
+            with paddle.set_grad_enabled(made_with):
+                middle = view(F.sigmoid(self.other(x) + y))
+            with paddle.set_grad_enabled(ended_with):
+                assert np.isfinite(float((middle * middle).mean()))
+            return (middle * y).sum(), middle
+
+    def scenario(compiled):
+        layer, kept = compiled(made(Net)), []
+        for number in range(4):
+            loss, middle = layer(floats(3, 4, seed=number))
+            loss.backward()
+            grads = [each.grad for each in layer.parameters()]
+            kept += [middle.stop_gradient, [-1.0 if each is None else each for each in grads]]
+            layer.clear_gradients()
+        return kept
+
+    both(scenario)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_view_that_is_given_keeps_its_memory(trains):
+    def scenario(compiled):
+        function = compiled(lambda x: F.tanh(paddle.exp(x * 0.1) + 1.0))
+        base, kept = floats(4, 6), []
+        base.stop_gradient = not trains
+        root = base * 1.0
+        views = [root[:, ::2], root.t(), root[1:3]]
+        for _ in range(4):
+            with paddle.no_grad():
+                kept += [function(each) for each in views]
+                root.add_(paddle.ones([4, 6]))
+                kept += [each.sum() for each in views]
+                kept += [[each.is_contiguous(), each.strides] for each in views]
+                views[0].add_(paddle.ones([1]))
+            kept.append(root.sum())
+        result = sum(function(each).sum() for each in views)
+        if trains:
+            result.backward()
+            kept.append(base.grad)
+        return [*kept, result]
+
+    both(scenario)
+
+
+def test_arrays_of_others_are_read_when_an_operator_is_called():
+    """As batches are that processes of a DataLoader pass on in memory that is shared."""
+    array = np.arange(24, dtype="float32").reshape(4, 6)
+
+    def scenario(compiled):
+        layer, kept = compiled(made(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh()))), []
+        array[:] = 1.0
+        given = paddle.utils.dlpack.from_dlpack(array.__dlpack__())
+        for number in range(4):
+            array[:] = number
+            result = layer(given)
+            array[:] = -1.0
+            kept.append(result + layer(given))
+        return kept
+
+    both(scenario)
+
+
 def test_a_view_sees_what_is_written_later():
     def scenario(compiled):
         def inner(x):
@@ -1326,6 +1409,66 @@ def test_threads_share_a_layer():
     assert paddle_ngraph.stats()["engine_runs"] >= 40
 
 
+def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
+    tries, original = [], _core.Alone
+
+    def alone():
+        tries.append(threading.current_thread())
+        return original()
+
+    monkeypatch.setattr(captured_graph._core, "Alone", alone)
+    monkeypatch.setattr(captured_graph, "_PATIENCE", 1000.0)
+    entered, leave = threading.Event(), threading.Event()
+
+    def holds(number):
+        with original() as is_alone:
+            assert is_alone
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=holds, args=(0,))
+    layer, x = made(mlp).eval(), inputs(mlp)
+    compiled = paddle_ngraph.compile(layer)
+    with paddle.no_grad():
+        expected = [compiled(x)]
+        monkeypatch.setattr(captured_graph, "_busy_until", float("inf"))
+        agree([compiled(x), compiled(x)], 2 * expected)
+        assert not tries and paddle_ngraph.stats()["engine_runs"] == 0
+        monkeypatch.setattr(captured_graph, "_busy_until", 0.0)
+        agree([compiled(x), compiled(x)], 2 * expected)
+    assert len(tries) == 1 and paddle_ngraph.stats()["engine_runs"] == 2
+    thread.start()
+    entered.wait(60)
+    with original() as is_alone:
+        assert not is_alone
+    leave.set()
+    thread.join()
+
+
+def test_a_forked_process_waits_for_no_thread_that_it_has_not():
+    entered, leave = threading.Event(), threading.Event()
+
+    def holds():
+        with _core.Alone():
+            entered.set()
+            leave.wait(60)
+
+    compiled = paddle_ngraph.compile(made(mlp).eval())
+    thread = threading.Thread(target=holds)
+    thread.start()
+    entered.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        is_right = float(paddle.ones([2]).sum()) == 2.0
+        with _core.Alone() as is_alone:
+            os._exit(0 if is_right and is_alone else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    warm(compiled, inputs(mlp))
+
+
 def test_threads_have_layers_of_their_own():
     expected = [asked(made(mlp, number).eval(), number) for number in range(8)]
     layers = [paddle_ngraph.compile(made(mlp, number).eval()) for number in range(8)]
@@ -1388,6 +1531,21 @@ def test_explain_tells_what_is_too_small():
     function = warm(paddle_ngraph.compile(lambda x: paddle.transpose(x, [1, 0])), floats(3, 4))
     assert "native" in str(function.explain())
     assert paddle_ngraph.stats()["engine_runs"] == 0
+
+
+def test_graphs_that_train_are_bounded(monkeypatch):
+    """Paddle keeps threads of each for good."""
+    monkeypatch.setattr(captured_graph, "_MOST_TRAINING", 3)
+    native, layer = made(lambda: nn.Linear(4, 4)), made(lambda: nn.Linear(4, 4))
+    compiled = paddle_ngraph.compile(layer)
+    for size in range(1, 7):
+        for _ in range(3):
+            for each in (native, compiled):
+                each(floats(size, 4)).square().mean().backward()
+            agree(gradients(layer), gradients(native))
+    graphs = paddle_ngraph.explain(compiled).graphs
+    refused = [graph.why_native for graph in graphs if graph.why_native is not None]
+    assert len(graphs) == 6 and len(refused) == 3 and "3 graphs train already" in refused[0]
 
 
 def test_what_is_known_of_a_function_is_bounded():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -1195,3 +1196,20 @@ def test_a_small_program_stays_native_until_it_grows():
         found = network(floats(20000, 4)).numpy()
     assert paddle_ngraph.stats()["engine_runs"] == 1
     np.testing.assert_allclose(found, layer(floats(20000, 4)).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_values_of_programs_that_are_gone_are_not_taken_for_others():
+    """Paddle leaves Python's objects for values of blocks that it has freed."""
+    thresholds = gc.get_threshold()
+    paddle_ngraph.enable()
+    layer = paddle.nn.Sequential(
+        paddle.nn.Linear(16, 16), paddle.nn.ReLU(), paddle.nn.Linear(16, 3)
+    )
+    function = paddle.jit.to_static(layer, full_graph=True)
+    gc.set_threshold(20, 1, 1)
+    try:
+        for size in range(1, 41):
+            function(paddle.ones([size, 16])).square().mean().backward()
+    finally:
+        gc.set_threshold(*thresholds)
+    assert paddle_ngraph.stats()["engine_runs"] >= 40

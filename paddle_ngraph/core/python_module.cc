@@ -32,6 +32,7 @@
 #include "core/ov/own_operators.h"
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/capture.h"
+#include "core/paddle/copies.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/native_operator.h"
@@ -409,13 +410,13 @@ PYBIND11_MODULE(_core, module) {
   module.attr("python_calls") = std::vector(kPythonCalls.begin(), kPythonCalls.end());
   module.attr("max_outputs") = kMaxOutputs;
   module.def("inplace_pairs", [](const pir::Operation& op) { return inplace_pairs(op); });
-  module.def("insert_ngraph_engine", &insert_ngraph_engine, py::arg("block"),
+  module.def("insert_ngraph_engine", copying(&insert_ngraph_engine), py::arg("block"),
              py::arg("anchor").none(true), py::arg("inputs"), py::arg("states"), py::arg("outputs"),
              py::arg("graph"), py::arg("interval"));
   module.def("insert_combine", &insert_combine, py::arg("anchor"), py::arg("values"));
-  module.def("insert_split", &insert_split, py::arg("anchor"), py::arg("list"));
-  module.def("insert_operator", &insert_operator_from_python, py::arg("anchor"), py::arg("name"),
-             py::arg("operands"), py::arg("like"), py::arg("attributes"));
+  module.def("insert_split", copying(&insert_split), py::arg("anchor"), py::arg("list"));
+  module.def("insert_operator", copying(&insert_operator_from_python), py::arg("anchor"),
+             py::arg("name"), py::arg("operands"), py::arg("like"), py::arg("attributes"));
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
@@ -453,7 +454,15 @@ PYBIND11_MODULE(_core, module) {
                            "A program of nothing but one engine operator, without an interpreter.")
       .def(py::init(&make_whole_program), py::arg("graph"), py::arg("interval"), py::arg("tensors"),
            py::arg("feeds"), py::arg("fetches"))
-      .def("run", &WholeProgram::run, py::call_guard<py::gil_scoped_release>())
+      .def("run",
+           [](const WholeProgram& program) {
+             std::vector<phi::DenseTensor> fetched;
+             {
+               const py::gil_scoped_release released;
+               fetched = program.run();
+             }
+             return copied(std::move(fetched));
+           })
       .def("run_on", &run_on_arrays, py::arg("feeds"))
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
   py::class_<SharedParameters>(module, "SharedParameters",

@@ -11,13 +11,15 @@ operator is called natively, so that whoever writes to one of the two writes to 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple, NoReturn
 
 import paddle
 
@@ -46,6 +48,9 @@ _NONE: frozenset[int] = frozenset()
 _building = new_lock()
 # Sets of parameters that one stage is compiled for.
 _PARAMETERS = 32
+# Paddle keeps six threads and some megabytes of each program that trains, for good.
+_MOST_TRAINING = 128
+_training = itertools.count(1)
 
 
 class Call(NamedTuple):
@@ -196,7 +201,23 @@ def _may_train() -> bool:
 
 
 class _Busy(Exception):
-    """Other threads would not leave Paddle alone; next time they may."""
+    """Other threads would not leave Paddle alone; some time later they may."""
+
+
+# Between two trials to be alone: those who wait for a trial lose a twentieth of their time at most.
+_PATIENCE = 1.0
+_busy_until = 0.0  # guarded by the lock
+
+
+def _be_alone() -> AbstractContextManager[bool]:
+    """Whether no other thread is in Paddle, nor enters it meanwhile.
+
+    Raises:
+        _Busy: They were in it when this was tried last, a moment ago.
+    """
+    if monotonic() < _busy_until:
+        raise _Busy
+    return _core.Alone()
 
 
 class _Native(Exception):
@@ -204,8 +225,9 @@ class _Native(Exception):
 
 
 def _call(call: Call, values: dict[int, Any]) -> None:
-    """Calls an operator natively."""
-    _bind(call.result, call.apply(_function(call), values), values)
+    """Calls an operator natively, with gradients as where the user called it."""
+    with paddle.set_grad_enabled(call.has_gradient):
+        _bind(call.result, call.apply(_function(call), values), values)
 
 
 def _function(call: Call) -> Callable[..., Any]:
@@ -372,8 +394,9 @@ class Stage:
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
         """Adds its outputs to the values."""
-        inputs = [self._input(values, number) for number in self._others]
-        results = program.layer.sot_call(inputs)
+        with paddle.set_grad_enabled(self.trains):  # as where the operators were called
+            inputs = [self._input(values, number) for number in self._others]
+            results = program.layer.sot_call(inputs)
         if program.gradients is not None:
             program.gradients.attach(inputs, results)
         values.update(zip(self._outputs, results))
@@ -381,7 +404,7 @@ class Stage:
     def _input(self, values: dict[int, Any], number: int) -> Any:
         tensor = values[number]
         if not self._kinds[number].is_contiguous:
-            tensor = tensor.contiguous()
+            tensor = operators.assign(tensor)  # contiguous() would part the user's from its base
         return tensor if number in self._differentiated else tensor.detach()
 
     def program_for(self, values: dict[int, Any]) -> _Program:
@@ -394,14 +417,20 @@ class Stage:
         key = tuple(map(id, weights))
         found = self._programs.get(key)
         if found is None or not found.is_of(weights):
-            with _building, _core.Alone() as is_alone, _mode_of_this_thread():
+            with _building, _be_alone() as is_alone, _mode_of_this_thread():
                 if not is_alone:
-                    raise _Busy
-                found = self._build(weights)
+                    _note_busy()
+                with paddle.set_grad_enabled(self.trains):
+                    found = self._build(weights)
             self._programs.put(key, found)
         return found
 
     def _build(self, weights: Sequence[Any]) -> _Program:
+        if self.trains and next(_training) > _MOST_TRAINING:
+            raise NgraphError(
+                f"{_MOST_TRAINING} graphs train already, of which Paddle keeps threads: give it "
+                "batches of fewer shapes"
+            )
         layer = _in_static_mode(self._layer, weights)
         set_training(layer, self.trains)
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
@@ -453,6 +482,12 @@ class Stage:
 
 def _dtype_name(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
+
+
+def _note_busy() -> NoReturn:
+    global _busy_until
+    _busy_until = monotonic() + _PATIENCE
+    raise _Busy
 
 
 @contextmanager

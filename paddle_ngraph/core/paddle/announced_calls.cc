@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include <pthread.h>
+
 #include "paddle/phi/core/distributed/auto_parallel/dist_tensor.h"
 #include "paddle/phi/core/selected_rows.h"
 #include "paddle/utils/pybind.h"
@@ -138,6 +140,13 @@ std::thread::id alone;
 void sleep_without_lock() {
   const pybind11::gil_scoped_release released;
   std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+// A forked process has only the thread that forked it.
+void forget_other_threads() {
+  calls_of_all = calls_here;
+  if (alone != std::this_thread::get_id()) alone = std::thread::id();
+  forget_captures_of_other_threads();
 }
 
 class Counted {
@@ -276,7 +285,7 @@ bool are_calls_announced(const pybind11::object& function) {
 }
 
 Alone::Alone() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   const auto waits_for = [&](const auto& is_over) {
     while (!is_over()) {
       if (std::chrono::steady_clock::now() > end) return false;
@@ -317,6 +326,9 @@ PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* 
 
 void tell_captures(const pybind11::object& function, const std::string& name, Captured captured,
                    const WaitRule& rule) {
+  // Fails only if no memory is left.
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_other_threads);
+  static_cast<void>(registered);
   PyMethodDef* definition = definition_of(function.ptr());
   if (definition == nullptr || takes_nothing(*definition)) return;
   // A few without keyword arguments create tensors of descriptions.

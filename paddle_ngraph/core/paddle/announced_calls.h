@@ -57,7 +57,7 @@ struct AnnouncedFunction {
 };
 
 // While it lives, no other thread is in a function that was told to captures, or enters one: what
-// makes a program has Paddle's operators add to programs, in all threads. It waits a second.
+// makes a program has Paddle's operators add to programs, in all threads. It waits for 50 ms.
 class Alone {
  public:
   Alone();

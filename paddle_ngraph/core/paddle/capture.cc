@@ -79,8 +79,12 @@ std::optional<ValueKind> kind_of(PyObject* object) {
   if (is_lazy(object)) return std::nullopt;  // of another thread
   const phi::DenseTensor* tensor = plain_tensor(object);
   if (tensor == nullptr || !is_plain(*tensor) || is_known_outside(*tensor)) return std::nullopt;
-  return ValueKind{tensor->dtype(), tensor->dims(), stops_gradient(object),
-                   tensor->meta().is_contiguous(), Py_TYPE(object)->tp_base != &PyBaseObject_Type};
+  return ValueKind{tensor->dtype(),
+                   tensor->dims(),
+                   stops_gradient(object),
+                   tensor->meta().is_contiguous(),
+                   Py_TYPE(object)->tp_base != &PyBaseObject_Type,
+                   tensor->strides()};
 }
 
 // Whether it is a tensor that nobody can read: some operators return them in some modes.
@@ -205,7 +209,8 @@ bool has_items(PyObject* object) {
 
 bool ValueKind::operator==(const ValueKind& other) const {
   return dtype == other.dtype && shape == other.shape && stop_gradient == other.stop_gradient &&
-         is_contiguous == other.is_contiguous && is_parameter == other.is_parameter;
+         is_contiguous == other.is_contiguous && is_parameter == other.is_parameter &&
+         strides == other.strides;
 }
 
 // -- paths ---------------------------------------------------------------------------------------
@@ -304,8 +309,11 @@ Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
 }  // namespace
 
 bool does_any_wait(PyObject* args, PyObject* kwargs) {
-  if (!failed_tensors().empty()) return true;
-  return !lazy_tensors().empty() && owner_of({nullptr, args, kwargs}, false) != nullptr;
+  for (PyObject* argument : {args, kwargs}) {
+    if (!failed_tensors().empty() && find_any(failed_tensors(), argument)) return true;
+    if (!lazy_tensors().empty() && find_any(lazy_tensors(), argument)) return true;
+  }
+  return false;
 }
 
 bool settle_foreign(PyObject* self, PyObject* args, PyObject* kwargs, bool may_write) {
@@ -325,6 +333,10 @@ bool settle_foreign(PyObject* self, PyObject* args, PyObject* kwargs, bool may_w
     if (!owner->settle_for_other()) return false;
   }
   return true;
+}
+
+void forget_captures_of_other_threads() {
+  for (const auto& [tensor, owner] : lazy_tensors()) owner->forget_other_thread();
 }
 
 std::string tensor_versions(const py::list& tensors) {
@@ -397,6 +409,10 @@ bool Capture::wait() const {
   return true;
 }
 
+void Capture::forget_other_thread() {
+  if (computing_ != std::this_thread::get_id()) is_computing_ = false;
+}
+
 bool Capture::settle_for_other() {
   if (is_computing_) {
     if (computing_ == std::this_thread::get_id()) return wait();
@@ -420,6 +436,29 @@ static std::vector<PyObject*> arguments_of(const AnnouncedFunction& function, Py
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) arguments.push_back(value);
   return arguments;
+}
+
+// Such as the batches that processes of a DataLoader pass on in shared memory. Nobody has the copy
+// but the call: the next one that is given the tensor gets another.
+static bool is_worth_a_copy(PyObject* object) {
+  constexpr size_t kMostBytes = size_t{64} << 20;
+  if (!paddle::pybind::PyCheckTensor(object) || is_lazy(object)) return false;
+  const phi::DenseTensor* tensor = plain_tensor(object);
+  if (tensor == nullptr || !is_plain(*tensor) || !is_known_outside(*tensor)) return false;
+  return tensor->meta().is_contiguous() && num_bytes(*tensor) <= kMostBytes &&
+         Py_TYPE(object)->tp_base == &PyBaseObject_Type && stops_gradient(object);
+}
+
+std::vector<PyObject*> Capture::kept_arguments(const std::vector<PyObject*>& given,
+                                               std::vector<py::object>* copies) const {
+  std::vector<PyObject*> kept = given;
+  for (PyObject*& argument : kept) {
+    if (numbers_.count(argument) > 0 || !is_worth_a_copy(argument)) continue;
+    const auto copy = tensor_of(argument).copy_to(phi::CPUPlace(), true);
+    copies->push_back(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(copy)));
+    argument = copies->back().ptr();
+  }
+  return kept;
 }
 
 // Whether keyword arguments have these names, in this order.
@@ -449,7 +488,9 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
-  const std::vector<PyObject*> given = arguments_of(function, self, args, kwargs);
+  std::vector<py::object> copies;
+  const std::vector<PyObject*> given =
+      kept_arguments(arguments_of(function, self, args, kwargs), &copies);
   if (CapturedPath* next = find_next(function, gradient, given, kwargs)) {
     for (PyObject* tensor : new_values_) {
       add(tensor);
@@ -466,7 +507,7 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     }
     is_recording_ = true;
   }
-  return record(function, gradient, self, args, kwargs);
+  return record(function, gradient, given, self, args, kwargs);
 }
 
 CapturedPath* Capture::find_next(const AnnouncedFunction& function, bool has_gradient,
@@ -736,9 +777,10 @@ bool Capture::recognize(const Argument& expected, PyObject* result, const Captur
   return true;
 }
 
-PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient, PyObject* self,
-                          PyObject* args, PyObject* kwargs) {
-  auto call = describe_call(function, arguments_of(function, self, args, kwargs), kwargs);
+PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient,
+                          const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
+                          PyObject* kwargs) {
+  auto call = describe_call(function, given, kwargs);
   if (!call && !(settle(function.name) && settle_foreign(self, args, kwargs, false)))
     return nullptr;
   const NoCapture none;

@@ -37,6 +37,7 @@ struct ValueKind {
   bool stop_gradient;
   bool is_contiguous;
   bool is_parameter;
+  phi::DDim strides;  // which operators share memory depends on them
 
   bool operator==(const ValueKind& other) const;
 };
@@ -143,15 +144,22 @@ class Capture {
   // The same for another thread: what this thread calls next is still part of the path.
   bool settle_for_other();
 
+  // The process is a copy, without the thread that was computing.
+  void forget_other_thread();
+
  private:
+  // What a call is given, with copies of tensors that others may write while it waits.
+  std::vector<PyObject*> kept_arguments(const std::vector<PyObject*>& given,
+                                        std::vector<pybind11::object>* copies) const;
   CapturedPath* find_next(const AnnouncedFunction& function, bool has_gradient,
                           const std::vector<PyObject*>& given, PyObject* kwargs);
   bool matches(const Argument& expected, PyObject* given, const CapturedCall& call);
   bool matches_value(const Argument& expected, PyObject* given, const CapturedCall& call);
   PyObject* defer(CapturedPath& path);
   PyObject* follow(CapturedPath& path, PyObject* self, PyObject* args, PyObject* kwargs);
-  PyObject* record(const AnnouncedFunction& function, bool has_gradient, PyObject* self,
-                   PyObject* args, PyObject* kwargs);
+  PyObject* record(const AnnouncedFunction& function, bool has_gradient,
+                   const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
+                   PyObject* kwargs);
   std::optional<CapturedCall> describe_call(const AnnouncedFunction& function,
                                             const std::vector<PyObject*>& given, PyObject* kwargs);
   bool describe(PyObject* given, bool may_be_tensor, CapturedCall& call, Argument& found,
@@ -203,7 +211,10 @@ class NoCapture {
   Capture* before_;
 };
 
-// Whether one of these arguments waits, in whichever thread.
+// In a forked process: no other thread goes on computing what waits.
+void forget_captures_of_other_threads();
+
+// Whether one of these arguments waits, in whichever thread, or never was computed.
 bool does_any_wait(PyObject* args, PyObject* kwargs);
 
 // Computes what waits in other threads if it is among these arguments or, where these may be

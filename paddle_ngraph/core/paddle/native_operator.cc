@@ -15,6 +15,7 @@
 #include "paddle/pir/include/core/ir_context.h"
 
 #include "core/common/error.h"
+#include "core/paddle/copies.h"
 
 namespace py = pybind11;
 
@@ -212,11 +213,11 @@ py::list append_operator(pir::Block* block, const std::string& name, const py::l
   auto* op = pir::Operation::Create(inputs, all, outputs, info);
   builder.Insert(op);
   py::list results;
-  for (const auto& result : op->results()) {
+  for (pir::Value result : op->results()) {
     if (result && result.type() && result.type().isa<pir::VectorType>()) {
-      results.append(py::cast(builder.Build<pir::SplitOp>(result).outputs()));
+      results.append(copied(builder.Build<pir::SplitOp>(result).outputs()));
     } else {
-      results.append(py::cast(result));
+      results.append(py::cast(result, py::return_value_policy::copy));
     }
   }
   return results;
