@@ -14,13 +14,14 @@ SANITIZERS ?= address
 SOURCES := setup.py pyproject.toml $(wildcard paddle_ngraph/core/*.* paddle_ngraph/core/*/*.* paddle_ngraph/core/*/*/*.*) \
 	$(wildcard paddle_ngraph/mkl_packed/*.cc paddle_ngraph/mkl_packed/*.h paddle_ngraph/mkl_packed/mkl/*.*)
 
-CPP := $(filter %.cc %.h,$(SOURCES))
+CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/project/*.h \
+	paddle_ngraph/transpiler/native/project/*/*.cc paddle_ngraph/transpiler/native/project/*/*.h)
 # Without files that need MKL, or the OpenMP of a compiler other than clang.
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo imdb ocr paddleocr paddleocr-run test test-threads sanitize fuzz models style lint bench \
-	packed docs clean
+.PHONY: help demo demo-native imdb server ocr paddleocr paddleocr-run test test-threads sanitize fuzz models \
+	style lint bench packed docs clean
 
 help:  ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -28,9 +29,15 @@ help:  ## Show the targets.
 demo: $(VENV)/.built  ## Train on MNIST digits, natively and through nGraph, side by side.
 	$(RUN) demos/train_demo/train.py --task mnist
 
+demo-native: $(VENV)/.built  ## Make a C++ project of a training program, build it, and train digits in it.
+	$(RUN) demos/native_demo/train.py
+
 imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
 	$(RUN) demos/imdb_demo/train.py --net bow
 	$(RUN) demos/imdb_demo/train.py --net cnn
+
+server: $(VENV)/.built  ## Learn it with a parameter server and two trainers.
+	$(RUN) -m paddle.distributed.launch --nproc_per_node 3 --log_dir server_demo_output demos/server_demo/train.py
 
 ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and through nGraph.
 	$(RUN) demos/ocr_demo/read.py
@@ -84,6 +91,7 @@ $(VENV)/.tools: requirements/build.txt requirements/develop.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
+	$(BIN)/python -m pip install --quiet --no-deps onednn-devel==2025.0.0
 	@touch $@
 
 $(VENV)/.paddleocr: $(VENV)/.built requirements/paddleocr.txt

@@ -4,12 +4,14 @@
   training     one training step
   first_run    the first run, cold and with functions on disk
   overhead     an engine operator, small programs, memory
+  memory       peak memory of programs, optimized for memory or not
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
+  native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
 
@@ -26,6 +28,8 @@ from collections.abc import Callable, Sequence
 from benchmarks import (
     first_run,
     intervals,
+    memory,
+    native,
     ocr_widths,
     overhead,
     paddleocr_pages,
@@ -44,12 +48,14 @@ TOPICS: dict[str, Callable] = {
     "training": side_by_side.training,
     "first_run": first_run.measure,
     "overhead": overhead.measure,
+    "memory": memory.measure,
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "intervals": intervals.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
+    "native": native.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,
 }

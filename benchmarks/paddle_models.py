@@ -76,30 +76,45 @@ def _mobilenet_v2(image: Variable) -> Variable:
     return network(image)
 
 
-def _labelled(*shape: int, name: str = "image") -> tuple[InputSpec, InputSpec]:
+def labelled(*shape: int, name: str = "image") -> tuple[InputSpec, InputSpec]:
+    """The inputs of a network that reads arrays of a shape, and tells classes apart."""
     return (
         InputSpec([None, *shape], "float32", name),
         InputSpec([None, 1], "int64", "label"),
     )
 
 
+def labelled_words(length: int) -> tuple[InputSpec, InputSpec]:
+    """The inputs of a network that reads texts of so many words."""
+    return InputSpec([None, length], "int64", "words"), InputSpec([None, 1], "int64", "label")
+
+
 CNN = networks.text_cnn(VOCABULARY)
 # Layout, inputs, optimizer.
 _TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
-    "mlp": (networks.mlp, _labelled(784), lambda: networks.momentum(0.01)),
+    "mlp": (networks.mlp, labelled(784), lambda: networks.momentum(0.01)),
     "transformer": (_encoder, networks.text_inputs(), lambda: networks.adam(1e-4)),
-    "resnet18": (_resnet18, _labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
-    "mobilenet_v2": (_mobilenet_v2, _labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
-    "lenet": (networks.lenet, _labelled(1, 28, 28), lambda: networks.momentum(0.01)),
+    "resnet18": (_resnet18, labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
+    "mobilenet_v2": (_mobilenet_v2, labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
+    "lenet": (networks.lenet, labelled(1, 28, 28), lambda: networks.momentum(0.01)),
     "cnn-adagrad": (CNN, networks.text_inputs(), lambda: networks.adagrad(0.02)),
     "cnn-adam": (CNN, networks.text_inputs(), lambda: networks.adam(1e-3)),
-    "lstm": (_lstm, _labelled(100, 128, name="sequence"), lambda: networks.adam(1e-3)),
+    "lstm": (_lstm, labelled(100, 128, name="sequence"), lambda: networks.adam(1e-3)),
 }
 
 
 def training(model: str) -> Network:
     """The programs that train ``model``, a name in ``works.TRAINING``."""
-    layout, inputs, make_optimizer = _TRAINED[model]
+    return built(*trained(model))
+
+
+def trained(model: str) -> tuple[networks.Layout, Any, Callable[[], Any]]:
+    """Layout, inputs and optimizer of ``model``, a name in ``works.TRAINING``."""
+    return _TRAINED[model]
+
+
+def built(layout: networks.Layout, inputs: Any, make_optimizer: Callable[[], Any]) -> Network:
+    """The programs of a network that tells classes apart."""
     return networks.build_network(layout, networks.cross_entropy, inputs, make_optimizer)
 
 

@@ -42,7 +42,10 @@ def _version(package: str) -> str:
 
 
 def _processor() -> str:
-    return processor.field("model name") or platform.processor() or "unknown"
+    """Its name, and the numbers of its generation, which virtual machines leave out of the name."""
+    name = processor.field("model name") or platform.processor() or "unknown"
+    family, model = processor.field("cpu family"), processor.field("model")
+    return f"{name} (family {family}, model {model})" if family and model else name
 
 
 def _vector_units() -> str:

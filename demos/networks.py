@@ -120,15 +120,17 @@ def lenet(image: Variable) -> Variable:
     return paddle.nn.Linear(84, 10)(hidden)
 
 
-def bag_of_words(vocabulary: int, embedding: int = 128, hidden: int = 96) -> Layout:
-    """A text's mean word vector, a tanh layer and a linear one.
+def bag_of_words(
+    vocabulary: int, embedding: int = 128, hidden: int = 96, sparse: bool = False
+) -> Layout:
+    """A text's mean word vector, a tanh layer and a linear one; ``sparse`` is the embedding's.
 
     The layout maps words, int64 [batch, length] with PADDING after the end of each text, to
     logits, float32 [batch, 2].
     """
 
     def layout(words: Variable) -> Variable:
-        vectors = paddle.nn.Embedding(vocabulary, embedding)(words)
+        vectors = paddle.nn.Embedding(vocabulary, embedding, sparse=sparse)(words)
         mask = paddle.cast(words != PADDING, "float32")
         # Every text has at least one word, so no count is 0.
         count = paddle.sum(mask, axis=1, keepdim=True)

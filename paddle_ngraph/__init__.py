@@ -20,9 +20,13 @@ from paddle_ngraph.api import (
     clear_cache,
     compile,
     disable,
+    distribute,
+    distribute_to_server,
     enable,
     explain,
+    explain_memory,
     is_enabled,
+    optimize_memory,
     reset_stats,
     save_inference_model,
     stats,
@@ -47,9 +51,13 @@ __all__ = [
     "compile",
     "converter",
     "disable",
+    "distribute",
+    "distribute_to_server",
     "enable",
     "explain",
+    "explain_memory",
     "is_enabled",
+    "optimize_memory",
     "reset_stats",
     "save_inference_model",
     "stats",
@@ -75,6 +83,8 @@ def __getattr__(name: str) -> _Any:
         from paddle_ngraph.function.bridge import NgraphBridge
 
         return NgraphBridge
+    if name == "distributed":
+        return _import_module("paddle_ngraph.distributed")
     if name in ("mkl_packed", "use_mkl_packed"):
         mkl_packed = _import_module("paddle_ngraph.mkl_packed")
         return mkl_packed if name == "mkl_packed" else mkl_packed.use_mkl_packed

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import api, installation, library
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.version import __version__
+
+if TYPE_CHECKING:
+    from paddle_ngraph.transpiler.distribution_transpiler import Options as DistributionOptions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
 
     transpile = commands.add_parser(
         "transpile",
-        help="make a program with engine operators of the program of a saved model",
+        help="make another program of that of a saved model: with engine operators, or for ranks",
         description=_transpile.__doc__,
     )
     transpile.add_argument(
@@ -96,8 +100,82 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PREFIX",
         help="path of the new model, without an extension; in an existing folder it keeps its name",
     )
+    transpile.add_argument(
+        "--optimize-memory",
+        action="store_true",
+        help="bring the operators into an order in which their results take less memory",
+    )
+    transpile.add_argument(
+        "--recompute",
+        type=float,
+        metavar="MB",
+        help="with --optimize-memory: compute results again rather than keep more than so many MB",
+    )
+    transpile.add_argument(
+        "--open-size",
+        type=int,
+        metavar="SIZE",
+        help="with --optimize-memory: about how large the dimensions will be that the model leaves "
+        "open, such as the batch (default: 64)",
+    )
     transpile.add_argument("--force", action="store_true", help="replace a model that is there")
+    transpile.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="make the program of each of N processes of a program that trains, instead",
+    )
+    transpile.add_argument(
+        "--bucket-mb",
+        type=float,
+        metavar="MB",
+        help="with --ranks: average gradients in buckets of at most so many MB (default: 25)",
+    )
+    transpile.add_argument(
+        "--accumulate",
+        type=int,
+        metavar="RUNS",
+        help="with --ranks: add up the gradients of so many runs for an update (default: 1)",
+    )
     transpile.set_defaults(command=_transpile)
+
+    codegen = commands.add_parser(
+        "codegen",
+        help="generate a C++ project that runs a saved model without Python and Paddle",
+        description=_codegen.__doc__,
+        epilog="example: python -m paddle_ngraph codegen ocr/rec -o ocr_rec",
+    )
+    codegen.add_argument(
+        "model",
+        help="a folder, a .json, .pdmodel or __model__ file, or its path without the extension",
+    )
+    codegen.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="the directory of the project"
+    )
+    codegen.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        action="append",
+        default=[],
+        help="generate functions for these shapes, a size of -1 being left open. May be repeated "
+        "for other shapes (default: whatever the model leaves open stays open)",
+    )
+    codegen.add_argument(
+        "--train",
+        action="store_true",
+        help="the model is a program that trains, saved with skip_prune_program=True",
+    )
+    codegen.add_argument(
+        "--processor",
+        default="any",
+        help="any, avx2, avx512, or native: what this one is (default: %(default)s)",
+    )
+    codegen.add_argument(
+        "--seed", type=int, default=0, help="of the random numbers (default: %(default)s)"
+    )
+    codegen.add_argument("--force", action="store_true", help="replace a project that is there")
+    codegen.set_defaults(command=_codegen)
 
     operators = commands.add_parser(
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
@@ -164,38 +242,131 @@ def _save(options: argparse.Namespace) -> int:
 def _transpile(options: argparse.Namespace) -> int:
     """Make an ordinary Paddle model (PREFIX.json, PREFIX.pdiparams) with engine operators in place
     of the intervals of a saved model, in either format. It runs wherever paddle_ngraph is imported,
-    with nothing switched on."""
+    with nothing switched on. With --ranks, the program is one that trains (paddle.static.save), and
+    what is made are programs for paddle.load: PREFIX.json, that of each rank, PREFIX.startup.json,
+    which gives all ranks the variables of rank 0, and, with --accumulate, PREFIX.accumulating.json.
+    Its parameters stay where they are."""
     library.load()
     from paddle_ngraph.saved_models import saved_model
 
+    prepare, distributes = _memory_transpiler(options), _distribution_options(options)
     program, prefix = _model_and_prefix(options)
-    for path in saved_model.files_at(prefix):
-        if path.exists() and not options.force:
-            raise NgraphError(f"{path} is there already: give --force to replace it")
-    _convert(program, prefix)
+    if distributes is not None:
+        if prepare is not None:
+            raise NgraphError("--ranks and --optimize-memory: give one of them")
+        return _distribute(program, prefix, distributes, options)
+    _refuse_to_replace(saved_model.files_at(prefix), options.force)
+    _convert(program, prefix, prepare=prepare)
     print(f"saved as {prefix}.json")
     return 0
 
 
-def _model_and_prefix(options: argparse.Namespace) -> tuple[Path, Path]:
-    """The program of the only model that was named, and where the new one goes."""
+def _distribution_options(options: argparse.Namespace) -> DistributionOptions | None:
+    """How a program is distributed, if that was asked for."""
+    from paddle_ngraph.transpiler.distribution_transpiler import Options
+
+    given = {"bucket_mb": options.bucket_mb, "accumulate": options.accumulate}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.ranks is None:
+        for name in given:
+            raise NgraphError(f"--{name.replace('_', '-')} is for --ranks: give both")
+        return None
+    return Options(**given)
+
+
+def _distribute(
+    program: Path, prefix: Path, distributes: DistributionOptions, options: argparse.Namespace
+) -> int:
+    from paddle_ngraph.saved_models import distributing, saved_model
+
+    model = saved_model.SavedModel.at(program)
+    made = distributing.programs_of(model, options.ranks, distributes)
+    files = {prefix.with_name(f"{prefix.name}{ending}"): each for ending, each in made.items()}
+    _refuse_to_replace(list(files), options.force)
+    try:
+        distributing.save(files)
+    except OSError as error:
+        raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+    for file in files:
+        print(f"saved {file}")
+    return 0
+
+
+def _refuse_to_replace(files: Sequence[Path], is_forced: bool) -> None:
+    for path in files:
+        if path.exists() and not is_forced:
+            raise NgraphError(f"{path} is there already: give --force to replace it")
+
+
+def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | None:
+    """What optimizes a program for memory, if that was asked for, and prints what it did."""
+    from paddle_ngraph.transpiler import memory_transpiler
+
+    given = {"recompute": options.recompute, "open_size": options.open_size}
+    given = {name: value for name, value in given.items() if value is not None}
+    if not options.optimize_memory:
+        for name in given:
+            raise NgraphError(f"--{name.replace('_', '-')} is for --optimize-memory: give both")
+        return None
+    limits = memory_transpiler.Limits(**given)
+    limits.check()
+    return lambda program: print(memory_transpiler.rewrite(program, limits))
+
+
+def _codegen(options: argparse.Namespace) -> int:
+    """Generate a C++ project of a saved model, in either format. It builds with cmake against
+    OpenVINO and oneDNN, and has a command line and a library with a C API."""
+    library.load()
+    from paddle_ngraph.saved_models import saved_model
+    from paddle_ngraph.transpiler import generate_native
+    from paddle_ngraph.transpiler.native import toolchain
+
+    program, scope = saved_model.SavedModel.at(_only_model(options.model)).load()
+    report = generate_native(
+        program,
+        options.output,
+        scope=scope,
+        shapes=[dict(map(_shape, given)) for given in options.shapes] or None,
+        processor=options.processor,
+        seed=options.seed,
+        train=options.train,
+        force=options.force,
+    )
+    print(report)
+    print(f"generated {options.output}; to build it:")
+    print("\n".join(toolchain.commands(Path(options.output))))
+    return 0
+
+
+def _only_model(path: str) -> Path:
+    """The program of the only model that was named."""
     from paddle_ngraph.saved_models import saved_model
 
-    programs = saved_model.find(options.model)
+    programs = saved_model.find(path)
     if len(programs) > 1:
         names = ", ".join(str(program) for program in programs)
-        raise NgraphError(f"there are several models in {options.model}: give one of {names}")
-    output = Path(options.output)
-    return programs[0], output / programs[0].stem if output.is_dir() else output
+        raise NgraphError(f"there are several models in {path}: give one of {names}")
+    return programs[0]
 
 
-def _convert(program: Path, prefix: Path, shapes: Sequence[dict[str, list[int]]] = ()) -> None:
+def _model_and_prefix(options: argparse.Namespace) -> tuple[Path, Path]:
+    """The program of the only model that was named, and where the new one goes."""
+    program, output = _only_model(options.model), Path(options.output)
+    return program, output / program.stem if output.is_dir() else output
+
+
+def _convert(
+    program: Path,
+    prefix: Path,
+    shapes: Sequence[dict[str, list[int]]] = (),
+    prepare: Callable[[Any], None] | None = None,
+) -> None:
     """Saves an engine program of a saved one, and prints what was converted."""
     from paddle_ngraph.saved_models import saved_model, saving
 
     model = saved_model.SavedModel.at(program)
     try:
-        print(saving.convert(model, str(prefix.absolute()), shapes))
+        print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
 
@@ -204,7 +375,7 @@ def _shape(text: str) -> tuple[str, list[int]]:
     """A name and a shape from ``x=1x3x640x640``."""
     name, _, sizes = text.rpartition("=")
     numbers = sizes.split("x")
-    if not name or not all(number.isdecimal() for number in numbers):
+    if not name or not all(number.isdecimal() or number == "-1" for number in numbers):
         raise NgraphError(f"--shapes {text}: give NAME=SIZExSIZE, for example x=1x3x640x640")
     return name, [int(number) for number in numbers]
 

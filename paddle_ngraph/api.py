@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from paddle_ngraph.program.report import Report
     from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
+    from paddle_ngraph.transpiler.distribution_transpiler import Distributed
+    from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
+    from paddle_ngraph.transpiler.server_transpiler import ServerForm
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -190,10 +193,185 @@ def transpile(program: Any, fetch_list: Any = None) -> Any:
     library.load()
     from paddle_ngraph.transpiler import ngraph_transpiler
 
-    if fetch_list is None:
-        return ngraph_transpiler.transpile(program)[0]
-    wanted = fetch_list if isinstance(fetch_list, (list, tuple)) else [fetch_list]
-    return ngraph_transpiler.transpile(program, wanted)
+    made, fetches = ngraph_transpiler.transpile(program, _listed(fetch_list))
+    return made if fetch_list is None else (made, fetches)
+
+
+@overload
+def optimize_memory(
+    program: Any,
+    fetch_list: None = None,
+    *,
+    recompute: float | None = ...,
+    input_shapes: Mapping[str, Sequence[int]] | None = ...,
+    open_size: int = ...,
+) -> Any: ...
+@overload
+def optimize_memory(
+    program: Any,
+    fetch_list: Any,
+    *,
+    recompute: float | None = ...,
+    input_shapes: Mapping[str, Sequence[int]] | None = ...,
+    open_size: int = ...,
+) -> tuple[Any, list[Any]]: ...
+def optimize_memory(
+    program: Any,
+    fetch_list: Any = None,
+    *,
+    recompute: float | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    open_size: int = 64,
+) -> Any:
+    """Makes a program whose results take less memory: they are computed late, and freed early.
+
+    The new program is an ordinary PIR program, which prints, clones, saves, loads and runs like
+    others. It takes the same feeds, and natively computes the same numbers, to the last bit::
+
+        program, [loss] = paddle_ngraph.optimize_memory(main_program, fetch_list=[loss])
+        executor.run(program, feed=..., fetch_list=[loss])
+
+    Its operators run one by one, in their new order and in one thread, wherever paddle_ngraph is
+    imported: natively, and with the engine on.
+
+    Args:
+        program: A static program, PIR or ProgramDesc, which stays as it is.
+        fetch_list: As in :func:`transpile`.
+        recompute: How many MB results of operators may take at once, as predicted. To get there,
+            results are freed and computed again where they are wanted later: those that save most
+            for the time that they take; never products, convolutions and random numbers. 0: as
+            little as possible. ``None``: nothing is computed again.
+        input_shapes: The shapes that will be fed, by the names of feeds, as far as the program
+            leaves dimensions open. What is large and what is small may depend on them; results do
+            not, and other shapes may be fed.
+        open_size: About how large the dimensions will be that are still open then.
+
+    Returns:
+        As :func:`transpile`.
+
+    Raises:
+        NgraphError: As :func:`transpile`; or ``open_size`` is no whole number, 1 or more,
+            ``recompute`` no number, 0 or more, or ``input_shapes`` are not those of feeds.
+    """
+    made, fetches, _ = _optimized(program, fetch_list, recompute, input_shapes, open_size)
+    return made if fetch_list is None else (made, fetches)
+
+
+def explain_memory(
+    program: Any,
+    fetch_list: Any = None,
+    *,
+    recompute: float | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    open_size: int = 64,
+) -> MemoryReport:
+    """What :func:`optimize_memory` would do with a program, without changing it.
+
+    Args:
+        program, fetch_list, recompute, input_shapes, open_size: As in :func:`optimize_memory`.
+
+    Returns:
+        A ``MemoryReport``; its ``str()`` says what would change in each block, and how many bytes
+        results of operators take at most, before and after, as predicted from their shapes.
+        Parameters, feeds and what operators need inside take the same before and after, and are
+        not counted.
+
+    Raises:
+        NgraphError: As :func:`optimize_memory`.
+    """
+    report: MemoryReport = _optimized(program, fetch_list, recompute, input_shapes, open_size)[2]
+    return report
+
+
+def _optimized(
+    program: Any,
+    fetch_list: Any,
+    recompute: float | None,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    open_size: int,
+) -> tuple[Any, list[Any], Any]:
+    library.load()
+    from paddle_ngraph.transpiler import memory_transpiler
+
+    limits = memory_transpiler.Limits(open_size, recompute, input_shapes or {})
+    return memory_transpiler.optimize(program, _listed(fetch_list), limits)
+
+
+def _listed(fetches: Any) -> Sequence[Any]:
+    """What ``Executor.run`` takes for a ``fetch_list``, as a list."""
+    if fetches is None:
+        return []
+    return fetches if isinstance(fetches, (list, tuple)) else [fetches]
+
+
+def distribute(
+    program: Any,
+    ranks: int,
+    fetch_list: Any = None,
+    *,
+    bucket_mb: float = 25.0,
+    accumulate: int = 1,
+) -> Distributed:
+    """Makes the program of each of several processes of a program that trains in one.
+
+    All ranks run the same program, each on its share of a batch. Gradients are averaged over the
+    ranks as soon as they are there, in flat buckets; clipping, decay and updates come after that.
+    So the ranks compute together what one process computes of the whole batch, if the loss is a
+    mean over its samples. See docs/distributed.md, also for batch normalization and dropout::
+
+        distributed.init()
+        made = paddle_ngraph.distribute(main_program, 2, [loss])
+        executor.run(startup_program)
+        executor.run(made.startup)  # all ranks continue with the variables of rank 0
+        executor.run(made.program, feed=..., fetch_list=made.fetches)
+
+    Args:
+        program: A static program with an optimizer, PIR or ProgramDesc, which stays as it is.
+        ranks: The number of processes.
+        fetch_list: What runs of the new program will fetch, as for :func:`transpile`.
+        bucket_mb: The size of a bucket in MB, at most. A larger gradient has one of its own.
+        accumulate: Over so many runs gradients are added up before they are averaged over the ranks
+            and make an update: all but the last are runs of the program ``accumulating``.
+
+    Returns:
+        The program of a rank, one that gives all ranks the variables of rank 0, and the variables
+        that stand for those in the list; and the program that accumulates, if it was asked for.
+
+    Raises:
+        NgraphError: The engine is missing; ``program`` is no static program, cannot become a PIR
+            program, has no optimizer, or updates parameters by more than their gradients; something
+            in ``fetch_list`` is no variable of it; a number is out of range.
+    """
+    library.load()
+    from paddle_ngraph.transpiler import distribution_transpiler
+
+    options = distribution_transpiler.Options(bucket_mb=bucket_mb, accumulate=accumulate)
+    return distribution_transpiler.transpile(program, ranks, _listed(fetch_list), options)
+
+
+def distribute_to_server(program: Any, fetch_list: Any = None) -> ServerForm:
+    """Makes the programs of a parameter server and its trainers of a program that trains alone.
+
+    Trainers compute gradients; the server clips and adds them to the parameters, and keeps the
+    states of the optimizer. Of the weight of an ``Embedding(sparse=True)``, a table, trainers get
+    the rows that their batch looks up, and only these are updated. See docs/distributed.md.
+
+    Args:
+        program: A static program with an optimizer, PIR or ProgramDesc, which stays as it is.
+        fetch_list: What trainers will fetch, as for :func:`transpile`.
+
+    Returns:
+        Both programs, for ``distributed.serve`` and ``distributed.trainer``.
+
+    Raises:
+        NgraphError: As :func:`distribute`; a parameter is not of float32; something in
+            ``fetch_list`` is computed with the updates; a table is read by more than lookups of
+            what is fed, or decays.
+    """
+    library.load()
+    from paddle_ngraph.transpiler import server_transpiler
+
+    return server_transpiler.transpile(program, _listed(fetch_list))
 
 
 def save_inference_model(

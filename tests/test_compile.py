@@ -21,7 +21,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core
+from paddle_ngraph import _core, mkl_packed
 from paddle_ngraph.hook import captured_graph
 from paddle_ngraph.hook import compiled as compiled_functions
 from tests.dynamic import (
@@ -136,6 +136,63 @@ def test_training_and_inference_follow_the_native_layer(build, full_graph):
 
     tolerance = 5e-3 if build in CHAOTIC else 1e-4
     both(scenario, runs=2 * steps, rtol=tolerance, atol=tolerance)
+
+
+class Recurrent(nn.Layer):
+    """A recurrent layer; what it ends in is kept, or looked at by nobody."""
+
+    def __init__(self, kind: type[nn.Layer], keeps: bool) -> None:
+        super().__init__()
+        self.recurrent = kind(12, 8, num_layers=2, direction="bidirect")
+        self.out = nn.Linear(16, 3)
+        self.keeps = keeps
+        self.kept: Any = None
+
+    def forward(self, x):
+        steps, states = self.recurrent(x)
+        if self.keeps:
+            self.kept = states
+        return self.out(steps.mean(axis=1))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
+def test_recurrent_layers(kind, keeps):
+    def scenario(compiled):
+        paddle.seed(5)
+        layer = Recurrent(kind, keeps)
+        compiled(layer)
+        optimizer = paddle.optimizer.Adam(0.01, parameters=layer.parameters())
+        found = []
+        for step in range(6):
+            x = floats(4, 7, 12, seed=step)
+            x.stop_gradient = False
+            loss = (layer(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            found += [loss, x.grad, layer.kept]
+        layer.eval()
+        with paddle.no_grad():
+            found += [layer(floats(size, 5, 12, seed=size)) for size in (4, 1, 4)]
+        return found, values(layer)
+
+    packed = mkl_packed.pack_count()
+    both(scenario, runs=12, rtol=1e-4, atol=1e-5)
+    assert mkl_packed.pack_count() > packed
+
+
+@pytest.mark.parametrize("change", ["dropout", "lengths"])
+def test_a_recurrent_layer_that_draws_or_is_given_lengths_is_called(change):
+    def scenario(compiled):
+        paddle.seed(5)
+        layer = nn.LSTM(12, 8, num_layers=2, dropout=0.5 if change == "dropout" else 0.0)
+        lengths = paddle.to_tensor([3, 5], dtype="int32") if change == "lengths" else None
+        head = nn.Linear(8, 3)
+        call = compiled(lambda x: head(layer(x, sequence_length=lengths)[0]).tanh())
+        return [call(floats(2, 5, 12, seed=step)) for step in range(4)]
+
+    both(scenario, runs=4, rtol=1e-5, atol=1e-6)
 
 
 def test_it_runs_whatever_the_switch_says():

@@ -59,7 +59,15 @@ def text(batch: int, length: int) -> dict[str, np.ndarray]:
     return {"ids": np.random.default_rng(length).integers(0, 50, (batch, length))}
 
 
-@pytest.mark.parametrize(("build", "feed"), [(pictures, picture), (words, text)])
+def characters() -> Any:
+    """Rows of as many classes as text recognizers have."""
+    ids = paddle.static.data("ids", [-1, -1], "int64")
+    return paddle.nn.functional.softmax(paddle.nn.Embedding(50, 4096)(ids))
+
+
+@pytest.mark.parametrize(
+    ("build", "feed"), [(pictures, picture), (words, text), (characters, text)]
+)
 def test_many_shapes_share_a_function(build, feed):
     run_all(build, feed)
     assert built() == OWN_FUNCTIONS + 1

@@ -28,7 +28,11 @@ SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACK
 # What of Paddle is imported outside the seam: its public modules.
 PUBLIC = {"paddle", "paddle.inference", "paddle.nn", "paddle.pir", "paddle.static", "paddle.utils"}
 # Private names that are neither Paddle's nor of the module that reads them.
-OF_OTHERS = {"_at_fork_reinit": "Python's", "_Model__model": "OpenVINO's"}
+OF_OTHERS = {
+    "_asdict": "Python's",
+    "_at_fork_reinit": "Python's",
+    "_Model__model": "OpenVINO's",
+}
 # What may be assigned to beside objects of the package.
 ASSIGNED = {"sys.argv"}
 

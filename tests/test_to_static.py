@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -818,9 +821,31 @@ def test_a_run_that_fails_leaves_its_scope_to_others():
     assert len(scopes) == 1 and all(scope._can_reused for scope in scopes)
 
 
+NO_KERNEL = """
+import paddle
+
+def plus_one(x):
+    return paddle.add(paddle.scale(x, 2.0), paddle.ones([3], x.dtype))
+
+paddle.jit.to_static(plus_one, full_graph=True)(paddle.ones([3], "bfloat16"))
+"""
+
+
+@functools.cache
+def reads_freed_memory() -> bool:
+    """Whether Paddle, alone, gets beyond the missing kernel: to a value that it has erased."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "no_kernel.py"  # to_static wants to read it
+        script.write_text(NO_KERNEL)
+        command = [sys.executable, "-W", "ignore", str(script)]
+        return subprocess.run(command, capture_output=True).returncode == -signal.SIGSEGV
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_what_paddle_cannot_run_is_an_exception(on):
     """It has no such kernel. Alone it ends the process."""
+    if reads_freed_memory():
+        pytest.skip("Paddle reads freed memory where this processor has bfloat16 units")
 
     def plus_one(x: Any) -> Any:
         return paddle.add(paddle.scale(x, 2.0), paddle.ones([3], x.dtype))

@@ -488,6 +488,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
   module.def("give_address", &give_address, py::arg("tensor"),
              "Records that somebody may write the memory of the tensor at any time.");
+  module.def("share_memory", &share_memory, py::arg("tensor"),
+             "Records that the memory of the tensor was passed on to something that may keep it.");
   py::enum_<Announced>(module, "Announced", "What a function of Paddle's may write.")
       .value("ARGUMENTS", Announced::kArguments)
       .value("ANYTHING", Announced::kAnything)
@@ -504,12 +506,14 @@ PYBIND11_MODULE(_core, module) {
       .value("SETTING", Captured::kSetting);
   py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
       .def(py::init([](size_t most_tensors, bool needs_floats,
-                       std::vector<std::pair<size_t, py::object>> needed, bool is_lookup) {
-             return WaitRule{most_tensors, needs_floats, std::move(needed), is_lookup};
+                       std::vector<std::pair<size_t, py::object>> needed, bool is_lookup,
+                       int unread, bool has_reserve) {
+             return WaitRule{most_tensors, needs_floats, std::move(needed),
+                             is_lookup,    unread,       has_reserve};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
-           py::arg("is_lookup") = false);
+           py::arg("is_lookup") = false, py::arg("unread") = -1, py::arg("has_reserve") = false);
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),

@@ -31,7 +31,9 @@ _WASTE = 1.5  # with padding there may be so many times as many channels
 
 
 def widest_block() -> int:
-    """Floats in a vector register of this processor, 8 or 16."""
+    """Floats in a vector register of the processor, 8 or 16; 1 if it is not known."""
+    if not processor.is_known():
+        return 1
     return 16 if processor.has_avx512() else 8
 
 
@@ -44,7 +46,11 @@ def block_of(*channels: int) -> int:
 def padded_block_of(*channels: int) -> int:
     """As :func:`block_of`; if no block divides them, with padding, provided that is little."""
     block = block_of(*channels)
-    if block == 1 and all(_padded(c, _NARROW) <= _WASTE * c for c in channels):
+    if (
+        block == 1
+        and widest_block() > 1
+        and all(_padded(c, _NARROW) <= _WASTE * c for c in channels)
+    ):
         return _NARROW
     return block
 

@@ -41,7 +41,7 @@ def element_type(dtype: str) -> Type:
 
 
 class Draw(NamedTuple):
-    """Numbers of a random stream that a run takes; core/paddle/random.h documents the fields."""
+    """Numbers of a random stream that a run takes; random_numbers.h documents the fields."""
 
     distribution: int
     a: float
@@ -50,7 +50,7 @@ class Draw(NamedTuple):
     shape: list[int]
 
 
-# Numbered as in core/paddle/random.h: the element type, by name.
+# Numbered as in core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
 
 
@@ -316,7 +316,9 @@ class NgraphBridge:
             return
         for node in model.get_ordered_ops():
             for output in node.outputs():
-                if any(not isinstance(dim, Size) and dim == 0 for dim in self._shapes.of(output)):
+                sizes = self._shapes.of(output)
+                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
+                if is_empty and not _is_list(output):
                     raise dynamic_shapes.Empty
         fixed = self._opening.guards.fixed()
         for node in model.get_parameters():
@@ -484,6 +486,13 @@ def _filled(parameter: Node, contents: Any) -> Node:
     dtype = parameter.get_output_element_type(0).to_dtype()
     array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
     return opset15.constant(array)
+
+
+def _is_list(output: Output) -> bool:
+    """Whether it is an empty list of axes or sizes, as core/ov/empty_tensors.cc knows it."""
+    is_constant = output.get_node().get_type_name() == "Constant"
+    is_row = len(output.get_partial_shape()) == 1
+    return is_constant and is_row and bool(output.get_element_type().is_integral())
 
 
 def _is_used(node: Node) -> bool:

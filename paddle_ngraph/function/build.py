@@ -282,16 +282,32 @@ def _open_model(
     """See :func:`dynamic_shapes.open_model`."""
 
     def build(opening: Opening) -> tuple[ov.Model, list[int]]:
-        for position in weights:  # a constant, with everything that it is
-            opening.fix(position)
-        bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
-        bridge.convert()
-        if bridge.draws:
-            raise NgraphError("how many numbers are drawn depends on sizes")
-        draft, positions = make_model(bridge, weights, settings)
-        return draft.model, positions
+        return model_with(opening, text, signature, weights, settings)
 
     return dynamic_shapes.open_model(text, signature, build)
+
+
+def model_with(
+    opening: Opening,
+    text: str,
+    signature: Signature,
+    weights: Mapping[int, Any],
+    settings: Settings,
+) -> tuple[ov.Model, list[int]]:
+    """The model of a graph with open dimensions, as :func:`make_model` returns it.
+
+    Raises:
+        ConversionError: As in :func:`make_model`.
+        NgraphError: The graph draws random numbers.
+    """
+    for position in weights:  # a constant, with everything that it is
+        opening.fix(position)
+    bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+    bridge.convert()
+    if bridge.draws:
+        raise NgraphError("how many numbers are drawn depends on sizes")
+    draft, positions = make_model(bridge, weights, settings)
+    return draft.model, positions
 
 
 def _arrays(signature: Signature, values: dict[int, bytes]) -> dict[int, np.ndarray]:

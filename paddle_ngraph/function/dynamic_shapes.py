@@ -213,6 +213,13 @@ def _opened(signature: Signature, opening: Opening, build: Build) -> OpenModel |
         raise
     except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
+    return opened(signature, opening, model, positions)
+
+
+def opened(
+    signature: Signature, opening: Opening, model: ov.Model, positions: list[int]
+) -> OpenModel | None:
+    """What was built with open dimensions; ``None`` if none of them stayed open."""
     fixed = opening.guards.fixed()
     left = [number for number in opening.guards.hints if number not in fixed]
     if not left:

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+
+# For which processor functions are built that will run elsewhere; ``None``: for this one.
+TARGETS = ("any", "avx2", "avx512")
+_target: ContextVar[str | None] = ContextVar("processor", default=None)
+
+
+@contextmanager
+def target(name: str) -> Iterator[None]:
+    """What is built inside the ``with`` block in this thread is for a processor of ``TARGETS``."""
+    token = _target.set(name)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def is_known() -> bool:
+    """Whether it is known what processor functions are built for."""
+    return _target.get() != "any"
 
 
 @cache
@@ -17,10 +39,10 @@ def field(name: str) -> str:
     return next((value.strip() for key, _, value in found if key.strip() == name), "")
 
 
-@cache
 def has_avx512() -> bool:
-    """Whether it has vector registers of 16 floats."""
-    return "avx512f" in field("flags").split()
+    """Whether it certainly has vector registers of 16 floats."""
+    name = _target.get()
+    return "avx512f" in field("flags").split() if name is None else name == "avx512"
 
 
 @cache

@@ -15,11 +15,11 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from time import monotonic
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import paddle
 
@@ -209,15 +209,21 @@ _PATIENCE = 1.0
 _busy_until = 0.0  # guarded by the lock
 
 
-def _be_alone() -> AbstractContextManager[bool]:
-    """Whether no other thread is in Paddle, nor enters it meanwhile.
+@contextmanager
+def _be_alone() -> Iterator[None]:
+    """No other thread is in Paddle, nor enters it meanwhile.
 
     Raises:
-        _Busy: They were in it when this was tried last, a moment ago.
+        _Busy: They are in it, or were when this was tried last, a moment ago.
     """
+    global _busy_until
     if monotonic() < _busy_until:
         raise _Busy
-    return _core.Alone()
+    with _core.Alone() as is_alone:
+        if not is_alone:
+            _busy_until = monotonic() + _PATIENCE
+            raise _Busy
+        yield
 
 
 class _Native(Exception):
@@ -370,6 +376,18 @@ def _used(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
     return used[::-1]
 
 
+class _Layer(PartialProgramLayer):  # type: ignore[misc]
+    """What runs a program, and does not keep the user's parameters: whoever calls it does."""
+
+    @property
+    def _params(self) -> list[Any]:
+        return [weight() for weight in self._references]
+
+    @_params.setter
+    def _params(self, weights: Sequence[Any]) -> None:
+        self._references = [weakref.ref(weight) for weight in weights]
+
+
 class Stage:
     """A program of captured operators.
 
@@ -384,7 +402,8 @@ class Stage:
         self._kinds = kinds
         self._outputs = outputs
         made = {value for call in calls for value in call.results}
-        self._inputs = sorted({v for call in calls for v in call.reads} - made)
+        self._read = {value for call in calls for value in call.reads}
+        self._inputs = sorted(self._read - made)
         self.trains = any(not kinds[value].stop_gradient for value in outputs)
         self._weights = [] if self.trains else [v for v in self._inputs if kinds[v].is_parameter]
         self._others = [value for value in self._inputs if value not in self._weights]
@@ -417,11 +436,9 @@ class Stage:
         key = tuple(map(id, weights))
         found = self._programs.get(key)
         if found is None or not found.is_of(weights):
-            with _building, _be_alone() as is_alone, _mode_of_this_thread():
-                if not is_alone:
-                    _note_busy()
-                with paddle.set_grad_enabled(self.trains):
-                    found = self._build(weights)
+            training = paddle.set_grad_enabled
+            with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
+                found = self._build(weights)
             self._programs.put(key, found)
         return found
 
@@ -452,7 +469,7 @@ class Stage:
         outputs = [values[number] for number in self._outputs]
         inputs = [values[number] for number in self._others]
         parameters = list(weights), [values[number] for number in self._weights]
-        return PartialProgramLayer(main, inputs, [outputs], parameters)
+        return _Layer(main, inputs, [outputs], parameters)
 
     def _data(self, number: int) -> Any:
         kind = self._kinds[number]
@@ -467,7 +484,8 @@ class Stage:
         _bind(call.result, call.apply(in_programs(call.name, call.is_method), values), values)
         for number in call.results:
             made, kind = values[number], self._kinds[number]
-            if list(made.shape) != kind.shape or _dtype_name(made.dtype) != kind.dtype:
+            is_same = list(made.shape) == kind.shape and _dtype_name(made.dtype) == kind.dtype
+            if not is_same and (number in self._read or number in self._outputs):
                 raise NgraphError(f"{call.name} is another operator in programs")
             set_stop_gradient(made, kind.stop_gradient)
 
@@ -482,12 +500,6 @@ class Stage:
 
 def _dtype_name(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
-
-
-def _note_busy() -> NoReturn:
-    global _busy_until
-    _busy_until = monotonic() + _PATIENCE
-    raise _Busy
 
 
 @contextmanager

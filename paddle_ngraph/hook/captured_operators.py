@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import paddle
+
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.names import operators as _C_ops
 
@@ -23,9 +25,11 @@ def _rule(
     needs_floats: bool = False,
     needed: tuple[tuple[int, Any], ...] = (),
     is_lookup: bool = False,
+    unread: int = -1,
+    has_reserve: bool = False,
 ) -> _core.WaitRule:
     """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
-    return _core.WaitRule(most_tensors, needs_floats, list(needed), is_lookup)
+    return _core.WaitRule(most_tensors, needs_floats, list(needed), is_lookup, unread, has_reserve)
 
 
 # Errors depend on shapes and dtypes, whichever arguments are tensors.
@@ -53,11 +57,11 @@ _SHAPED = (
 OPERATORS: dict[str, _core.WaitRule] = {
     **dict.fromkeys((_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION).split(), _rule()),
     **dict.fromkeys(_SHAPED.split(), _rule(most_tensors=1)),
-    "batch_norm": _rule(),
+    "batch_norm": _rule(has_reserve=True),
     "divide": _rule(needs_floats=True),
     "dropout": _rule(),
     "embedding": _rule(needed=((3, False),), is_lookup=True),
-    "rnn": _rule(needed=((3, None), (5, 0.0))),
+    "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
 }
 
 # What makes tensors of numbers is computed at once, since lookups have to know their numbers.
@@ -103,10 +107,15 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return product if bias is None else _C_ops.add(product, bias)
 
 
-# What is named otherwise in programs.
+def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
+    return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
+
+
+# What is named otherwise in programs, or takes other arguments.
 _OTHERWISE: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "linear": _linear,
+    "rnn": _rnn,
     "_getitem_dygraph": operator.getitem,
     "_tensor_use_gpudnn": lambda x, _: x,
 }

@@ -55,6 +55,7 @@ from paddle_ngraph.program.view import (
     is_packed,
     may_write_variables,
     nodes_of,
+    runs_in_order,
 )
 from paddle_ngraph.transpiler import ngraph_transpiler
 
@@ -239,6 +240,7 @@ class SwitchedExecutor:
         self._persistable: frozenset[str] | None = None  # of an old-style plan; not yet known
         # What py_func runs may be a program, for which this one must not hold the flag.
         self._native_flag = nullcontext() if _runs_python(plan) else _AS_SET
+        self._order = _InOrder() if _has_order(plan) else nullcontext()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool = False) -> Any:
         """One run; the arguments are those of ``StandaloneExecutor.run``."""
@@ -297,7 +299,7 @@ class SwitchedExecutor:
         return self._may_write
 
     def _run_native(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        with self._native_flag:
+        with self._native_flag, self._order:
             found = self._native.get().run(feed_names, enable_job_schedule_profiler)
         return found if self._native_flag is _AS_SET else self._fetched(found)
 
@@ -451,10 +453,12 @@ class _EngineExecutor:
         graphs = [node.graph for node in nodes if node.is_engine]
         self._engines = [_core.NgraphEngine(graph) for graph in graphs]  # kept alive
         self._refusals = refusals.Watch(graphs)
-        self._order = _ONE_BY_ONE if has_to_run_in_order(nodes, drawing) else nullcontext()
+        has_order = _has_order(plan)
+        in_order = has_order or has_to_run_in_order(nodes, drawing)
+        self._order = _ONE_BY_ONE if in_order else nullcontext()
         # Paddle has threads for operators side by side, the engine has threads for each operator.
         runs_all = all(is_packed(node.type) for node in nodes if node.is_compute)
-        self._thread = _IN_THIS_THREAD if runs_all else nullcontext()
+        self._thread = _IN_THIS_THREAD if runs_all or has_order else nullcontext()
         self._place, self._plan, self._scope = place, plan, scope
         self._programs = programs
         # An old-style program raises where a variable is missing.
@@ -499,6 +503,26 @@ class _EngineExecutor:
     def has_refused(self) -> bool:
         """Whether one of its graphs was refused in a run."""
         return self._refusals.has_refused()
+
+
+class _InOrder:
+    """A native run of a program whose operators run one by one, as they stand.
+
+    They run in the thread that asks: memory that one thread frees is slow to reach another.
+    """
+
+    def __enter__(self) -> None:
+        _ONE_BY_ONE.__enter__()
+        _IN_THIS_THREAD.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        _IN_THIS_THREAD.__exit__(*error)
+        _ONE_BY_ONE.__exit__(*error)
+
+
+def _has_order(plan: Plan) -> bool:
+    """Whether the operators of a plan run one by one, as they stand."""
+    return any(map(runs_in_order, map(plan.ir_program, plan.job_types())))
 
 
 def _unfed(program: Program) -> list[str]:

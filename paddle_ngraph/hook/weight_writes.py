@@ -42,6 +42,7 @@ def install() -> None:
     for places, watched in (
         (replaced.HANDING_OUT, _handing_out),
         (replaced.GIVING_ADDRESSES, _giving_address),
+        (replaced.PASSING_ON, _passing_on),
         (replaced.KEEPING_ADDRESSES, _keeping_address),
         (replaced.RUNNING, _running),
         (replaced.STARTING, _starting),
@@ -130,6 +131,16 @@ def _giving_address(original: Callable[..., T]) -> Callable[..., T]:
         return address
 
     return give_address
+
+
+def _passing_on(original: Callable[..., T]) -> Callable[..., T]:
+    @wraps(original)
+    def pass_on(self: Any, *args: Any, **kwargs: Any) -> T:
+        for tensor in _tensors_in([self, *args]):
+            _core.share_memory(tensor)
+        return original(self, *args, **kwargs)
+
+    return pass_on
 
 
 def _keeping_address(original: Callable[..., T]) -> Callable[..., T]:

@@ -325,8 +325,8 @@ def _gelu(op: Op, x: NodeInput) -> Node:
     """``x * (1 + erf(x / sqrt(2))) / 2``, or its approximation by tanh."""
     if op.attr("approximate"):
         return opset15.gelu(x, "TANH")
-    if processor.has_avx512():
-        # There the plugin makes NaN of infinity.
+    if processor.has_avx512() or not processor.is_known():
+        # With AVX-512 the plugin makes NaN of infinity.
         largest = constant(np.finfo(np.float32).max)
         x = opset15.select(opset15.greater(x, largest), largest, x)
     return opset15.gelu(x, "ERF")

@@ -18,6 +18,8 @@ from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 _LOWEST_EXPONENT = -64.0
 _NO_SUM = 1e30  # no axis is that long
 _LONG_ROW = 16
+# No attention is that wide: rows of many classes, such as characters or words.
+_ROW_OF_CLASSES = 4096
 # Paddle's cross entropy takes this for infinity.
 _LARGE = 1e20
 
@@ -33,7 +35,7 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     replaces the NaN by -64.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    if bridge.trains("pd_op.softmax_grad") and _is_of_rows(bridge, x, axis):
+    if _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = _by_rows(bridge, "RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
@@ -59,6 +61,14 @@ def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
     shape = bridge.shape(x)
     return axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
+
+
+def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
+    """Whether walking over each row while it is in the cache beats the plugin's fused loops.
+
+    These go over the whole tensor four times, but the plugin fuses attention around them.
+    """
+    return bridge.trains("pd_op.softmax_grad") or bridge.shape(x)[-1] >= _ROW_OF_CLASSES
 
 
 def _by_rows(bridge: NgraphBridge, operator: str, inputs: list[Any]) -> Any:

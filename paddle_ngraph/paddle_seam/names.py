@@ -15,9 +15,11 @@ from paddle_ngraph.paddle_seam.protocols import (
     OldOperator,
     OldProgram,
     Operation,
+    ProcessGroup,
     Program,
     Scope,
     StaticLayer,
+    Store,
     Tensor,
     Value,
 )
@@ -61,6 +63,23 @@ PirTranslatedLayer = _read("paddle.jit.pir_translated_layer", "PirTranslatedLaye
 OldTranslatedLayer = _read("paddle.jit.translated_layer", "TranslatedLayer")
 RNNBase = _read("paddle.nn.layer.rnn", "RNNBase")
 PartialProgramLayer: Any = resolve(_LAYER)
+
+# -- processes that work together ----------------------------------------------------------------
+
+# The store of this job: rank 0 is its server, as PADDLE_MASTER and PADDLE_TRAINER_ID say.
+global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
+make_gloo_context: Callable[[Store, str, int, int], None] = _read(
+    f"{_CORE}:CommContextManager",
+    "create_gloo_comm_context",
+    "(arg0, arg1, arg2, arg3) -> None",
+)
+
+# Two or more processes that send each other tensors of dynamic mode.
+make_gloo_group: Callable[..., ProcessGroup] = _read(
+    f"{_CORE}:ProcessGroupGloo",
+    "create",
+    "(store, rank, world_size, group_id=...) -> ProcessGroupGloo",
+)
 
 # -- functions -----------------------------------------------------------------------------------
 
@@ -216,6 +235,12 @@ def set_scheduler(program: Any, scheduler: Any) -> None:
     program.lr_scheduler = scheduler
     program.lr_name = rate_name_of(scheduler)
     program.lr_var = program.get_parameter_value_by_name(program.lr_name)
+
+
+def drop_scheduler(program: Any) -> None:
+    """Has Executor ask nobody for the learning rate of a program that does not use it."""
+    if hasattr(program, "lr_scheduler"):
+        del program.lr_scheduler
 
 
 def become(thing: Any, kind: type) -> None:

@@ -163,6 +163,15 @@ GIVING_ADDRESSES = (
     ),
     *_of(f"{_LIBRARY}:eager.Tensor", data_ptr=None),
 )
+# What passes the memory of a tensor on, its own or that of one it is given.
+PASSING_ON = _of(
+    f"{_LIBRARY}:DenseTensor",
+    _share_data_nocheck_with="(self, arg0) -> DenseTensor",
+    _share_data_with="(self, arg0) -> DenseTensor",
+    _slice="(self, arg0, arg1) -> DenseTensor",
+    _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
+    _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
+)
 # What remembers the address of the memory of a tensor that it is given, without holding it.
 KEEPING_ADDRESSES = _of(
     f"{_LIBRARY}:PaddleInferTensor",
@@ -268,13 +277,22 @@ _READING_METHODS = frozenset(_READ.split())
 _KEEPING_TENSORS = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
 
 
-def eager_functions() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all in C that may write eager tensors that it is given."""
+def _behind(found: Any) -> Any:
+    """What Paddle's Python has wrapped, or a hook."""
+    return inspect.unwrap(found) if callable(found) else found
+
+
+def _functions_of_modules() -> Iterator[tuple[str, Any]]:
     for module in _EAGER_MODULES:
-        for name, function in vars(resolve(module)).items():
-            function = inspect.unwrap(function) if callable(function) else function
+        for name, found in vars(resolve(module)).items():
+            function = _behind(found)
             if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
                 yield name, function
+
+
+def eager_functions() -> Iterator[tuple[str, Any]]:
+    """(name, function) of all in C that may write eager tensors that it is given."""
+    yield from _functions_of_modules()
     for name, method in vars(resolve(_EAGER_TENSOR)).items():
         if isinstance(method, types.MethodDescriptorType) and name not in _READING_METHODS:
             yield name, method
@@ -282,11 +300,7 @@ def eager_functions() -> Iterator[tuple[str, Any]]:
 
 def functions_of_tensors() -> Iterator[tuple[str, Any]]:
     """(name, function) of all in C that take eager tensors."""
-    for module in _EAGER_MODULES:
-        for name, function in vars(resolve(module)).items():
-            function = inspect.unwrap(function) if callable(function) else function
-            if isinstance(function, types.BuiltinFunctionType) and name not in _READING_FUNCTIONS:
-                yield name, function
+    yield from _functions_of_modules()
     yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
 
 
@@ -312,7 +326,7 @@ def setting_functions() -> Iterator[tuple[str, Any]]:
 def methods_of_tensors() -> Iterator[tuple[str, Any]]:
     """(name, method) of all methods in C of eager tensors."""
     for name, found in vars(resolve(_EAGER_TENSOR)).items():
-        method = inspect.unwrap(found) if callable(found) else found
+        method = _behind(found)
         if isinstance(method, types.MethodDescriptorType):
             yield name, method
 
@@ -323,7 +337,7 @@ def other_functions() -> Iterator[tuple[str, Any]]:
     library = resolve(_LIBRARY)
     for module in (library, library.pir):
         for name, found in vars(module).items():
-            function = inspect.unwrap(found) if callable(found) else found
+            function = _behind(found)
             if isinstance(function, types.BuiltinFunctionType) and id(function) not in told:
                 yield name, function
             elif isinstance(function, type):
@@ -332,7 +346,7 @@ def other_functions() -> Iterator[tuple[str, Any]]:
 
 def _methods_of(owner: type, told: set[int]) -> Iterator[tuple[str, Any]]:
     for name, found in vars(owner).items():
-        method = inspect.unwrap(found) if callable(found) else found
+        method = _behind(found)
         function = getattr(method, "__func__", None)
         if isinstance(function, types.BuiltinFunctionType) and id(method) not in told:
             yield f"{owner.__name__}.{name}", method

@@ -63,7 +63,7 @@ class _GraphBuilder:
         self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
         self._external: list[str] = []  # memory that comes from outside, in order of first use
         self._external_names: dict[str, str] = {}
-        self._overwritten: list[str] = []
+        self._overwritten: dict[str, None] = {}  # those of them, in order of their last writes
         self._by_value: set[str] = set()
         self._ops: list[Op] = []
         self._made: set[int] = set()  # tensors, those that converters do not make too
@@ -73,7 +73,8 @@ class _GraphBuilder:
             if self._capable.ops[node].outputs_used():
                 self._by_value |= {self._view.root(v) for v in self._capable.read_by_value(node)}
                 self._add(node)
-        states = [root for root in self._external if root in self._overwritten]
+        # nGraph computes results in their order: what is written early may be freed early.
+        states = list(self._overwritten)
         inputs = [root for root in self._external if root not in self._overwritten]
         replaced, outputs = self._outputs(states)
         graph = Graph(
@@ -119,8 +120,9 @@ class _GraphBuilder:
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
-            if root != vid and root in self._external and root not in self._overwritten:
-                self._overwritten.append(root)
+            if root != vid and root in self._external_names:
+                self._overwritten.pop(root, None)
+                self._overwritten[root] = None
             self._content[root] = vid
 
     def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

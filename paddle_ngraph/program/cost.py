@@ -23,9 +23,9 @@ from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_seam.protocols import Program
 
 # What Executor takes to start one operator.
-_US_PER_OPERATOR = 8.0
+US_PER_OPERATOR = 8.0
 # Elements that one thread reads or writes in a microsecond.
-_ELEMENTS_PER_US = 2000.0
+ELEMENTS_PER_US = 2000.0
 
 # Beside Paddle's oneDNN an operator of an interval gains so much, a few microseconds. In the same
 # unit: what the two borders of an interval cost, and what an operator loses that oneDNN has a
@@ -53,7 +53,7 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
         for op in graph.ops
         for spec in (*op.input_specs(), *op.output_specs())
     )
-    return len(graph.ops) * _US_PER_OPERATOR + elements / _ELEMENTS_PER_US
+    return len(graph.ops) * US_PER_OPERATOR + elements / ELEMENTS_PER_US
 
 
 def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from paddle_ngraph.program import dependencies
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.view import LISTS, OpNode
 
@@ -87,28 +88,10 @@ def _move_late(
 
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     """What each operator has to wait for: data, memory that is overwritten, and order."""
-    view = capable.view
+    others = dependencies.by_memory_and_order(capable.view)
     edges: dict[OpNode, list[_Edge]] = {}
-    writer: dict[str, OpNode] = {}
-    readers: dict[str, list[OpNode]] = {}
-    last_ordered: dict[str, OpNode] = {}
-    for node in view.nodes:
+    for node in capable.view.nodes:
         apart = capable.read_by_value(node)
-        found = [_Edge(p, v in apart) for v in node.reads for p in capable.makers(v)]
-        read = {view.root(member) for vid in node.reads for member in view.members(vid)}
-        targets = [*(operand for operand, _ in node.overwrites), *node.touches]
-        overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
-        for root in read:
-            if last := writer.get(root):
-                found.append(_Edge(last))
-        for root in overwritten:
-            found += [_Edge(reader) for reader in readers.pop(root, ()) if reader is not node]
-            writer[root] = node
-        for root in read:
-            readers.setdefault(root, []).append(node)
-        for deed in node.ordered:
-            if deed in last_ordered:
-                found.append(_Edge(last_ordered[deed]))
-            last_ordered[deed] = node
-        edges[node] = found
+        data = [_Edge(maker, vid in apart) for vid in node.reads for maker in capable.makers(vid)]
+        edges[node] = [*data, *map(_Edge, others[node])]
     return edges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -136,7 +137,7 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
     for interval in block.intervals:
         lines.append(
             f"  interval [{interval.first}, {interval.last}]: "
-            f"{_count(len(interval.types), 'op')}: {_summary(interval.types)}"
+            f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
         )
     by_reason: dict[tuple[str, str], list[int]] = {}
     for op in block.native:
@@ -147,7 +148,8 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
     return lines
 
 
-def _summary(types: list[str]) -> str:
+def summary(types: Sequence[str]) -> str:
+    """The commonest of some types of operators, with how many there are."""
     counts = Counter(_short(kind) for kind in types).most_common()
     named = [f"{kind} x{count}" if count > 1 else kind for kind, count in counts[:8]]
     return ", ".join(named) + (", ..." if len(counts) > 8 else "")

@@ -106,6 +106,11 @@ _COMMUNICATING = frozenset(
         "pd_op.send_and_recv",
     }
 )
+# Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
+# comes from.
+_PLACE = "struct_name"
+# It ends so in programs whose operators run one by one, as they stand.
+_IN_ORDER = "/in_order"
 # What operators do that must stay in order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
@@ -528,6 +533,24 @@ def nodes_of(program: Program | Block) -> Iterator[OpNode]:
 def has_engines(program: Program | Block) -> bool:
     """Whether engine operators already replace intervals of a program."""
     return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
+
+
+def run_in_order(program: Program) -> None:
+    """Has the hook run a program's operators one by one, as they stand, in one thread."""
+    for block in blocks_outside_in(program):
+        for op in block.ops:
+            if op.name().startswith("pd_op.") and not _is_in_order(op):
+                place = op.str_attr(_PLACE) if op.has_attr(_PLACE) else ""
+                op.set_str_attr(_PLACE, place + _IN_ORDER)
+
+
+def runs_in_order(program: Program) -> bool:
+    """Whether :func:`run_in_order` was asked for a program, or for what it is a copy of."""
+    return any(_is_in_order(op) for op in program.global_block().ops)
+
+
+def _is_in_order(op: Operation) -> bool:
+    return op.has_attr(_PLACE) and op.str_attr(_PLACE).endswith(_IN_ORDER)
 
 
 def may_write_variables(program: Program | Block) -> bool:

@@ -24,6 +24,7 @@ from paddle_ngraph.old_style.single_assignment import NotTranslatable
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import AnalysisConfig, ProgramDesc, VarType, serialize_program
 from paddle_ngraph.paddle_seam.protocols import Config, OldProgram, Program, Scope
+from paddle_ngraph.program.view import scope_name
 from paddle_ngraph.saved_models import parameter_file, protobuf
 
 # The endings of the two forms: PIR, and ProgramDesc.
@@ -241,6 +242,24 @@ class SavedModel:
                 raise NgraphError(f"{path} holds {found}, the program says {shapes[name]}")
             yield _read(path)
 
+    def load(self) -> tuple[Program, Scope]:
+        """The program as a PIR program, and a scope with its parameters.
+
+        Raises:
+            NgraphError: The model is incomplete or damaged, or cannot be translated.
+        """
+        if not os.path.isfile(self.program):
+            raise NgraphError(f"there is no {self.program!r}")
+        self.check()
+        program = self.as_pir()
+        self.check_parameters(program)
+        translation.name_as_pir_does(program)
+        folder, scope = OwnFolder(), paddle.static.Scope()
+        parameters = self._in_one_file(program, folder)
+        serialize_program(program, folder / "model.json")
+        SavedModel(folder / "model.json", parameters).load_parameters(scope)
+        return program, scope
+
     def load_parameters(self, scope: Scope) -> None:
         """Puts the parameters of a PIR program into a scope."""
         names = sorted(_parameters_of(self.as_pir()))
@@ -423,12 +442,12 @@ def _holds_program(file: Path) -> bool:
 
 
 def _parameters_of(program: Program) -> dict[str, parameter_file.Shape]:
-    """The shape of each parameter."""
-    operators = program.global_block().ops
+    """The shape of each parameter, and of what optimizers keep in a program that trains."""
     return {
-        op.attrs()["parameter_name"]: tuple(op.result(0).shape)
-        for op in operators
+        scope_name(op): tuple(op.result(0).shape)
+        for op in program.global_block().ops
         if op.name() == "builtin.parameter"
+        or (op.name() == "pd_op.data" and op.result(0).persistable)
     }
 
 

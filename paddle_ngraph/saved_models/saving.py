@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Union
@@ -66,6 +66,7 @@ def convert(
     input_shapes: Inputs | Sequence[Inputs] | None = None,
     readable: bool = False,
     trainable: bool = True,
+    prepare: Callable[[Program], None] | None = None,
 ) -> Report:
     """Saves an engine program of a saved model.
 
@@ -73,6 +74,7 @@ def convert(
         model: The model, which is not changed unless it is at ``prefix`` itself.
         prefix: Path of the new one, without an extension.
         input_shapes, readable, trainable: As in :func:`save_inference_model`.
+        prepare: Changes the program before its intervals are replaced.
 
     Returns:
         What was converted.
@@ -85,6 +87,8 @@ def convert(
     program = model.as_pir()
     model.check_parameters(program)
     translation.name_as_pir_does(program)
+    if prepare is not None:
+        prepare(program)
     report = ngraph_transpiler.rewrite_ahead(program)
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     is_there = model.parameters == prefix + saved_model.PARAMETERS

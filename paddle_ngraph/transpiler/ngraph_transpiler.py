@@ -44,14 +44,31 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[V
         NgraphError: ``program`` is no static program or cannot become a PIR program, or something
             in ``wanted`` is no variable of it.
     """
-    given = static_program(program, "transpile")
-    copied = _translated if isinstance(given, OldStyleProgram) else _cloned
-    copy, fetching = copied(given, wanted)
+    copy, fetching = copied(static_program(program, "transpile"), wanted)
     rewrite_ahead(copy)
+    return copy, taken_out(copy, fetching)
+
+
+def copied(program: Any, wanted: Sequence[Any]) -> tuple[Program, list[Operation]]:
+    """A copy of a static program, and operators of the copy that fetch what is wanted.
+
+    Args:
+        program: What :func:`static_program` returns.
+        wanted: As in :func:`transpile`.
+
+    Raises:
+        NgraphError: As in :func:`transpile`.
+    """
+    copy = _translated if isinstance(program, OldStyleProgram) else _cloned
+    return copy(program, wanted)
+
+
+def taken_out(program: Program, fetching: Sequence[Operation]) -> list[Value]:
+    """The values that operators fetch, which are removed from the program."""
     fetches = [op.operand_source(0) for op in fetching]
     for op in fetching:
-        copy.global_block().remove_op(op)
-    return copy, fetches
+        program.global_block().remove_op(op)
+    return fetches
 
 
 def rewrite(

@@ -55,6 +55,17 @@ def test_precision(tmp_path):
     assert "| PP-OCR orientation" in (tmp_path / "precision.md").read_text()
 
 
+def test_memory(tmp_path):
+    found = run(tmp_path, "memory")["memory"]["training"]["rnn"]
+    assert len(found) == 6
+    assert all(item["peak_mb"] > 10 and item["ms"] > 0 for item in found.values())
+    assert len({item["value"] for way, item in found.items() if way.startswith("native")}) == 1
+    assert found["native"]["ratio"] == found["engine"]["ratio"] == 1
+    assert (
+        "| RNN of 256, unrolled over 64 steps, batch 32 |" in (tmp_path / "memory.md").read_text()
+    )
+
+
 def test_rows_of_other_models_are_kept(tmp_path):
     peers = ("--peers", "engine", "paddle")
     run(tmp_path, "training", "--models", "mlp", *peers)

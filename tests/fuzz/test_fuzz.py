@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, reject, settings
+from hypothesis import given, reject
 
 from tests.fuzz import worker
 from tests.fuzz.check import Built, Mismatch, NativeFailure, Tally, _is_nearer, check
 from tests.fuzz.programs import Builder, Program
-from tests.fuzz.strategy import programs
+from tests.fuzz.strategy import programs, the_same_examples
 
 PROGRAMS = 80
 
@@ -22,15 +22,7 @@ PROGRAMS = 80
 def test_random_programs_agree() -> None:
     tally = Tally()
 
-    @settings(
-        max_examples=PROGRAMS,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
-        print_blob=False,
-    )
+    @the_same_examples(PROGRAMS)
     @given(programs(largest=20))
     def fuzz(program: Program) -> None:
         try:

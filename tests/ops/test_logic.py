@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 from tests.ops.harness import check, check_native, normal
+from tests.programs import Program
 
 ORDER = ["less_than", "less_equal", "greater_than", "greater_equal"]
 COMPARISONS = ["equal", "not_equal", *ORDER]
@@ -161,6 +162,30 @@ def test_nan_to_num():
 def test_kinds_of_numbers(name):
     check(getattr(paddle, name), {"x": STRANGE}, [name])
     check(getattr(paddle, name), {"x": np.resize(STRANGE, (5, 33))}, [name])
+
+
+BEFORE = {
+    "square": paddle.square,
+    "relu": paddle.nn.functional.relu,
+    "add": lambda x: x + 1.0,
+    "abs": paddle.abs,
+}
+
+
+@pytest.mark.parametrize("name", ["isnan", "isinf", "isfinite"])
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_kinds_of_numbers_behind_another_operator(name, before, is_open):
+    """The plugin computes both in one loop."""
+    function = getattr(paddle, name)
+
+    def build():
+        x = paddle.static.data("x", [-1 if is_open else 33], "float32")
+        return function(before(x)), function(before(x) * 0.5)
+
+    program = Program(build)
+    for size in (33, 1, 7, 8, 16, 17) if is_open else (33,):
+        program.both(x=np.resize(STRANGE, size).astype("float32"))
 
 
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)

@@ -106,6 +106,27 @@ def test_one_bad_number_spoils_all_along_its_axis(function, value, shape):
         program.both(x=x)
 
 
+@pytest.mark.parametrize("length", [4095, 4096, 5003])
+def test_rows_of_many_classes(length):
+    """In inference; one number spoils its row (not in all kernels of Paddle's)."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 3, length], "float32")
+        return F.softmax(x), F.softmax(x * 0.5) + 1.0
+
+    program = Program(build)
+    for rows in (1, 4, 2):
+        x = 3 * varied(rows, 3, length)
+        x[0, 0, :5] = [-64.5, -1e9, -np.inf, -3.4028235e38, -88.0]
+        x[-1, 2] = -3.4028235e38
+        expected = program.both(x=x)
+        for bad in (np.nan, np.inf):
+            x[0, 1, -1] = bad
+            for result, sound in zip(program.run(x=x), expected):
+                sound[0, 1] = np.nan
+                np.testing.assert_allclose(result, sound, rtol=1e-5, atol=1e-6)
+
+
 # -- cross entropy -------------------------------------------------------------------------------
 
 

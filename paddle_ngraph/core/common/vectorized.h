@@ -4,7 +4,8 @@
 // (-ffp-contract=off) all versions round alike.
 #pragma once
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// ThreadSanitizer calls its runtime when a version is chosen, before the library can call anything.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define NGRAPH_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define NGRAPH_VECTORIZED

@@ -477,14 +477,17 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   Settings shared = settings;
   if (shares_threads_) shared.streams = run.streams(threads_of(settings));
   if (shared.streams == 1) return get_ng_function(io, settings);
-  // Not built again for a run that is alone: there may be room for one of the two only.
-  if (auto function = find_function(io, settings)) {
-    if (run.is_alone() || function->has_one_thread()) return function;
+  if (!run.is_alone()) {
+    if (auto function = find_function(io, shared)) return function;
   }
+  const auto unshared = find_function(io, settings);
+  if (unshared && (run.is_alone() || unshared->has_one_thread())) return unshared;
   try {
-    return get_ng_function(io, shared);
-  } catch (const InvalidInput&) {
-    throw;
+    auto function = get_ng_function(io, shared);
+    // If there is room for one of the two only, they would take turns.
+    if (unshared && !find_function(io, settings)) shares_threads_ = false;
+    return function;
+  } catch (const InvalidInput&) {  // the unshared function will say whether it is the input
   } catch (const std::exception&) {
     shares_threads_ = false;
   }

@@ -62,7 +62,7 @@ void each_row(const ov::Shape& shape, const Body& body) {
 void RowSoftmax::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
   require_float(0, 2);
-  set_output_type(0, ov::element::f32, get_input_shape(0));
+  set_output_type(0, ov::element::f32, get_input_partial_shape(0));
 }
 
 void RowSoftmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

@@ -12,6 +12,7 @@ class RowSoftmax : public OperatorOf<RowSoftmax> {
   OPENVINO_OP("RowSoftmax", "paddle_ngraph", ExtensionOp);
 
  protected:
+  bool allows_open_shapes() const override { return true; }
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };

@@ -125,8 +125,12 @@ bool settle(const std::string& name, PyObject* self, PyObject* args, PyObject* k
   });
 }
 
-// Whether a function writes tensors that it is given, as far as its name tells.
+// Whether a function writes tensors that it is given, as far as its name tells, or gives out what
+// they can be written with.
 bool is_writer(const AnnouncedFunction& function) {
+  static const std::unordered_set<std::string> giving{"data_ptr", "get_map_tensor",
+                                                      "get_selected_rows", "get_tensor", "value"};
+  if (function.is_method && giving.count(function.name) > 0) return true;
   if (function.what == Announced::kNothing) return false;
   return function.is_method || (!function.name.empty() && function.name.back() == '_');
 }

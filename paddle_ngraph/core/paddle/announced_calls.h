@@ -44,6 +44,10 @@ struct WaitRule {
   std::vector<std::pair<size_t, pybind11::object>> needed;
   // The first argument holds numbers of rows of the second, and all have to be in range.
   bool is_lookup = false;
+  // The number of an argument that the operator does not read: a tensor without memory.
+  int unread = -1;
+  // A result without elements is of no use but to the gradient of the operator.
+  bool has_reserve = false;
 };
 
 // A function in C that was replaced.

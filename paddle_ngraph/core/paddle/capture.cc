@@ -33,10 +33,12 @@ std::unordered_map<PyObject*, Capture*>& lazy_tensors() {
   return *tensors;
 }
 
-// Tensors that calls which wait will read, and a capture of such a call. The same holds.
-std::unordered_map<PyObject*, Capture*>& read_tensors() {
-  static auto* const tensors = new std::unordered_map<PyObject*, Capture*>();
-  return *tensors;
+// Memory that calls which wait will read, and their captures, which hold it. Guarded by Python's
+// lock.
+std::unordered_map<const phi::Allocation*, std::vector<Capture*>>& readers() {
+  static auto* const captures =
+      new std::unordered_map<const phi::Allocation*, std::vector<Capture*>>();
+  return *captures;
 }
 
 // Tensors that could not be computed, and what was raised then. They are held for good.
@@ -44,6 +46,44 @@ std::unordered_map<PyObject*, std::string>& failed_tensors() {
   static auto* const tensors = new std::unordered_map<PyObject*, std::string>();
   return *tensors;
 }
+
+// What Python's collector frees may call Paddle, in any thread. While this lives it does not
+// collect: such a call would wait for the tensors that are being computed, or end up in a program.
+class NoCollection {
+ public:
+  NoCollection() {
+    if (in_all++ == 0) was_on = switch_on(false);
+    ++in_this_thread;
+  }
+  ~NoCollection() {
+    --in_this_thread;
+    if (--in_all == 0 && was_on) switch_on(true);
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+  // A forked process has only the thread that forked it.
+  static void forget_other_threads() {
+    if (in_all > 0 && in_this_thread == 0 && was_on) switch_on(true);
+    in_all = in_this_thread;
+  }
+
+ private:
+  // Returns whether it was on.
+  static bool switch_on(bool on) {
+#if PY_VERSION_HEX >= 0x030A0000
+    return (on ? PyGC_Enable() : PyGC_Disable()) == 1;
+#else  // has no function for it in C that may be called after a fork
+    static_cast<void>(on);
+    return false;
+#endif
+  }
+
+  // Guarded by Python's lock.
+  static inline int in_all = 0;
+  static inline bool was_on = false;
+  static inline thread_local int in_this_thread = 0;
+};
 
 bool is_lazy(PyObject* tensor) {
   return !lazy_tensors().empty() && lazy_tensors().count(tensor) > 0;
@@ -94,6 +134,28 @@ bool has_nothing(PyObject* object, bool may_wait = false) {
   if (base == nullptr || !base->initialized()) return true;
   if (!phi::DenseTensor::classof(base.get()) || base->numel() == 0) return false;
   return static_cast<const phi::DenseTensor&>(*base).Holder()->ptr() == nullptr;
+}
+
+// The shape and dtype of a tensor without elements, which needs no memory.
+std::optional<phi::DenseTensorMeta> empty_meta(PyObject* object) {
+  const auto& base = tensor_of(object).impl();
+  if (base == nullptr || !phi::DenseTensor::classof(base.get())) return std::nullopt;
+  const auto& tensor = static_cast<const phi::DenseTensor&>(*base);
+  if (tensor.dims().size() <= 0 || tensor.numel() != 0) return std::nullopt;
+  return phi::DenseTensorMeta(tensor.dtype(), tensor.dims());
+}
+
+// A tensor that has no memory so far, or needs none.
+py::object make_tensor(const phi::DenseTensorMeta& meta, bool stop_gradient) {
+  const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
+      std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()), meta));
+  auto tensor = py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
+  if (!stop_gradient) {
+    static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
+    const NoCapture none;
+    if (PyObject_SetAttr(tensor.ptr(), name, Py_False) != 0) throw py::error_already_set();
+  }
+  return tensor;
 }
 
 bool is_whole_number(phi::DataType dtype) {
@@ -274,34 +336,52 @@ void set_kept_tensors_are_seen(bool on) { kept_tensors_are_seen = on; }
 
 namespace {
 
-// What a table says of the first of its tensors among the arguments.
-template <typename Table>
-const typename Table::mapped_type* find_any(const Table& table, PyObject* argument, int depth = 0) {
+// What is found of the first tensor among the arguments of which something is.
+template <typename Find>
+auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(find(argument)) {
   constexpr int kDeepest = 4;
   if (argument == nullptr || depth > kDeepest) return nullptr;
   if (PyDict_Check(argument)) {
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(argument, &at, &key, &value) != 0;) {
-      if (const auto* found = find_any(table, value, depth + 1)) return found;
+      if (const auto found = find_any(find, value, depth + 1)) return found;
     }
     return nullptr;
   }
   if (PyList_Check(argument) || PyTuple_Check(argument)) {
     for (PyObject* member : members(argument)) {
-      if (const auto* found = find_any(table, member, depth + 1)) return found;
+      if (const auto found = find_any(find, member, depth + 1)) return found;
     }
     return nullptr;
   }
-  const auto found = table.find(argument);
-  return found == table.end() ? nullptr : &found->second;
+  return find(argument);
+}
+
+Capture* capture_of_lazy(PyObject* argument) {
+  const auto found = lazy_tensors().find(argument);
+  return found == lazy_tensors().end() ? nullptr : found->second;
+}
+
+// Views of a tensor have its memory, too.
+Capture* reader_of(PyObject* argument) {
+  if (readers().empty() || !paddle::pybind::PyCheckTensor(argument)) return nullptr;
+  const phi::DenseTensor* tensor = plain_tensor(argument);
+  if (tensor == nullptr) return nullptr;
+  const auto found = readers().find(tensor->Holder().get());
+  return found == readers().end() ? nullptr : found->second.front();
+}
+
+const std::string* error_of(PyObject* argument) {
+  const auto found = failed_tensors().find(argument);
+  return found == failed_tensors().end() ? nullptr : &found->second;
 }
 
 // Whose calls have to be computed before these arguments are used.
 Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
   for (PyObject* argument : arguments) {
-    if (auto* const* found = find_any(lazy_tensors(), argument)) return *found;
+    if (Capture* found = find_any(capture_of_lazy, argument)) return found;
     if (!may_write) continue;
-    if (auto* const* found = find_any(read_tensors(), argument)) return *found;
+    if (Capture* found = find_any(reader_of, argument)) return found;
   }
   return nullptr;
 }
@@ -310,8 +390,8 @@ Capture* owner_of(const std::array<PyObject*, 3>& arguments, bool may_write) {
 
 bool does_any_wait(PyObject* args, PyObject* kwargs) {
   for (PyObject* argument : {args, kwargs}) {
-    if (!failed_tensors().empty() && find_any(failed_tensors(), argument)) return true;
-    if (!lazy_tensors().empty() && find_any(lazy_tensors(), argument)) return true;
+    if (!failed_tensors().empty() && find_any(error_of, argument) != nullptr) return true;
+    if (!lazy_tensors().empty() && find_any(capture_of_lazy, argument) != nullptr) return true;
   }
   return false;
 }
@@ -320,14 +400,14 @@ bool settle_foreign(PyObject* self, PyObject* args, PyObject* kwargs, bool may_w
   const std::array<PyObject*, 3> arguments{self, args, kwargs};
   if (!failed_tensors().empty()) {
     for (PyObject* argument : arguments) {
-      if (const auto* error = find_any(failed_tensors(), argument)) {
+      if (const std::string* error = find_any(error_of, argument)) {
         PyErr_SetString(PyExc_RuntimeError,
                         concat("the tensor was not computed: ", *error).c_str());
         return false;
       }
     }
   }
-  if (lazy_tensors().empty()) return true;
+  if (lazy_tensors().empty() && readers().empty()) return true;
   // Whoever computes may end the capture: it is looked up anew each time.
   while (Capture* owner = owner_of(arguments, may_write)) {
     if (!owner->settle_for_other()) return false;
@@ -336,6 +416,7 @@ bool settle_foreign(PyObject* self, PyObject* args, PyObject* kwargs, bool may_w
 }
 
 void forget_captures_of_other_threads() {
+  NoCollection::forget_other_threads();
   for (const auto& [tensor, owner] : lazy_tensors()) owner->forget_other_thread();
 }
 
@@ -357,7 +438,10 @@ Capture::Capture(std::shared_ptr<CapturedPaths> paths, py::object tracer)
   outer_ = std::exchange(capture_here, this);
 }
 
-Capture::~Capture() { capture_here = outer_; }
+Capture::~Capture() {
+  stop_reading();
+  capture_here = outer_;
+}
 
 Capture* Capture::here() { return capture_here; }
 
@@ -365,13 +449,30 @@ void Capture::begin() {
   root_ = paths_->root();
   path_ = root_.get();
   is_recording_ = false;
-  for (const auto& value : values_) {
-    lazy_tensors().erase(value.ptr());
-    read_tensors().erase(value.ptr());
-  }
+  for (const auto& value : values_) lazy_tensors().erase(value.ptr());
   // What is freed may call Python, which may call this again.
+  const auto memory = stop_reading();
   const auto values = std::exchange(values_, {});
   numbers_.clear();
+}
+
+// From now on, whoever writes this memory has the capture computed first.
+void Capture::read(PyObject* tensor) {
+  const auto& memory = plain_tensor(tensor)->Holder();
+  auto& captures = readers()[memory.get()];
+  if (std::find(captures.begin(), captures.end(), this) != captures.end()) return;
+  captures.push_back(this);
+  read_.push_back(memory);
+}
+
+std::vector<std::shared_ptr<phi::Allocation>> Capture::stop_reading() {
+  for (const auto& memory : read_) {
+    const auto found = readers().find(memory.get());
+    auto& captures = found->second;
+    captures.erase(std::find(captures.begin(), captures.end(), this));
+    if (captures.empty()) readers().erase(found);
+  }
+  return std::exchange(read_, {});
 }
 
 bool Capture::has_gradient() const { return get_flag(tracer_.ptr(), "_has_grad"); }
@@ -461,6 +562,18 @@ std::vector<PyObject*> Capture::kept_arguments(const std::vector<PyObject*>& giv
   return kept;
 }
 
+// Whether the results of a call would share the memory of a copy, where the user expects that of
+// the tensor that was copied.
+bool Capture::shares_any(const CapturedCall& call, const std::vector<py::object>& copies) const {
+  return std::any_of(call.views.begin(), call.views.end(), [&](const auto& view) {
+    const auto given = static_cast<size_t>(view.second);
+    if (given < values_.size()) return false;
+    PyObject* tensor = new_values_[given - values_.size()];
+    return std::any_of(copies.begin(), copies.end(),
+                       [&](const py::object& copy) { return copy.ptr() == tensor; });
+  });
+}
+
 // Whether keyword arguments have these names, in this order.
 static bool has_keywords(const std::vector<py::str>& keywords, PyObject* kwargs) {
   const size_t number = kwargs == nullptr ? 0 : PyDict_GET_SIZE(kwargs);
@@ -492,9 +605,14 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
   const std::vector<PyObject*> given =
       kept_arguments(arguments_of(function, self, args, kwargs), &copies);
   if (CapturedPath* next = find_next(function, gradient, given, kwargs)) {
+    if (shares_any(next->call, copies)) {
+      if (!settle(function.name) || !settle_foreign(self, args, kwargs, false)) return nullptr;
+      const NoCapture none;
+      return call_now(function, self, args, kwargs);
+    }
     for (PyObject* tensor : new_values_) {
       add(tensor);
-      if (!is_recording_) read_tensors().emplace(tensor, this);
+      if (!is_recording_) read(tensor);
     }
     path_ = next;
     return is_recording_ ? follow(*next, self, args, kwargs) : defer(*next);
@@ -536,7 +654,7 @@ bool Capture::matches(const Argument& expected, PyObject* given, const CapturedC
     case Argument::Kind::kConstant:
       return equals_constant(expected, given);
     case Argument::Kind::kNothing:
-      return false;
+      return has_nothing(given);
     case Argument::Kind::kItems:
       break;
   }
@@ -569,6 +687,7 @@ PyObject* Capture::defer(CapturedPath& path) {
 py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) {
   if (result.kind == Argument::Kind::kConstant) return result.constant;
   if (result.kind == Argument::Kind::kNothing) {
+    if (result.empty) return make_tensor(*result.empty, result.stop_gradient);
     return py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(paddle::Tensor()));
   }
   if (result.kind == Argument::Kind::kItems) {
@@ -577,15 +696,7 @@ py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) 
     return result.type == &PyTuple_Type ? py::object(py::tuple(items)) : py::object(items);
   }
   const ValueKind& kind = call.kinds[result.value - call.first_value];
-  const paddle::Tensor made(std::make_shared<phi::DenseTensor>(
-      std::make_shared<phi::Allocation>(nullptr, 0, phi::CPUPlace()),
-      phi::DenseTensorMeta(kind.dtype, kind.shape)));
-  auto lazy = py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
-  if (!kind.stop_gradient) {
-    static PyObject* const name = PyUnicode_InternFromString("stop_gradient");
-    const NoCapture none;
-    if (PyObject_SetAttr(lazy.ptr(), name, Py_False) != 0) throw py::error_already_set();
-  }
+  auto lazy = make_tensor({kind.dtype, kind.shape}, kind.stop_gradient);
   add(lazy.ptr());
   lazy_tensors().emplace(lazy.ptr(), this);
   return lazy;
@@ -593,7 +704,10 @@ py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) 
 
 bool Capture::settle(const std::string& reason) {
   if (!wait()) return false;
-  if (path_ == root_.get()) return true;
+  if (path_ == root_.get()) {
+    if (is_recording_) begin();
+    return true;
+  }
   if (path_->breaks.count(reason) == 0) path_->breaks.emplace(reason, line_of_user(reason));
   const bool is_done = is_recording_ || compute();
   const py::error_scope kept;
@@ -624,6 +738,7 @@ std::vector<int> Capture::wanted() const {
 bool Capture::compute() {
   if (path_ == root_.get() || is_recording_) return true;
   const NoCapture none;
+  const NoCollection no_collection;
   is_computing_ = true;
   computing_ = std::this_thread::get_id();
   std::string error;
@@ -643,11 +758,21 @@ bool Capture::compute() {
       tensor.inc_ref();
     }
     lazy_tensors().erase(tensor.ptr());
-    read_tensors().erase(tensor.ptr());
   }
+  const auto memory = stop_reading();
   is_computing_ = false;
   if (error.empty()) return true;
   PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
+  return false;
+}
+
+// Whether a graph of these values may serve again. What is wanted may differ from call to call, so
+// only the first graph of a path is made at once.
+bool Capture::has_recurred(const std::vector<int>& wanted) {
+  constexpr size_t kMostSets = 256;
+  if (path_->graphs.empty() || path_->wanted.erase(wanted) > 0) return true;
+  if (path_->wanted.size() == kMostSets) path_->wanted.clear();
+  path_->wanted.insert(wanted);
   return false;
 }
 
@@ -657,7 +782,8 @@ void Capture::compute_wanted() {
   std::unique_ptr<py::error_already_set> raised;
   try {
     auto found = path_->graphs.find(numbers);
-    if (found == path_->graphs.end() && !path_->breaks.empty() && !numbers.empty()) {
+    const bool may_make = !path_->breaks.empty() && !numbers.empty();
+    if (found == path_->graphs.end() && may_make && has_recurred(numbers)) {
       py::object graph = make_graph(numbers);
       found = path_->graphs.emplace(numbers, std::move(graph)).first;
       paths_->count_graph();
@@ -730,23 +856,50 @@ void Capture::assign(const Argument& expected, PyObject* computed) {
   for (size_t i = 0; i < expected.items.size(); ++i) assign(expected.items[i], items[i]);
 }
 
-py::object Capture::argument(const Argument& of) const {
-  if (of.kind == Argument::Kind::kValue) return values_[of.value];
-  if (of.kind == Argument::Kind::kConstant) return of.constant;
+namespace {
+
+// An argument or a result as Python has it. What stands for its tensors, and for one without
+// memory, is said by functions.
+template <typename OfValue, typename OfNothing>
+py::object with_values(const Argument& argument, const OfValue& of_value,
+                       const OfNothing& of_nothing) {
+  if (argument.kind == Argument::Kind::kValue) return of_value(argument.value);
+  if (argument.kind == Argument::Kind::kConstant) return argument.constant;
+  if (argument.kind == Argument::Kind::kNothing) return of_nothing();
   py::list items;
-  for (const Argument& item : of.items) items.append(argument(item));
-  if (of.type == &PyList_Type) return items;
-  if (of.type == &PySlice_Type) {
+  for (const Argument& item : argument.items) {
+    items.append(with_values(item, of_value, of_nothing));
+  }
+  if (argument.type == &PyList_Type) return items;
+  if (argument.type == &PySlice_Type) {
     return py::reinterpret_steal<py::object>(PySlice_New(
         py::object(items[0]).ptr(), py::object(items[1]).ptr(), py::object(items[2]).ptr()));
   }
   return py::tuple(items);
 }
 
+py::object described(const Argument& argument) {
+  return with_values(
+      argument, [](int value) { return py::cast(CapturedValue{value}); },
+      [] { return py::none(); });
+}
+
+py::object tensor_without_memory() {
+  const paddle::Tensor made(std::make_shared<phi::DenseTensor>());
+  return py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(made));
+}
+
+}  // namespace
+
+py::object Capture::argument(const Argument& of) const {
+  return with_values(of, [this](int value) { return values_[value]; }, tensor_without_memory);
+}
+
 // -- calls that are recorded ---------------------------------------------------------------------
 
 // A call that is known, after one that was not.
 PyObject* Capture::follow(CapturedPath& path, PyObject* self, PyObject* args, PyObject* kwargs) {
+  forget_unused();
   const NoCapture none;
   auto result =
       py::reinterpret_steal<py::object>(call_now(*path.call.function, self, args, kwargs));
@@ -755,6 +908,16 @@ PyObject* Capture::follow(CapturedPath& path, PyObject* self, PyObject* args, Py
   const py::error_scope kept;
   begin();
   return result.release().ptr();
+}
+
+// What is computed already and only this object has would be free without it.
+void Capture::forget_unused() {
+  std::vector<py::object> unused;  // freed last: that may call Python, which may call this again
+  for (auto& value : values_) {
+    if (!value || Py_REFCNT(value.ptr()) > 1) continue;
+    numbers_.erase(value.ptr());
+    unused.push_back(std::move(value));
+  }
 }
 
 // Adds the tensors of a result; returns false if they are of another kind than before.
@@ -780,6 +943,7 @@ bool Capture::recognize(const Argument& expected, PyObject* result, const Captur
 PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient,
                           const std::vector<PyObject*>& given, PyObject* self, PyObject* args,
                           PyObject* kwargs) {
+  forget_unused();
   auto call = describe_call(function, given, kwargs);
   if (!call && !(settle(function.name) && settle_foreign(self, args, kwargs, false)))
     return nullptr;
@@ -817,8 +981,13 @@ std::optional<CapturedCall> Capture::describe_call(const AnnouncedFunction& func
   new_values_.clear();
   for (PyObject* each : given) {
     const bool may_be_tensor = call.arguments.size() < function.rule.most_tensors;
+    const bool is_unread = static_cast<int>(call.arguments.size()) == function.rule.unread;
     Argument found;
-    if (!describe(each, may_be_tensor, call, found)) return std::nullopt;
+    if (is_unread && has_nothing(each)) {
+      found.kind = Argument::Kind::kNothing;
+    } else if (!describe(each, may_be_tensor, call, found)) {
+      return std::nullopt;
+    }
     call.arguments.push_back(std::move(found));
   }
   if (kwargs != nullptr) {
@@ -921,7 +1090,10 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
   if (number_of(result) >= 0) return false;
   if (has_nothing(result)) {
     found.kind = Argument::Kind::kNothing;
-    return true;
+    found.empty = empty_meta(result);
+    found.stop_gradient = stops_gradient(result);
+    // A gradient would pass through it, if only zeros.
+    return !found.empty || found.stop_gradient || call.function->rule.has_reserve;
   }
   const auto kind = kind_of(result);
   if (!kind) return false;
@@ -929,7 +1101,7 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
   found.value = static_cast<int>(values_.size() + new_values_.size());
   const auto& memory = plain_tensor(result)->Holder();
   for (int i = 0; i < call.first_result; ++i) {
-    const phi::DenseTensor* other = plain_tensor(values_[i].ptr());
+    const phi::DenseTensor* other = values_[i] ? plain_tensor(values_[i].ptr()) : nullptr;
     if (other != nullptr && other->Holder() == memory) call.views[found.value] = i;
   }
   call.kinds.push_back(*kind);
@@ -938,24 +1110,6 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
 }
 
 // -- graphs --------------------------------------------------------------------------------------
-
-namespace {
-
-py::object described(const Argument& argument) {
-  if (argument.kind == Argument::Kind::kValue) return py::cast(CapturedValue{argument.value});
-  if (argument.kind == Argument::Kind::kConstant) return argument.constant;
-  if (argument.kind == Argument::Kind::kNothing) return py::none();
-  py::list items;
-  for (const Argument& item : argument.items) items.append(described(item));
-  if (argument.type == &PyList_Type) return items;
-  if (argument.type == &PySlice_Type) {
-    return py::reinterpret_steal<py::object>(PySlice_New(
-        py::object(items[0]).ptr(), py::object(items[1]).ptr(), py::object(items[2]).ptr()));
-  }
-  return py::tuple(items);
-}
-
-}  // namespace
 
 py::object Capture::make_graph(const std::vector<int>& wanted) const {
   py::list calls, kinds;

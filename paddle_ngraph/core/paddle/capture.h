@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -24,7 +25,9 @@
 #include <vector>
 
 #include "paddle/phi/common/data_type.h"
+#include "paddle/phi/core/allocator.h"
 #include "paddle/phi/core/ddim.h"
+#include "paddle/phi/core/tensor_meta.h"
 
 namespace paddle_ngraph {
 
@@ -46,7 +49,7 @@ struct ValueKind {
 constexpr const char* kEndOfFunction = "the end of the function";
 
 // An argument or result of a call: a value, by its number in the path; a list, tuple or slice; an
-// object that is what it is; or a result without memory that nobody computes.
+// object that is what it is; or a tensor without memory, that nobody reads or computes.
 struct Argument {
   enum class Kind { kValue, kItems, kConstant, kNothing };
   Kind kind = Kind::kConstant;
@@ -55,6 +58,9 @@ struct Argument {
   std::vector<Argument> items;
   pybind11::object constant;
   bool is_any_of_type = false;  // a constant that equals all others of its type
+  // Of kNothing, if it needs no memory for it has no elements.
+  std::optional<phi::DenseTensorMeta> empty;
+  bool stop_gradient = true;
 };
 
 // A value in what `make_graph` is given.
@@ -85,6 +91,7 @@ struct CapturedPath {
   std::vector<std::unique_ptr<CapturedPath>> next;
   std::map<std::string, std::string> breaks;            // what has ended it, and where
   std::map<std::vector<int>, pybind11::object> graphs;  // by the values that were wanted
+  std::set<std::vector<int>> wanted;                    // without a graph so far
 };
 
 // All paths of a function. Guarded by Python's lock.
@@ -169,6 +176,7 @@ class Capture {
   pybind11::object make_lazy(const Argument& result, const CapturedCall& call);
   bool compute();
   void compute_wanted();
+  bool has_recurred(const std::vector<int>& wanted);
   bool compute_graph(const pybind11::object& graph, const std::vector<int>& wanted);
   bool compute_one_by_one();
   bool recognize(const Argument& expected, PyObject* result, const CapturedCall& call);
@@ -183,6 +191,10 @@ class Capture {
   int number_of(PyObject* tensor) const;
   void begin();
   void add(PyObject* tensor);
+  void read(PyObject* tensor);
+  std::vector<std::shared_ptr<phi::Allocation>> stop_reading();
+  void forget_unused();
+  bool shares_any(const CapturedCall& call, const std::vector<pybind11::object>& copies) const;
 
   std::shared_ptr<CapturedPaths> paths_;
   std::shared_ptr<CapturedPath> root_;
@@ -193,7 +205,8 @@ class Capture {
   bool is_computing_ = false;
   std::thread::id computing_;  // which thread does
   bool is_dynamic_ = true;
-  std::vector<pybind11::object> values_;
+  std::vector<pybind11::object> values_;                // null: computed, and nobody has it
+  std::vector<std::shared_ptr<phi::Allocation>> read_;  // by calls that wait
   std::unordered_map<PyObject*, int> numbers_;
   std::vector<PyObject*> new_values_;  // of the call that is looked at
   Capture* outer_ = nullptr;

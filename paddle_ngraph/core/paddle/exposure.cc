@@ -116,6 +116,7 @@ struct Ledger {
   size_t num_open = 0;     // places that objects lead to
   uint64_t forgotten = 0;  // what ended until then is no longer in the table
   KnownMemory known;
+  KnownMemory shared;
   WatchedMemory watched;
 
   std::atomic<bool> is_any_watched{false};
@@ -211,6 +212,13 @@ void give_address(const phi::DenseTensor& tensor) {
   ledger.known.add(tensor);
 }
 
+void share_memory(const phi::DenseTensor& tensor) {
+  if (tensor.Holder() == nullptr) return;
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  ledger.shared.add(tensor);
+}
+
 Moment Moment::now() {
   auto& ledger = Ledger::instance();
   // While somebody writes, no two moments are the same.
@@ -244,7 +252,8 @@ bool is_known_outside(const phi::DenseTensor& tensor) {
   std::lock_guard<std::mutex> lock(ledger.mutex);
   const auto found = ledger.reached.find(memory_of(tensor));
   const bool is_reached = found != ledger.reached.end() && found->second.objects > 0;
-  return is_reached || ledger.known.has(tensor);
+  if (is_reached || ledger.known.has(tensor)) return true;
+  return tensor.Holder().use_count() > 1 && ledger.shared.has(tensor);
 }
 
 bool is_of_paddle(const phi::DenseTensor& tensor) {

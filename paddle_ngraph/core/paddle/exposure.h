@@ -56,6 +56,10 @@ class Writing {
 // The address of the tensor is known: its memory counts as exposed for as long as it exists.
 void give_address(const phi::DenseTensor& tensor);
 
+// Python passed the memory of the tensor on to something that may hold it, such as a DLPack
+// capsule.
+void share_memory(const phi::DenseTensor& tensor);
+
 // A point in time, to ask later what happened since.
 struct Moment {
   uint64_t writes = 0;
@@ -71,7 +75,8 @@ bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment);
 // `own_holders`: how many holders of it the caller knows.
 bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders);
 
-// Whether somebody may write the memory without calling an operator of dynamic mode on it.
+// Whether somebody may write the memory without calling an operator of dynamic mode on it. Memory
+// that was passed on counts while somebody else holds it: who that is, nobody knows.
 bool is_known_outside(const phi::DenseTensor& tensor);
 
 // Whether Paddle allocated the memory of the tensor: then it is unused once nothing holds it.

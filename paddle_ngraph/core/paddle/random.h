@@ -3,32 +3,13 @@
 // that Paddle's operators would have taken.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <random>
 #include <vector>
 
-#include "core/ov/ov_function.h"
+#include "core/common/random_numbers.h"
 
 namespace paddle_ngraph {
-
-enum class Distribution : int {
-  keep,     // 0 with probability a, else 1 (uint8)
-  uniform,  // a <= value < b (float32)
-  normal,   // mean a, standard deviation b (float32)
-};
-
-// What one operator draws in a run.
-struct Draw {
-  Distribution distribution;
-  float a;
-  float b;
-  int64_t seed;  // of a stream of its own; 0: the stream that paddle.seed sets
-  std::vector<size_t> shape;
-
-  size_t count() const;
-  ResultType type() const;
-};
 
 // Fills `outputs[i]` with what `draws[i]` asks for, in order; with a nullptr, the numbers are taken
 // from the stream but not stored.

@@ -1,0 +1,257 @@
+"""Peak memory of programs, as they are and optimized by ``paddle_ngraph.optimize_memory``."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.ocr_widths import memory_mb
+from benchmarks.options import Progress
+from benchmarks.worker import PeerError, Worker
+from benchmarks.works import BERT, CLASSES, TRAINING, VOCABULARY, Array, Feed
+
+RUNS, TURNS = 10, 5
+RNN_STEPS, RNN_WIDTH = 64, 256
+ABOUT = """\
+The most that a fresh process held, less what it held before it built the program (Paddle and
+paddle-ngraph were imported): parameters, the slots of the optimizer, results of operators, what
+allocators keep, and with the engine its compiler. {runs} runs, then {turns} in which the processes
+take turns, for the time; medians over {rounds} processes for each number. *Optimized*:
+`paddle_ngraph.optimize_memory(program, ...)`; *recompute*: with `recompute=0`, as little as
+possible. In brackets: how much less than native Paddle, and how many times as long a run takes as
+natively, or through the engine, without it. Results of native runs are equal to the last bit."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is measured: its name in the table, samples at once, and what it is fed."""
+
+    title: str
+    batch: int
+
+
+NETWORKS = {
+    "resnet18": Network("ResNet-18, 224 x 224", 8),
+    "transformer": Network("Transformer encoder, 4 layers of 256, 128 tokens", 16),
+    "bert": Network("BERT-base, 128 tokens", 4),
+    "rnn": Network(f"RNN of {RNN_WIDTH}, unrolled over {RNN_STEPS} steps", 32),
+}
+# Name, whether the engine is on, whether the program is optimized, and the budget.
+WAYS: dict[str, tuple[bool, bool, float | None]] = {
+    "native": (False, False, None),
+    "native, optimized": (False, True, None),
+    "native, recompute": (False, True, 0.0),
+    "engine": (True, False, None),
+    "engine, optimized": (True, True, None),
+    "engine, recompute": (True, True, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One network in one way.
+
+    Attributes:
+        peak_mb: The most that the process held, less what it held before.
+        ms: The median time of a run.
+        ratio: The median of the times of a run, measured by those of the same turns without
+            optimization.
+        value: The mean of what the last of the first runs fetched.
+    """
+
+    peak_mb: float
+    ms: float
+    ratio: float
+    value: float
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``memory.md`` and ``.json`` after each network."""
+    names = ["rnn"] if options.quick else list(NETWORKS)
+    rounds = 1 if options.quick else options.rounds
+    wanted = ("training",) if options.quick else ("training", "inference")
+    kinds = [(kind, name) for kind in wanted for name in names]
+    found: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in wanted}
+    with Progress("memory", len(kinds)) as progress:
+        for kind, name in kinds:
+            progress.say(f"{kind}, {name}")
+            items = _median([_compare(name, kind == "training") for _ in range(rounds)])
+            _check(f"{kind}, {name}", items)
+            found[kind][name] = {way: asdict(item) for way, item in items.items()}
+            summary = (
+                f"{way} {item.peak_mb:.0f} MB {item.ratio:.2f}x" for way, item in items.items()
+            )
+            progress.done(f"{kind}, {name}: {', '.join(summary)}")
+            about = ABOUT.format(runs=RUNS, turns=TURNS, rounds=rounds)
+            tables = [_table(kind, rows) for kind, rows in found.items() if rows]
+            report.write(options.output, "memory", "Memory", [about, *tables], {"memory": found})
+
+
+def _compare(name: str, trains: bool) -> dict[str, Found]:
+    """All ways of a network: the native ones, then those through the engine."""
+    found = {}
+    for base in ("native", "engine"):
+        ways = [way for way in WAYS if way.partition(",")[0] == base]
+        with ExitStack() as stack:
+            workers = {way: stack.enter_context(_worker(name, trains, way)) for way in ways}
+            first = {way: worker.ask("first_runs") for way, worker in workers.items()}
+            turns = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(TURNS)]
+        for way in ways:
+            peak, value = first[way]
+            ms = statistics.median(turn[way] for turn in turns) * 1000
+            ratio = statistics.median(turn[way] / turn[base] for turn in turns)
+            found[way] = Found(peak, ms, ratio, value)
+    return found
+
+
+def _worker(name: str, trains: bool, way: str) -> Worker:
+    worker = Worker({"FLAGS_ngraph_cache_dir": ""})
+    worker.hold(Subject, name, trains, *WAYS[way])
+    return worker
+
+
+def _median(rounds: list[dict[str, Found]]) -> dict[str, Found]:
+    return {
+        way: Found(*(statistics.median(each) for each in zip(*(astuple(r[way]) for r in rounds))))
+        for way in WAYS
+    }
+
+
+def _check(work: str, found: dict[str, Found]) -> None:
+    """Raises PeerError if an optimized program computes something else."""
+    native = found["native"].value
+    for way, item in found.items():
+        tolerance = 0.0 if way.startswith("native") else 1e-3
+        if not np.isclose(item.value, native, rtol=tolerance, atol=tolerance):
+            raise PeerError(f"{work}, {way}: {item.value} instead of {native}")
+
+
+def _table(kind: str, found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        [f"{NETWORKS[name].title}, batch {NETWORKS[name].batch}", *(_cell(items, w) for w in WAYS)]
+        for name, items in found.items()
+    ]
+    return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *WAYS], rows)
+
+
+def _cell(items: dict[str, Any], way: str) -> str:
+    item, native = items[way], items["native"]
+    pace = f"{item['ratio']:.2f}x" if "," in way else f"{item['ms']:.0f} ms"
+    if way == "native":
+        return f"{item['peak_mb']:.0f} ({pace})"
+    return f"{item['peak_mb']:.0f} ({item['peak_mb'] / native['peak_mb'] - 1:+.0%}, {pace})"
+
+
+# -- in a process of its own -----------------------------------------------------------------------
+
+
+class Subject:
+    """A network in one way, in a process of its own.
+
+    Args:
+        name: Of :data:`NETWORKS`.
+        trains: A training step, or an inference.
+        engine: Whether it runs through the engine.
+        optimized: Whether its program is optimized for memory.
+        budget: What it may be computed again for: see ``optimize_memory``.
+    """
+
+    def __init__(
+        self, name: str, trains: bool, engine: bool, optimized: bool, budget: float | None
+    ) -> None:
+        import paddle
+
+        import paddle_ngraph
+        from benchmarks import paddle_models
+
+        paddle.enable_static()
+        paddle_ngraph.disable()
+        self._engine = engine
+        self._before = memory_mb()
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        network = paddle_models.built(*_layouts()[name])
+        self._scope, self._executor = paddle_models.started(network.startup)
+        self._program, fetch = network.train, network.loss
+        self._feed = _feed(name, NETWORKS[name].batch)
+        if not trains:
+            self._program, fetch = network.test, network.output
+            self._feed.pop("label")
+        self._fetches = [fetch]
+        if optimized:
+            shapes = {name: array.shape for name, array in self._feed.items()}
+            self._program, self._fetches = paddle_ngraph.optimize_memory(
+                self._program, self._fetches, recompute=budget, input_shapes=shapes
+            )
+
+    def first_runs(self) -> tuple[float, float]:
+        """The peak in MB over some runs, and the mean of what the last one fetched."""
+        import paddle_ngraph
+
+        for _ in range(RUNS):
+            value = self._run()
+        if self._engine and paddle_ngraph.stats()["engine_runs"] < RUNS:
+            raise PeerError("the engine did not run")
+        return memory_mb("VmHWM") - self._before, float(np.mean(value))
+
+    def turn(self) -> float:
+        """The seconds of a run."""
+        start = time.perf_counter()
+        self._run()
+        return time.perf_counter() - start
+
+    def _run(self) -> Array:
+        import paddle_ngraph
+
+        with paddle_ngraph.use_ngraph(self._engine):
+            results: list[Array] = self._executor.run(
+                self._program, feed=self._feed, fetch_list=self._fetches, scope=self._scope
+            )
+        return results[0]
+
+
+def _layouts() -> dict[str, tuple[Any, Any, Callable[[], Any]]]:
+    import paddle
+    from paddle import nn
+
+    from benchmarks import paddle_models
+    from demos import networks
+
+    def bert(words: Any) -> Any:
+        _, pooled = paddle_models.Bert()(words, paddle.zeros_like(words))
+        return nn.Linear(BERT.width, CLASSES)(pooled)
+
+    def rnn(sequence: Any) -> Any:
+        cell = nn.SimpleRNNCell(RNN_WIDTH, RNN_WIDTH)
+        state = None
+        for step in range(RNN_STEPS):
+            _, state = cell(sequence[:, step], state)
+        return nn.Linear(RNN_WIDTH, CLASSES)(state)
+
+    sequence = paddle_models.labelled(RNN_STEPS, RNN_WIDTH, name="sequence")
+    words = paddle_models.labelled_words(128)
+    return {
+        "resnet18": paddle_models.trained("resnet18"),
+        "transformer": paddle_models.trained("transformer"),
+        "bert": (bert, words, lambda: networks.adam(1e-5)),
+        "rnn": (rnn, sequence, lambda: networks.momentum(1e-3)),
+    }
+
+
+def _feed(name: str, batch: int) -> Feed:
+    generator = np.random.default_rng(0)
+    if name in TRAINING:
+        return TRAINING[name].draw(generator, batch)
+    label = generator.integers(0, CLASSES, (batch, 1))
+    if name == "bert":
+        return {"words": generator.integers(1, VOCABULARY, (batch, 128)), "label": label}
+    sequence = generator.standard_normal((batch, RNN_STEPS, RNN_WIDTH), dtype=np.float32)
+    return {"sequence": sequence, "label": label}

@@ -1,0 +1,235 @@
+"""The processes of a job: who they are, their cores, and what connects them.
+
+Paddle's own pieces do the work: ``python -m paddle.distributed.launch`` (or anything that sets the
+same environment variables) starts the processes, its TCPStore introduces them, and gloo moves the
+data.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import paddle
+
+from paddle_ngraph import flags
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context
+from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.saved_models.saved_model import last_line
+
+# The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
+# wait for others, with a number that Paddle does not get to.
+RING, ALONE = 0, 6999
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands in its job.
+
+    Attributes:
+        rank: Its number.
+        ranks: How many there are.
+        local_rank: Its number on this machine.
+        local_ranks: How many there are on this machine.
+        master: ``host:port`` of the store; rank 0 opens it. Empty where there is one rank.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+    local_rank: int = 0
+    local_ranks: int = 1
+    master: str = ""
+
+    @classmethod
+    def of_environment(cls, variables: Mapping[str, str]) -> Place:
+        """The place that ``paddle.distributed.launch`` has given a process.
+
+        Raises:
+            NgraphError: A variable is missing or no number in range.
+        """
+        ranks = _number(variables, "PADDLE_TRAINERS_NUM", 1)
+        if ranks == 1:
+            return cls()
+        rank = _number(variables, "PADDLE_TRAINER_ID")
+        local_rank = _number(variables, "PADDLE_LOCAL_RANK", rank)
+        local_ranks = _number(variables, "PADDLE_LOCAL_SIZE", ranks)
+        master = variables.get("PADDLE_MASTER", "")
+        if not 0 <= rank < ranks or not 0 <= local_rank < local_ranks:
+            raise NgraphError(
+                f"rank {rank} of {ranks}, number {local_rank} of {local_ranks} on this machine: "
+                "ranks are counted from 0 (PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, "
+                "PADDLE_LOCAL_RANK, PADDLE_LOCAL_SIZE)"
+            )
+        if not master.rpartition(":")[2].isdecimal():
+            raise NgraphError(
+                f"PADDLE_MASTER={master!r}: give host:port of rank 0, or start the job with "
+                "python -m paddle.distributed.launch"
+            )
+        return cls(rank, ranks, local_rank, local_ranks, master)
+
+
+def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = variables.get(name, "" if default is None else str(default))
+    if not text.isdecimal() or (name.endswith(("NUM", "SIZE")) and int(text) == 0):
+        raise NgraphError(
+            f"{name}={text!r} in the environment is no number of processes: start the job with "
+            "python -m paddle.distributed.launch"
+        )
+    return int(text)
+
+
+class Job:
+    """The job that this process is part of.
+
+    Args:
+        place: Where it stands there.
+
+    Attributes:
+        meetings: How often the ranks have met: the same number on all of them.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.meetings = 0
+
+    @cached_property
+    def store(self) -> Store:
+        """The table that all ranks share.
+
+        Raises:
+            NgraphError: Rank 0 cannot open it.
+        """
+        if self.place.rank == 0 and not paddle.distributed.is_initialized():
+            _refuse_used_port(self.place.master)
+        return global_store()
+
+    def connect(self) -> None:
+        """Makes the gloo contexts that collective operators of static programs need."""
+        if self.place.ranks == 1:
+            return
+        self.barrier()  # gloo would not wait as long
+        if not paddle.distributed.is_initialized():  # init_parallel_env() has made it
+            make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
+        make_gloo_context(self.store, str(ALONE), 0, 1)
+
+    def exchange(self, text: str) -> list[str]:
+        """What each rank says here, by rank; returns when all have said it.
+
+        Raises:
+            NgraphError: Rank 0 has gone, or another rank has not come for 15 minutes.
+        """
+        if self.place.ranks == 1:
+            return [text]
+        self.meetings += 1
+        keys = [f"ngraph/{self.meetings}/{rank}" for rank in range(self.place.ranks)]
+        try:
+            self.store.set(keys[self.place.rank], text)
+            return [self.store.get(key).decode() for key in keys]
+        except Exception as error:  # Paddle's own have many types
+            raise NgraphError(
+                f"rank {self.place.rank} waits in vain for the other ranks: rank 0 has gone, or "
+                f"another one has not come ({last_line(error)})"
+            ) from error
+
+    def barrier(self) -> None:
+        """Waits until every rank is here."""
+        self.exchange("here")
+
+
+def _refuse_used_port(master: str) -> None:
+    """Paddle's store aborts the process if another one listens there."""
+    _, _, port = master.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", int(port)))
+        except (OSError, OverflowError) as error:
+            raise NgraphError(
+                f"port {port} of this machine cannot be used ({error}): give another one, with "
+                "--master of paddle.distributed.launch or PADDLE_MASTER"
+            ) from error
+
+
+def share_of(name: str, batch: Any, place: Place) -> Any:
+    """The part of an array that a rank computes.
+
+    Raises:
+        NgraphError: The batch does not divide.
+    """
+    size = batch.shape[0] if len(batch.shape) > 0 else 0
+    if size == 0 or size % place.ranks != 0:
+        raise NgraphError(
+            f"the batch of {name!r} has {size} samples, which do not divide among {place.ranks} "
+            "ranks: feed a multiple, for example with drop_last of a DataLoader"
+        )
+    part = size // place.ranks
+    return batch[place.rank * part : (place.rank + 1) * part]
+
+
+# -- cores ---------------------------------------------------------------------------------------
+
+
+def cores_of(usable: Sequence[int], local_rank: int, local_ranks: int) -> list[int]:
+    """The cores of a rank: ranks of one machine share them out evenly.
+
+    Args:
+        usable: Those that the job may use.
+        local_rank: The number of the rank on its machine.
+        local_ranks: How many ranks there are; if there are more than cores, several use one.
+    """
+    cores = sorted(usable)
+    if local_ranks >= len(cores):
+        return [cores[local_rank % len(cores)]]
+    first, last = (len(cores) * number // local_ranks for number in (local_rank, local_rank + 1))
+    return cores[first:last]
+
+
+def pin(place: Place) -> list[int]:
+    """Keeps all threads of this process on its cores; returns them."""
+    cores = cores_of(list(os.sched_getaffinity(0)), place.local_rank, place.local_ranks)
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setaffinity(int(thread), cores)
+        except ProcessLookupError:  # it has ended since
+            continue
+    if flags.get("ngraph_num_threads") == 0:
+        flags.set("ngraph_num_threads", len(cores))
+    return cores
+
+
+# -- this process --------------------------------------------------------------------------------
+
+_lock = new_lock()
+_jobs: list[Job] = []
+
+
+def start(seed: int | None, pins_cores: bool) -> Job:
+    """Joins the job; a second call returns the same."""
+    with _lock:
+        if not _jobs:
+            place = Place.of_environment(os.environ)
+            job = Job(place)
+            job.connect()
+            if pins_cores and place.local_ranks > 1:
+                pin(place)
+            _jobs.append(job)
+        if seed is not None:
+            paddle.seed(seed + _jobs[0].place.rank)
+        return _jobs[0]
+
+
+def current() -> Job:
+    """The job that this process has joined.
+
+    Raises:
+        NgraphError: It has not.
+    """
+    if not _jobs:
+        raise NgraphError("this process is in no job yet: call paddle_ngraph.distributed.init()")
+    return _jobs[0]

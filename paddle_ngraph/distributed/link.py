@@ -1,0 +1,112 @@
+"""Messages between two processes, over gloo.
+
+Gloo gives up on a message after 30 seconds, for good. So whoever lets another process wait tells it
+so every few seconds: then a message may take as long as it needs, and a process that has gone is
+noticed.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.paddle_seam.names import make_gloo_group
+from paddle_ngraph.paddle_seam.protocols import Store
+
+_DTYPES: tuple[Any, ...] = ("float32", "int64", "uint8")
+_SECONDS_BETWEEN_SIGNS = 5.0
+
+
+class Kind(IntEnum):
+    """What a message is about."""
+
+    WAIT = 0  # there will be another one
+    GET = 1  # parameters, and these rows of the tables
+    PUSH = 2  # gradients
+    DONE = 3  # nothing will follow
+    ANSWER = 4
+    FAILURE = 5  # one array: a sentence in UTF-8
+
+
+class Message(NamedTuple):
+    """A message: arrays of rank 1 or 2."""
+
+    kind: Kind
+    arrays: Sequence[np.ndarray] = ()
+
+
+def failure(sentence: str) -> Message:
+    """A message that says what went wrong."""
+    return Message(Kind.FAILURE, [np.frombuffer(sentence.encode(), np.uint8)])
+
+
+def sentence_of(message: Message) -> str:
+    """What a failure says."""
+    return message.arrays[0].tobytes().decode()
+
+
+class Link:
+    """A connection of two processes. To be made, and used, by one thread in dynamic mode.
+
+    Args:
+        store: The table of the job.
+        number: That of the link, the same for both.
+        side: 0 or 1.
+    """
+
+    def __init__(self, store: Store, number: int, side: int) -> None:
+        self._group = make_gloo_group(store, side, 2, number)
+        self._peer = 1 - side
+
+    def send(self, message: Message) -> None:
+        """Sends a message. Raises RuntimeError if the other process has gone."""
+        arrays = [np.ascontiguousarray(array) for array in message.arrays]
+        self._put(np.array([message.kind, len(arrays)], "int64"))
+        if arrays:
+            self._put(np.array([_form(array) for array in arrays], "int64"))
+        for array in arrays:
+            if array.size:
+                self._put(array)
+
+    def receive(self) -> Message:
+        """The next message. Raises RuntimeError if the other process has gone."""
+        kind, count = Kind.WAIT, 0
+        while kind == Kind.WAIT:
+            kind, count = self._get([2], "int64")
+        forms = self._get([count, 3], "int64") if count else ()
+        arrays = []
+        for dtype, rows, columns in forms:
+            shape = [rows] if columns < 0 else [rows, columns]
+            arrays.append(self._get(shape, _DTYPES[dtype]))
+        return Message(Kind(kind), arrays)
+
+    def send_next(self, waiting: queue.SimpleQueue[Message]) -> Message:
+        """Sends what is in the queue next, and keeps the other process waiting until then."""
+        while True:
+            try:
+                message = waiting.get(timeout=_SECONDS_BETWEEN_SIGNS)
+            except queue.Empty:
+                message = Message(Kind.WAIT)
+            self.send(message)
+            if message.kind != Kind.WAIT:
+                return message
+
+    def _put(self, array: np.ndarray) -> None:
+        self._group.send(paddle.to_tensor(array), self._peer, True).wait()
+
+    def _get(self, shape: Sequence[int], dtype: Any) -> Any:
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        tensor = paddle.empty([int(size) for size in shape], dtype)
+        self._group.recv(tensor, self._peer, True).wait()
+        return tensor.numpy()
+
+
+def _form(array: np.ndarray) -> list[int]:
+    columns = array.shape[1] if array.ndim == 2 else -1
+    return [_DTYPES.index(str(array.dtype)), array.shape[0], columns]

@@ -1,0 +1,53 @@
+"""An optimizer that distributes the program it trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.transpiler import distribution_transpiler
+from paddle_ngraph.transpiler.distribution_transpiler import Options
+
+
+class DistributedOptimizer:
+    """See :func:`paddle_ngraph.distributed.distributed_optimizer`.
+
+    Args:
+        optimizer: Paddle's.
+        ranks: The number of processes.
+        options: How the program is distributed.
+    """
+
+    def __init__(self, optimizer: Any, ranks: int, options: Options) -> None:
+        self._optimizer = optimizer
+        self._ranks = ranks
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    def minimize(self, loss: Any, startup_program: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As ``minimize`` of the optimizer; then the programs become those of a rank.
+
+        Args:
+            loss: What is minimized, of a static PIR program: the mean over the samples of a batch.
+            startup_program: ``None``: the default one.
+            args, kwargs: The further arguments of the optimizer's ``minimize``.
+
+        Raises:
+            NgraphError: The program is old-style or dynamic, or cannot be distributed.
+        """
+        if not isinstance(loss, paddle.pir.Value):
+            raise NgraphError(
+                "distributed_optimizer() minimizes losses of static PIR programs: give an "
+                "old-style program to paddle_ngraph.distribute(), and a dynamic layer to "
+                "paddle.DataParallel"
+            )
+        main: Any = paddle.static.default_main_program()
+        startup: Any = startup_program or paddle.static.default_startup_program()
+        result = self._optimizer.minimize(loss, startup_program, *args, **kwargs)
+        distribution_transpiler.distribute(main, self._ranks, self._options)
+        distribution_transpiler.distribute_startup(startup, self._ranks, self._options)
+        return result

@@ -1,0 +1,346 @@
+"""The parameter server: a process that has the parameters, and trainers that use them.
+
+Rank 0 serves, the others train. A step of a trainer: it gets all parameters, and of the tables the
+rows that its batch looks up; it computes the gradients; it pushes them to the server. A
+synchronous server waits for the gradients of all trainers and does one update with their average,
+as one process would for the whole batch. An asynchronous one does an update with those of each.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.distributed import first_run
+from paddle_ngraph.distributed.job import Job, Place, share_of
+from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
+
+# Links have numbers of their own among Paddle's groups.
+_FIRST_LINK = 7000
+# Rows are sent to the program in multiples: each number of rows is a shape to compile for.
+_FEWEST_ROWS = 16
+
+Arrays = Sequence[np.ndarray]
+
+
+def _meet(job: Job, form: ServerForm, serves: bool) -> None:
+    """All ranks have to have made the same of the same program."""
+    place = job.place
+    if place.ranks < 2 or serves != (place.rank == 0):
+        raise NgraphError(
+            f"this is rank {place.rank} of {place.ranks}: with a parameter server rank 0 calls "
+            "serve(), and the others, at least one, call trainer()"
+        )
+    first_run.agree(job, form.server, {})
+
+
+def _number_of_link(job: Job, trainer: int) -> int:
+    """One that was never used; the same on both sides, as long as the ranks do not meet again."""
+    return _FIRST_LINK + job.meetings * job.place.ranks + trainer
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+class Server:
+    """Serves the trainers of a job.
+
+    Args:
+        executor: What runs the programs.
+        form: The programs.
+        scope: Where the parameters are.
+        job: The job, of which this process is rank 0.
+        is_synchronous: Whether an update waits for the gradients of all trainers.
+        after_update: Called after each update with the number of updates so far.
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        form: ServerForm,
+        scope: Scope,
+        job: Job,
+        is_synchronous: bool,
+        after_update: Callable[[int], None] | None,
+    ) -> None:
+        self._executor = executor
+        self._form = form
+        self._scope = scope
+        self._is_synchronous = is_synchronous
+        self._after_update = after_update
+        self._job = job
+        self._trainers = set(range(1, job.place.ranks))
+        self._inbox: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
+        self._outboxes: dict[int, queue.SimpleQueue[Message]] = {
+            trainer: queue.SimpleQueue() for trainer in self._trainers
+        }
+        self._linking = new_lock()  # the store serves one thread at a time
+        self._waiting: dict[int, Arrays] = {}
+        self._parameters: np.ndarray | None = None  # as they are sent
+        self._updates = 0
+
+    def run(self) -> int:
+        """Serves until every trainer is done. Returns the number of updates.
+
+        Raises:
+            NgraphError: A trainer has gone, or failed.
+        """
+        first_run.variables_of(self._form.server, self._scope)
+        _meet(self._job, self._form, serves=True)
+        threads = [
+            threading.Thread(target=self._talk, args=(trainer,), daemon=True)
+            for trainer in self._trainers
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._trainers:
+                self._answer(*self._inbox.get())
+        except BaseException as error:
+            for trainer in self._trainers:
+                self._outboxes[trainer].put(failure(f"the parameter server has failed: {error}"))
+            raise
+        finally:
+            for thread in threads:
+                thread.join(10)
+        return self._updates
+
+    def _talk(self, trainer: int) -> None:
+        """Passes messages on, in a thread for each trainer."""
+        paddle.disable_static()  # in this thread
+        try:
+            with self._linking:
+                link = Link(self._job.store, _number_of_link(self._job, trainer), 0)
+            kind = Kind.GET
+            while kind not in (Kind.DONE, Kind.FAILURE):
+                message = link.receive()
+                self._inbox.put((trainer, message))
+                kind = message.kind
+                if kind != Kind.FAILURE:
+                    sent = link.send_next(self._outboxes[trainer]).kind
+                    kind = sent if sent == Kind.FAILURE else kind
+        except Exception as error:  # Paddle's own have many types
+            self._inbox.put((trainer, failure(f"it has gone ({last_line(error)})")))
+
+    def _answer(self, trainer: int, message: Message) -> None:
+        if message.kind == Kind.FAILURE:
+            self._trainers.discard(trainer)
+            raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
+        if message.kind == Kind.GET:
+            self._outboxes[trainer].put(Message(Kind.ANSWER, self._read(message.arrays)))
+            return
+        if message.kind == Kind.DONE:
+            self._trainers.discard(trainer)
+            self._outboxes[trainer].put(Message(Kind.ANSWER))
+        else:
+            self._waiting[trainer] = message.arrays
+        if self._waiting and (not self._is_synchronous or set(self._waiting) == self._trainers):
+            self._update(list(self._waiting.values()))
+            for each in self._waiting:
+                self._outboxes[each].put(Message(Kind.ANSWER))
+            self._waiting = {}
+
+    def _read(self, numbers: Arrays) -> list[np.ndarray]:
+        """The parameters, and rows of the tables."""
+        found = []
+        send, sent = self._form.send
+        if sent:
+            if self._parameters is None:
+                (parameters,) = self._run(send, {}, sent)
+                self._parameters = np.array(parameters)  # what runs later writes elsewhere
+            found.append(self._parameters)
+        if self._form.tables:
+            lookup, rows = self._form.lookup
+            feed = {table.numbers: each for table, each in zip(self._form.tables, numbers)}
+            found += [np.array(each) for each in self._run(lookup, feed, rows)]
+        return found
+
+    def _update(self, pushed: Sequence[Arrays]) -> None:
+        """One update with the average of the gradients of some trainers."""
+        feed = {}
+        parts = [iter(arrays) for arrays in pushed]
+        if self._form.send[1]:
+            feed[GRADIENTS] = sum(map(next, parts)) / np.float32(len(parts))
+        for table in self._form.tables:
+            pairs = [(next(part), next(part)) for part in parts]
+            feed[table.numbers], gradients = _added(pairs)
+            feed[table.gradients] = gradients / np.float32(len(parts))
+        self._run(self._form.server, feed, [])
+        self._parameters = None
+        self._updates += 1
+        if self._after_update is not None:
+            self._after_update(self._updates)
+
+    def _run(self, program: Any, feed: dict[str, Any], fetches: Sequence[Any]) -> list[np.ndarray]:
+        with paddle.static.scope_guard(self._scope):  # a schedule knows no other
+            found: list[np.ndarray] = self._executor.run(
+                program, feed=feed, fetch_list=list(fetches)
+            )
+        return found
+
+
+def _added(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of all rows, each once, and the sums of their gradients."""
+    numbers = np.concatenate([each for each, _ in pairs])
+    gradients = np.concatenate([each for _, each in pairs])
+    rows, places = np.unique(numbers, return_inverse=True)
+    sums = np.zeros((len(rows), gradients.shape[1]), gradients.dtype)
+    np.add.at(sums, places, gradients)
+    return rows, sums
+
+
+# -- a trainer -----------------------------------------------------------------------------------
+
+
+class Trainer:
+    """A process that computes gradients for a parameter server. To be used in a ``with`` block.
+
+    Args:
+        executor: What runs the program.
+        form: The programs.
+        scope: Where parameters are put, and statistics of batch normalizations are.
+        job: The job, of which this process is not rank 0.
+    """
+
+    def __init__(self, executor: Any, form: ServerForm, scope: Scope, job: Job) -> None:
+        self._executor = executor
+        self._form = form
+        self._scope = scope
+        self._job = job
+        self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._is_open = True
+        first_run.variables_of(form.trainer, scope)
+        _meet(job, form, serves=False)
+        self._thread = threading.Thread(target=self._talk, daemon=True)
+        self._thread.start()
+
+    def share(self, feed: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a batch that this trainer computes.
+
+        Args:
+            feed: The arrays of the whole batch by name, ``[batch, ...]`` each.
+
+        Returns:
+            The same of ``[batch / trainers, ...]`` each.
+
+        Raises:
+            NgraphError: The batch does not divide.
+        """
+        place = self._job.place
+        among = Place(place.rank - 1, place.ranks - 1)
+        return {name: share_of(name, batch, among) for name, batch in feed.items()}
+
+    def run(self, feed: Mapping[str, Any]) -> list[np.ndarray]:
+        """A step: gets the parameters, computes the gradients, pushes them.
+
+        Args:
+            feed: This trainer's part of a batch.
+
+        Returns:
+            What the ``fetch_list`` asked for.
+
+        Raises:
+            NgraphError: The server has gone or failed; a number of a row is out of range.
+        """
+        numbers = [_numbers(table, feed) for table in self._form.tables]
+        answer = list(self._ask(Message(Kind.GET, numbers)))
+        given = dict(feed)
+        if self._form.send[1]:
+            given[PARAMETERS] = answer.pop(0)
+        for table, of_rows, rows in zip(self._form.tables, numbers, answer):
+            given[table.rows] = _padded(rows)
+            for name, places in table.lookups.items():
+                given[places] = _places(np.asarray(feed[name]), of_rows)
+        wanted = [*self._form.fetches, *self._form.gradients]
+        with paddle.static.scope_guard(self._scope):
+            found = self._executor.run(self._form.trainer, feed=given, fetch_list=wanted)
+        count = len(self._form.fetches)
+        pushed = list(found[count : len(found) - len(numbers)])
+        for of_rows, gradients in zip(numbers, found[len(found) - len(numbers) :]):
+            pushed += [of_rows, gradients[: len(of_rows)]]
+        self._ask(Message(Kind.PUSH, pushed))
+        return list(found[:count])
+
+    def close(self) -> None:
+        """Tells the server that nothing will follow."""
+        if self._is_open:
+            self._ask(Message(Kind.DONE))
+            self._is_open = False
+            self._thread.join(10)
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        elif self._is_open:
+            self._is_open = False
+            self._requests.put(failure(f"{type(error).__name__}: {error}"))
+            self._thread.join(10)
+
+    def _ask(self, message: Message) -> Arrays:
+        if not self._is_open:
+            raise NgraphError("this trainer is closed: make another one, with a server")
+        self._requests.put(message)
+        answer = self._answers.get()
+        if answer.kind == Kind.FAILURE:
+            self._is_open = False
+            raise NgraphError(sentence_of(answer))
+        return answer.arrays
+
+    def _talk(self) -> None:
+        """Passes messages on, in a thread."""
+        paddle.disable_static()  # in this thread
+        try:
+            link = Link(self._job.store, _number_of_link(self._job, self._job.place.rank), 1)
+            kind = Kind.GET
+            while kind not in (Kind.DONE, Kind.FAILURE):
+                kind = link.send_next(self._requests).kind
+                if kind != Kind.FAILURE:
+                    self._answers.put(link.receive())
+        except Exception as error:  # Paddle's own have many types
+            self._answers.put(
+                failure(f"the parameter server, rank 0, has gone ({last_line(error)})")
+            )
+
+
+def _numbers(table: Table, feed: Mapping[str, Any]) -> np.ndarray:
+    """The numbers of the rows that a batch looks up; rows that are padding first."""
+    for name in table.lookups:
+        if name not in feed:
+            raise NgraphError(f"{name!r} is not fed, with which the table {table.name!r} is read")
+    looked_up = [np.asarray(feed[name]).ravel() for name in table.lookups]
+    found = np.unique(np.concatenate(looked_up)).astype("int64")
+    if len(found) and not 0 <= found[0] <= found[-1] < table.length:
+        raise NgraphError(
+            f"rows {found[0]} to {found[-1]} of the table {table.name!r} are looked up, which has "
+            f"{table.length}"
+        )
+    rest = found[~np.isin(found, table.paddings)]
+    return np.concatenate([np.array(table.paddings, "int64"), rest])
+
+
+def _places(looked_up: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """For each number of a row its place among those that were sent."""
+    order = np.argsort(numbers)
+    return order[np.searchsorted(numbers, looked_up, sorter=order)].astype(looked_up.dtype)
+
+
+def _padded(rows: np.ndarray) -> np.ndarray:
+    """Rows, and further ones that nothing looks up: few shapes."""
+    count = _FEWEST_ROWS
+    while count < len(rows):
+        count *= 2
+    return np.concatenate([rows, np.zeros((count - len(rows), rows.shape[1]), rows.dtype)])

@@ -1,0 +1,38 @@
+"""What operators of a block wait for besides the data they read: memory and order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paddle_ngraph.program.view import BlockView, OpNode
+
+
+def by_memory_and_order(view: BlockView) -> Mapping[OpNode, Sequence[OpNode]]:
+    """The operators that each operator of a block has to follow, data aside.
+
+    An operator that overwrites memory follows all that read it before, and is followed by all that
+    read it later. Operators that draw, act or communicate stay in order among themselves.
+    """
+    found: dict[OpNode, list[OpNode]] = {}
+    writer: dict[str, OpNode] = {}
+    readers: dict[str, list[OpNode]] = {}
+    last_ordered: dict[str, OpNode] = {}
+    for node in view.nodes:
+        before: list[OpNode] = []
+        read = {view.root(member) for vid in node.reads for member in view.members(vid)}
+        targets = [*(operand for operand, _ in node.overwrites), *node.touches]
+        overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
+        for root in read:
+            if last := writer.get(root):
+                before.append(last)
+        for root in overwritten:
+            before += [reader for reader in readers.pop(root, ()) if reader is not node]
+            writer[root] = node
+        for root in read:
+            readers.setdefault(root, []).append(node)
+        for deed in node.ordered:
+            if deed in last_ordered:
+                before.append(last_ordered[deed])
+            last_ordered[deed] = node
+        found[node] = before
+    return found

@@ -1,0 +1,102 @@
+"""Parts of a program: what is kept, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import drop_scheduler
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import SOURCES
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+
+
+def remove_updates(
+    program: Program, training: TrainingProgram, fetching: Sequence[Operation]
+) -> None:
+    """Removes what is done with gradients, and keeps what computes them.
+
+    Args:
+        program: The program.
+        training: The same.
+        fetching: Operators at its end that fetch something.
+
+    Raises:
+        NgraphError: They fetch what is computed with the updates, or one update comes before the
+            last gradient.
+    """
+    last = max(gradient.index for gradient in training.gradients)
+    _refuse_updates_before(last, training.gradients)
+    _refuse_fetches_of_updates(fetching, training.gradients)
+    drop_scheduler(program)
+    keep(
+        program.global_block(),
+        {op.id() for op in training.operators[: last + 1]} | ancestors(fetching),
+    )
+
+
+def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:
+    for gradient in gradients:
+        if gradient.first_reader <= last:
+            raise NgraphError(
+                f"the parameter {gradient.parameter!r} is updated before all gradients are there: "
+                "gradients cannot be separated from updates"
+            )
+
+
+def _refuse_fetches_of_updates(
+    fetching: Sequence[Operation], gradients: Sequence[Gradient]
+) -> None:
+    after = descendants(op for gradient in gradients for op, _ in gradient.readers)
+    for number, op in enumerate(fetching):
+        if op.id() in after:
+            raise NgraphError(
+                f"fetch_list[{number}] is computed with the updates, which are not part of each "
+                "run: fetch what the forward and backward pass compute"
+            )
+
+
+def ancestors(operators: Iterable[Operation]) -> set[int]:
+    """The ids of operators, and of all whose results they use."""
+    pending, found = list(operators), set()
+    while pending:
+        op = pending.pop()
+        if op.id() not in found:
+            found.add(op.id())
+            makers = (value.get_defining_op() for value in _operands(op))
+            pending += [maker for maker in makers if maker is not None]
+    return found
+
+
+def _operands(op: Operation) -> Iterator[Value]:
+    """What an operator reads, in its sub-blocks too."""
+    yield from (value for value in op.operands_source() if value.initialized())
+    if op.num_regions() > 0:
+        for block in op.blocks():
+            for inner in block.ops:
+                yield from _operands(inner)
+
+
+def descendants(operators: Iterable[Operation]) -> set[int]:
+    """The ids of operators, and of all that use their results."""
+    pending, found = list(operators), set()
+    while pending:
+        op = pending.pop()
+        if op.id() not in found:
+            found.add(op.id())
+            pending += [u for v in op.results() if v.initialized() for u in v.all_used_ops()]
+    return found
+
+
+def keep(block: Block, kept: set[int]) -> None:
+    """Removes all operators of a block but these."""
+    for op in reversed(block.ops):
+        if op.id() not in kept:
+            block.remove_op(op)
+
+
+def drop_unread_sources(block: Block) -> None:
+    """Removes the names of variables that nothing reads: states of the optimizer."""
+    for op in block.ops:
+        if op.name() in SOURCES and op.result(0).persistable and op.result(0).use_empty():
+            block.remove_op(op)

@@ -1,0 +1,259 @@
+"""The distribution transpiler: a training program in, the program of each rank out.
+
+All ranks run the same program, each on its share of the batch: the gradients are averaged over the
+ranks between the backward pass and what is done with them, clipping, decay and updates. Gradients
+go in flat buckets, each as soon as its gradients are there. The collectives are Paddle's own
+operators, over gloo (``paddle_ngraph.distributed.init``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT, dtype_name
+from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.transpiler.building import Builder
+from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+
+COLLECTIVES = frozenset({"pd_op.all_reduce_", "pd_op.broadcast_"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is distributed.
+
+    Attributes:
+        bucket_mb: The size of a bucket of gradients in MB, at most; a larger gradient has a bucket
+            of its own.
+        accumulate: So many runs make an update, with the average of their gradients.
+        ring: The number of the gloo context.
+    """
+
+    bucket_mb: float = 25.0
+    accumulate: int = 1
+    ring: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.bucket_mb > 0:
+            raise NgraphError(f"bucket_mb={self.bucket_mb}: give a size in MB above 0")
+        if self.accumulate < 1:
+            raise NgraphError(f"accumulate={self.accumulate}: give a number of runs, 1 or more")
+
+
+class Distributed(NamedTuple):
+    """What :func:`transpile` returns.
+
+    Attributes:
+        program: The program of a rank: a step with its communication and its update.
+        startup: Gives all ranks the variables of rank 0: to be run once, after the startup program
+            or after rank 0 has loaded a checkpoint.
+        fetches: The variables in ``program`` that stand for those in the ``fetch_list``.
+        accumulating: A program, and its fetches, that adds the gradients of a run to those of
+            others, and neither communicates nor updates: for all runs but the last before an
+            update, which is one of ``program``. ``None`` where each run makes an update.
+    """
+
+    program: Program
+    startup: Program
+    fetches: list[Value]
+    accumulating: tuple[Program, list[Value]] | None = None
+
+
+def transpile(
+    program: Any, ranks: int, wanted: Sequence[Any] = (), options: Options | None = None
+) -> Distributed:
+    """Makes the program of each rank of a single-process training program, which stays as it is.
+
+    Args:
+        program: A static program that trains, PIR or old-style.
+        ranks: The number of processes.
+        wanted: What will be fetched: variables, or names of variables.
+        options: See :class:`Options`.
+
+    Raises:
+        NgraphError: ``program`` is no static program or cannot become a PIR program, updates no
+            parameters, or not by their gradients alone; something in ``wanted`` is no variable of
+            it; there is no such number of ranks.
+    """
+    options = options or Options()
+    given = ngraph_transpiler.static_program(program, "distribute")
+    copy, fetching = ngraph_transpiler.copied(given, wanted)
+    distribute(copy, ranks, options)
+    fetches = ngraph_transpiler.taken_out(copy, fetching)
+    accumulating = _accumulating(given, wanted, options) if options.accumulate > 1 else None
+    return Distributed(copy, _startup(copy, ranks, options), fetches, accumulating)
+
+
+def distribute(program: Program, ranks: int, options: Options) -> None:
+    """The same, in place: for the program alone."""
+    if ranks < 1:
+        raise NgraphError(f"ranks={ranks}: give the number of processes, 1 or more")
+    training = TrainingProgram(program)
+    if ranks > 1 or options.accumulate > 1:
+        _Collective(program.global_block(), training, ranks, options).apply()
+
+
+def _accumulating(
+    given: Any, wanted: Sequence[Any], options: Options
+) -> tuple[Program, list[Value]]:
+    """See :class:`Distributed`."""
+    program, fetching = ngraph_transpiler.copied(given, wanted)
+    block = program.global_block()
+    training = TrainingProgram(program)
+    remove_updates(program, training, fetching)
+    for number, bucket in enumerate(_gradient_buckets(training, options)):
+        build = Builder(block, before=fetching[0] if fetching else None)
+        flat = build.flat([gradient.value for gradient in bucket])
+        build("pd_op.add_", [_sum(build, number, flat), flat])
+        build.place()
+    drop_unread_sources(block)
+    return program, ngraph_transpiler.taken_out(program, fetching)
+
+
+def _sum(build: Builder, number: int, flat: Value) -> Value:
+    """The variable for the sum of the gradients of a bucket over several runs."""
+    return build.variable(f"{_SUM}{number}", list(flat.shape), dtype_name(flat.dtype))
+
+
+_SUM = "ngraph_accumulated_"
+
+
+def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
+    """Has a startup program give all ranks what it gives rank 0, in place."""
+    if ranks == 1:
+        return
+    block = startup.global_block()
+    setting = [op for op in block.ops if op.name() in (SHADOW_OUTPUT, "builtin.set_parameter")]
+    build = Builder(block)
+    for bucket in _buckets((op.operand_source(0) for op in setting), options):
+        _take_from_first_rank(build, bucket, options)
+    for op in setting:
+        block.move_op_to_block_end(op)
+
+
+def _startup(program: Program, ranks: int, options: Options) -> Program:
+    """Broadcasts the variables of a program from rank 0."""
+    startup: Program = paddle.pir.Program()
+    build = Builder(startup.global_block())
+    shared = []
+    for name, value in training_program.variables(program).items():
+        shape, dtype = list(value.shape), dtype_name(value.dtype)
+        if name.startswith(_SUM):
+            build.set_variable(name, build.zeros(shape, dtype))
+        elif ranks > 1:
+            shared.append(build.variable(name, shape, dtype))
+    for bucket in _buckets(shared, options):
+        _take_from_first_rank(build, bucket, options)
+    return startup
+
+
+def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Options) -> None:
+    """Gives values what they are on rank 0, in place."""
+    flat = build.flat(values) if len(values) > 1 else build("pd_op.assign", values)
+    sent = build("pd_op.broadcast_", [flat], root=0, ring_id=options.ring)
+    for value, first in zip(values, build.unflattened(sent, [list(v.shape) for v in values])):
+        build("pd_op.assign_out_", [first, value])
+
+
+def _buckets(values: Iterable[Value], options: Options) -> Iterator[list[Value]]:
+    """Tensors of one dtype that go together, in their order."""
+    limit = options.bucket_mb * 2**20
+    waiting: dict[str, list[Value]] = {}
+    for value in values:
+        dtype = dtype_name(value.dtype)
+        bucket = waiting.setdefault(dtype, [])
+        if bucket and sum(map(_bytes, [*bucket, value])) > limit:
+            yield waiting.pop(dtype)
+            bucket = waiting.setdefault(dtype, [])
+        bucket.append(value)
+    yield from waiting.values()
+
+
+def _bytes(value: Value) -> int:
+    return prod(value.shape) * np.dtype(dtype_name(value.dtype)).itemsize
+
+
+def _gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
+    """Gradients that go together: of one dtype, in the order in which they get ready."""
+    by_value = {id(gradient.value): gradient for gradient in training.gradients}
+    for group in _rounds(training):
+        for bucket in _buckets((gradient.value for gradient in group), options):
+            yield [by_value[id(value)] for value in bucket]
+
+
+def _rounds(training: TrainingProgram) -> Iterator[list[Gradient]]:
+    """Gradients that are all there before the first of them is read: those of one optimizer."""
+    group: list[Gradient] = []
+    for gradient in sorted(training.gradients, key=lambda each: each.index):
+        if group and gradient.index > min(each.first_reader for each in group):
+            yield group
+            group = []
+        group.append(gradient)
+    yield group
+
+
+class _Collective:
+    """Puts the collectives into a program; see :func:`distribute`."""
+
+    def __init__(
+        self, block: Block, training: TrainingProgram, ranks: int, options: Options
+    ) -> None:
+        self._block = block
+        self._training = training
+        self._ranks = ranks
+        self._options = options
+        self._operators: list[Operation | None] = [*training.operators, None]
+
+    def apply(self) -> None:
+        statistics = self._training.running_statistics()
+        for number, bucket in enumerate(_gradient_buckets(self._training, self._options)):
+            self._average(number, bucket)
+        for variables in _buckets(statistics, self._options) if self._ranks > 1 else ():
+            self._average_in_place(variables)
+
+    def _average(self, number: int, bucket: Sequence[Gradient]) -> None:
+        """Has whatever is done with gradients be done with their averages."""
+        last = max(gradient.index for gradient in bucket)
+        build = Builder(self._block, before=self._operators[last + 1])
+        flat, runs = build.flat([gradient.value for gradient in bucket]), self._options.accumulate
+        if runs > 1:
+            others = _sum(build, number, flat)
+            flat = build("pd_op.add", [flat, others])
+            empty = build.zeros(list(others.shape), dtype_name(others.dtype))
+            build("pd_op.assign_out_", [empty, others])
+        shapes = [list(gradient.value.shape) for gradient in bucket]
+        averages = build.unflattened(self._averaged(build, flat, runs), shapes)
+        build.place()
+        for gradient, average in zip(bucket, averages):
+            for op, operand in gradient.readers:
+                op.operand(operand).set_source(average)
+
+    def _averaged(self, build: Builder, flat: Value, runs: int = 1) -> Value:
+        """The average over all ranks and some runs, of a sum over these runs."""
+        # Divided before it is added to others, or the sum might overflow.
+        flat = build.scaled(flat, 1 / (self._ranks * runs))
+        if self._ranks == 1:
+            return flat
+        summed: Value = build(
+            "pd_op.all_reduce_", [flat], ring_id=self._options.ring, reduce_type=0
+        )
+        return summed
+
+    def _average_in_place(self, variables: Sequence[Value]) -> None:
+        """Gives variables the averages over all ranks, at the end of the program."""
+        fetches = (op for op in self._block.ops if op.name() == FETCH)
+        build = Builder(self._block, before=next(fetches, None))
+        averages = self._averaged(build, build.flat(variables))
+        shapes = [list(variable.shape) for variable in variables]
+        for variable, average in zip(variables, build.unflattened(averages, shapes)):
+            build("pd_op.assign_out_", [average, variable])
+        build.place()

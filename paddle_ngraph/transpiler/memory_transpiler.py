@@ -1,0 +1,267 @@
+"""The memory-optimization transpiler: a static program in, one that takes less memory out.
+
+The operators are brought into an order in which memory is free early: a weight is updated when its
+gradient is there, and what is wanted late is computed late. The hook runs the new program in that
+order, in one thread: what Paddle's threads free for one another, the allocator of each keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program import cost, shapes
+from paddle_ngraph.program.liveness import Lifetimes, Step
+from paddle_ngraph.program.recompute import STATISTICS, is_batch_norm, recompute, us_of
+from paddle_ngraph.program.report import summary
+from paddle_ngraph.program.schedule import schedule
+from paddle_ngraph.program.view import dtype_name, run_in_order, value_id
+from paddle_ngraph.transpiler import ngraph_transpiler
+
+_MB = 2**20
+_SUM = "pd_op.add_n"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program is optimized for: see :func:`paddle_ngraph.optimize_memory`."""
+
+    open_size: int = cost.TYPICAL_SIZE
+    recompute: float | None = None
+    input_shapes: shapes.Shapes = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises NgraphError if they mean nothing."""
+        if isinstance(self.open_size, bool) or not isinstance(self.open_size, int):
+            raise NgraphError(f"open_size is {self.open_size!r}: give a whole number, 1 or more")
+        if self.open_size < 1:
+            raise NgraphError(f"open_size is {self.open_size}: give a whole number, 1 or more")
+        budget = self.recompute
+        is_number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
+        if budget is not None and not (is_number and 0 <= budget < math.inf):
+            raise NgraphError(f"recompute is {budget!r}: give a number of MB, 0 or more")
+
+
+@dataclass(frozen=True)
+class BlockMemory:
+    """What became of a block.
+
+    Attributes:
+        before, after: The most bytes that results of operators take at once, as predicted.
+        sums: How many sums of several variables are taken step by step, as these are computed.
+        moved: How many operators have another place among the others.
+        again: The types of the operators that are called again.
+        again_us: About how long these take, in microseconds.
+    """
+
+    before: int
+    after: int
+    moved: int
+    sums: int = 0
+    again: Sequence[str] = ()
+    again_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What became of a program. Its ``str()`` is for people, its fields are for programs.
+
+    Attributes:
+        blocks: The global block first, then the blocks of control flow.
+        open_size: What the dimensions were taken for that the program leaves open.
+    """
+
+    blocks: list[BlockMemory]
+    open_size: int
+
+    @property
+    def before(self) -> int:
+        """The most bytes that results of operators take at once, in the given program."""
+        return self.blocks[0].before
+
+    @property
+    def after(self) -> int:
+        """The same in the new program."""
+        return self.blocks[0].after
+
+    def __str__(self) -> str:
+        lines = [
+            "Results of operators take at most "
+            f"{_megabytes(self.before)} before, {_megabytes(self.after)} after "
+            f"(predicted; open dimensions are {self.open_size})."
+        ]
+        for number, block in enumerate(self.blocks):
+            title = f"block {number}" if number else "global block"
+            peaks = f"{_megabytes(block.before)} before, {_megabytes(block.after)} after"
+            lines.append(f"{title}: {peaks}, {block.moved} operators moved")
+            if block.sums:
+                lines.append(f"  {block.sums} sums are taken step by step")
+            if block.again:
+                lines.append(
+                    f"  {len(block.again)} operators are called again, for about "
+                    f"{block.again_us / 1000:.1f} ms: {summary(block.again)}"
+                )
+        return "\n".join(lines)
+
+
+def optimize(
+    program: Any, wanted: Sequence[Any], limits: Limits
+) -> tuple[Program, list[Value], MemoryReport]:
+    """Makes a program that takes less memory of a static program, which stays as it is.
+
+    Args:
+        program: A static program, PIR or old-style.
+        wanted: What will be fetched: variables, or names of variables.
+        limits: What it is optimized for.
+
+    Returns:
+        The new program, the values in it that stand for what is wanted, and what became of it.
+
+    Raises:
+        NgraphError: As :func:`ngraph_transpiler.transpile`; or ``limits`` mean nothing.
+    """
+    limits.check()
+    given = ngraph_transpiler.static_program(program, "optimize_memory")
+    copy, fetching = ngraph_transpiler.copied(given, wanted)
+    report = rewrite(copy, limits)
+    return copy, ngraph_transpiler.taken_out(copy, fetching), report
+
+
+def rewrite(program: Program, limits: Limits) -> MemoryReport:
+    """Optimizes a PIR program in place.
+
+    Raises:
+        NgraphError: ``limits`` do not fit. The program is then as it was.
+    """
+    shapes.check(program, limits.input_shapes)
+    found: dict[int, BlockMemory] = {}
+    order = _rewrite_block(program.global_block(), limits, found)
+    run_in_order(program)
+    return MemoryReport([found[number] for number in order], limits.open_size)
+
+
+def _rewrite_block(block: Block, limits: Limits, found: dict[int, BlockMemory]) -> list[int]:
+    """Optimizes a block after the blocks inside; returns the keys of all, its own first."""
+    key = len(found)
+    found[key] = BlockMemory(0, 0, 0)
+    keys = [key]
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for op in block.ops:
+        for inner in op.blocks() if op.num_regions() > 0 else ():
+            number, *others = _rewrite_block(inner, limits, found)
+            before[op.id()] = max(before.get(op.id(), 0), found[number].before)
+            after[op.id()] = max(after.get(op.id(), 0), found[number].after)
+            keys += [number, *others]
+    types = shapes.types_in(block, limits.input_shapes, limits.open_size)
+    given = Lifetimes.of(block, types, before)
+    peak = given.peak(given.steps)
+    if sums := _take_sums_apart(block):
+        types = shapes.types_in(block, limits.input_shapes, limits.open_size)
+    lifetimes = Lifetimes.of(block, types, after)
+    steps = schedule(lifetimes)
+    moved = _moved(lifetimes.steps, steps)
+    if limits.recompute is not None:
+        steps = recompute(steps, lifetimes, int(limits.recompute * _MB))
+    again = [step for step in steps if step.is_again]
+    names, us = [step.node.type for step in again], sum(us_of(s, lifetimes) for s in again)
+    found[key] = BlockMemory(peak, lifetimes.peak(steps), moved, sums, names, us)
+    if moved or again:
+        _arrange(block, steps, lifetimes)
+    return keys
+
+
+def _take_sums_apart(block: Block) -> int:
+    """Replaces sums of many variables by sums of two, in the same order: the same numbers.
+
+    A variable that is read by such a sum alone lives until all others are there, such as the
+    gradients of a weight that is used many times. Returns how many sums there were.
+    """
+    sums = [op for op in block.ops if op.name() == _SUM and _can_be_taken_apart(op)]
+    for op in sums:
+        (result,), (list_of_all,) = op.results(), op.operands_source()
+        combine = maker_of(list_of_all)
+        total, *others = combine.operands_source()
+        for other in others:
+            (total,) = _core.insert_operator(op, "pd_op.add", [total, other], [result], {})
+        result.replace_all_uses_with(total)
+        block.remove_op(op)
+        if list_of_all.use_empty():
+            block.remove_op(combine)
+    return len(sums)
+
+
+def _can_be_taken_apart(op: Operation) -> bool:
+    (result,), combine = op.results(), maker_of(op.operand_source(0))
+    terms = combine.operands_source()
+    if combine.name() != "builtin.combine" or len(terms) < 3 or result.persistable:
+        return False
+    return all(
+        term.is_dense_tensor_type() and (term.dtype, term.shape) == (result.dtype, result.shape)
+        for term in terms
+    )
+
+
+def _arrange(block: Block, steps: Sequence[Step], lifetimes: Lifetimes) -> None:
+    """Brings the operators of a block into the order of the steps, with those called again."""
+    values: dict[str, Value] = {}
+    made = {step.node: step.makes for step in lifetimes.steps}
+    for step in steps:
+        op = step.node.op
+        instead = {old: values[new] for old, new in step.instead.items()}
+        if step.is_again:
+            new_results = _called_again(block, step, instead)
+            pairs = zip(op.results(), new_results)
+            results = {value_id(old): new for old, new in pairs if old.initialized()}
+            values.update((new, results[old]) for new, old in zip(step.makes, made[step.node]))
+            continue
+        for number, value in enumerate(op.operands_source()):
+            if value.initialized() and value_id(value) in instead:
+                op.operand(number).set_source(instead[value_id(value)])
+        block.move_op_to_block_end(op)
+
+
+def _called_again(block: Block, step: Step, instead: Mapping[str, Value]) -> list[Value]:
+    """Appends the operator of a step once more; returns its results."""
+    op = step.node.op
+    operands: list[Value | None] = []
+    for name, value in zip(op.get_input_names(), op.operands_source()):
+        if is_batch_norm(step.node) and name in STATISTICS:
+            operands.append(_filled_like(block, value))
+        else:
+            operands.append(instead.get(value_id(value), value) if value.initialized() else None)
+    attributes = _core.attributes_of(op)
+    return _core.append_operator(block, op.name(), operands, _core.result_types(op), attributes)
+
+
+def _filled_like(block: Block, value: Value) -> Value:
+    dtype, shape = dtype_name(value.dtype), list(value.shape)
+    attributes = [("shape", "ints", shape), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
+    (filled,) = _core.append_operator(block, "pd_op.full", [], [(dtype, shape)], attributes)
+    return filled
+
+
+def _moved(before: Sequence[Step], after: Sequence[Step]) -> int:
+    """How many steps have to be moved to get from one order to the other."""
+    position = {step: number for number, step in enumerate(before)}
+    return len(after) - _longest_rise(position[step] for step in after)
+
+
+def _longest_rise(numbers: Iterable[int]) -> int:
+    """The length of the longest rising subsequence."""
+    ends: list[int] = []
+    for number in numbers:
+        place = bisect_right(ends, number)
+        ends[place : place + 1] = [number]
+    return len(ends)
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / _MB:.1f} MB"

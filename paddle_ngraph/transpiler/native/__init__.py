@@ -1,0 +1,1 @@
+"""The native code generator: a program in, a C++ project out."""

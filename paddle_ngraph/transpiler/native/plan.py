@@ -1,0 +1,580 @@
+"""What a generated ``main.cc`` does, statement by statement: the blocks of a rewritten program.
+
+Each variable of the program gets the name of a C++ variable, and is traced through the scopes: what
+a block reads of the blocks around it becomes a parameter of its function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import (
+    CONSTANTS,
+    FETCH,
+    LISTS,
+    SCOPE_NAMES,
+    SOURCES,
+    dtype_name,
+    is_engine,
+    pairs_in_place,
+    scope_name,
+)
+
+# Operators that the runtime computes itself (run.h): the bookkeeping of control flow. The engine
+# leaves them to Paddle, since it has no arithmetic in 64 bits.
+_BINARY = frozenset(
+    {"add", "subtract", "multiply", "minimum", "maximum"}
+    | {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}
+    | {"logical_and", "logical_or", "logical_xor"}
+)
+_COMPUTED = _BINARY | {"assign", "cast", "increment", "scale", "logical_not"}
+_COMPUTED_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
+_SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.shadow_output"})
+
+# C++ keywords and what main.cc uses; a variable of such a name gets a number.
+_OURS = re.compile(r"(block|branch|loop|made|popped)_\d+")
+_TAKEN = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t
+        char32_t class compl const const_cast constexpr continue decltype default delete do double
+        dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+        mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public
+        register reinterpret_cast return short signed sizeof static static_assert static_cast struct
+        switch template this thread_local throw true try typedef typeid typename union unsigned
+        using virtual void volatile wchar_t while xor xor_eq
+        ElementType Run Stack Tensor Tensors carried main more native next run std""",
+    )
+)
+
+
+@dataclass(eq=False)
+class Variable:
+    """A variable of the program in C++.
+
+    Attributes:
+        name: Its name in C++.
+        dtype: Paddle's name of its dtype; empty for a stack.
+        shape: The declared shape; -1 where it is open.
+        used: Whether a statement reads or writes it.
+    """
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    used: bool = False
+
+
+@dataclass
+class Feed:
+    """A variable that each run is fed."""
+
+    target: Variable
+    name: str
+
+
+@dataclass
+class Outliving:
+    """A variable that outlives runs: a parameter, or the state of an optimizer."""
+
+    target: Variable
+    name: str
+
+
+@dataclass
+class Compute:
+    """An operator that the runtime computes.
+
+    Attributes:
+        target: What it makes, or overwrites.
+        operator: Its name in run.h.
+        operands: What it reads.
+        attributes: What else it is given, as C++.
+        in_place: Whether it overwrites a variable.
+    """
+
+    target: Variable
+    operator: str
+    operands: list[Variable]
+    attributes: list[str] = field(default_factory=list)
+    in_place: bool = False
+
+
+@dataclass
+class Interval:
+    """An engine operator.
+
+    Attributes:
+        number: Its number in the program.
+        graph: What it computes.
+        text: The graph string.
+        place: Its operators, for people.
+        inputs, states: What goes in, in the order of the graph, without the weights.
+        outputs: What comes out.
+        weights: The names of the parameters that are constants, by their position in the graph.
+    """
+
+    number: int
+    graph: Graph
+    text: str
+    place: str
+    inputs: list[Variable]
+    states: list[Variable]
+    outputs: list[Variable]
+    weights: dict[int, str]
+
+
+@dataclass
+class While:
+    """A loop: ``body`` returns the next condition, and then what is carried on."""
+
+    number: int
+    condition: Variable
+    starts: list[Variable]
+    results: list[Variable]
+    body: BlockPlan
+
+
+@dataclass
+class If:
+    """Two blocks, one of which runs and returns the results."""
+
+    number: int
+    condition: Variable
+    results: list[Variable]
+    branches: list[BlockPlan]
+
+
+@dataclass
+class MakeStack:
+    """A stack for what a forward pass leaves for the backward pass."""
+
+    target: Variable
+
+
+@dataclass
+class Push:
+    """Leaves values on a stack."""
+
+    stack: Variable
+    values: list[Variable]
+
+
+@dataclass
+class Pop:
+    """Takes the last values from a stack."""
+
+    number: int
+    stack: Variable
+    results: list[Variable]
+
+
+@dataclass
+class SetVariable:
+    """Replaces the contents of a variable that outlives runs."""
+
+    name: str
+    value: Variable
+
+
+@dataclass
+class Fetch:
+    """Hands out a result."""
+
+    name: str
+    value: Variable
+
+
+@dataclass
+class Yield:
+    """Returns values from a block."""
+
+    values: list[Variable]
+
+
+Statement = Union[
+    Feed, Outliving, Compute, Interval, While, If, MakeStack, Push, Pop, SetVariable, Fetch, Yield
+]
+
+
+@dataclass
+class BlockPlan:
+    """A block.
+
+    Attributes:
+        number: Its number; the program itself is block 0.
+        role: What it is, for people.
+        arguments: What a loop carries.
+        statements: In order.
+        captured: What it reads or writes of blocks around it, by name.
+    """
+
+    number: int
+    role: str
+    arguments: list[Variable] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    captured: dict[str, Variable] = field(default_factory=dict)
+
+
+@dataclass
+class Plan:
+    """A program.
+
+    Attributes:
+        blocks: Block 0 first.
+        feeds: What each run is fed.
+        results: What each run hands out.
+        outliving: The variables that outlive runs.
+        intervals: All, in the order of their numbers.
+        changes: Whether a run changes variables that outlive it.
+    """
+
+    blocks: list[BlockPlan]
+    feeds: list[Feed]
+    results: list[Fetch]
+    outliving: list[Outliving]
+    intervals: list[Interval]
+    changes: bool
+
+
+class NotExpressible(NgraphError):
+    """An operator that has no form in C++."""
+
+
+def plan(program: Program, fetches: Mapping[str, Value], scheduled: str = "") -> Plan:
+    """Plans ``main.cc`` for a rewritten program.
+
+    Args:
+        program: A PIR program, after the program pass.
+        fetches: Values that are results, by name; if there are none, what the program fetches.
+        scheduled: The variable that a schedule of the learning rate sets: it is fed.
+
+    Raises:
+        NotExpressible: Names the operator, and its place.
+    """
+    planner = _Planner(scheduled, takes_fetched=not fetches)
+    block = planner.block(program.global_block(), None, "the program")
+    for name, value in fetches.items():
+        planner.fetch(block, name, value)
+    return planner.finished()
+
+
+class _Scope:
+    """The variables of a block, and the block around it."""
+
+    def __init__(self, plan: BlockPlan, outer: _Scope | None) -> None:
+        self.plan = plan
+        self.outer = outer
+        self.variables: dict[int, Variable] = {}  # by the id of the value
+        self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
+
+    def find(self, value: Value) -> Variable:
+        found = self._find(value.id)
+        found.used = True
+        return found
+
+    def _find(self, number: int) -> Variable:
+        if number in self.variables:
+            return self.variables[number]
+        if self.outer is None:
+            raise NotExpressible("a variable is read that no operator makes")
+        found = self.outer._find(number)
+        self.plan.captured[found.name] = found
+        return found
+
+
+class _Planner:
+    """See :func:`plan`."""
+
+    def __init__(self, scheduled: str, takes_fetched: bool) -> None:
+        self._scheduled = scheduled
+        self._takes_fetched = takes_fetched
+        self._names: set[str] = set(_TAKEN)
+        self._scopes: list[_Scope] = []
+        self._feeds: dict[str, Feed] = {}
+        self._outliving: dict[str, Outliving] = {}
+        self._intervals: list[Interval] = []
+        self._results: dict[str, Fetch] = {}
+        self._numbers = 0
+        self._changes = False
+
+    def finished(self) -> Plan:
+        """What was planned."""
+        return Plan(
+            blocks=[scope.plan for scope in self._scopes],
+            feeds=list(self._feeds.values()),
+            results=list(self._results.values()),
+            outliving=[each for each in self._outliving.values() if each.target.used],
+            intervals=self._intervals,
+            changes=self._changes,
+        )
+
+    def fetch(self, scope: _Scope, name: str, value: Value) -> None:
+        """Makes a value a result."""
+        fetch = Fetch(name, scope.find(value))
+        if name in self._results:
+            raise NgraphError(f"two results are called {name!r}")
+        self._results[name] = fetch
+        scope.plan.statements.append(fetch)
+
+    def block(self, block: Block, outer: _Scope | None, role: str) -> _Scope:
+        """Plans a block, and those in it."""
+        scope = _Scope(BlockPlan(len(self._scopes), role), outer)
+        self._scopes.append(scope)
+        for value in block.args():
+            scope.plan.arguments.append(self._made(scope, value, "carried"))
+        for index, op in enumerate(block.ops):
+            try:
+                self._operator(scope, op)
+            except NotExpressible as reason:
+                place = f"{op.name()} (operator {index} of block {scope.plan.number})"
+                raise NgraphError(f"{place} has no form in C++: {reason}") from reason
+        return scope
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def _operator(self, scope: _Scope, op: Operation) -> None:
+        name = op.name()
+        if name in SOURCES:
+            self._source(scope, op)
+        elif name in LISTS:
+            self._list(scope, op)
+        elif is_engine(name):
+            self._interval(scope, op)
+        elif name in _SETTERS:
+            self._setter(scope, op)
+        elif name == FETCH:
+            if self._takes_fetched:
+                self.fetch(scope, str(op.attrs()["name"]), op.operand_source(0))
+        elif (special := self._special().get(name)) is not None:
+            special(scope, op)
+        elif name in CONSTANTS:
+            self._constant(scope, op)
+        else:
+            self._computed(scope, op)
+
+    def _special(self) -> dict[str, Any]:
+        return {
+            "pd_op.while": self._while,
+            "pd_op.if": self._if,
+            "cf.yield": self._yield,
+            "cf.stack_create": self._stack,
+            "cf.tuple_push": self._push,
+            "cf.tuple_pop": self._pop,
+        }
+
+    def _source(self, scope: _Scope, op: Operation) -> None:
+        if op.name() == "builtin.constant":
+            raise NotExpressible("it is a constant of the scope")
+        value, name = op.result(0), scope_name(op)
+        is_kept = op.name() == "builtin.parameter" or value.persistable
+        outlives = is_kept and name != self._scheduled
+        known: dict[str, Any] = self._outliving if outlives else self._feeds
+        if name not in known:
+            # Every block sees it, for one name is one variable.
+            outermost = self._scopes[0]
+            kind: Any = Outliving if outlives else Feed
+            known[name] = kind(self._made(outermost, value, name), name)
+            outermost.plan.statements.insert(
+                len(self._feeds) + len(self._outliving) - 1, known[name]
+            )
+        self._scopes[0].variables[value.id] = known[name].target
+
+    def _constant(self, scope: _Scope, op: Operation) -> None:
+        attributes, target = op.attrs(), self._made(scope, op.result(0))
+        kind = _cpp_dtype(target.dtype)
+        if op.name() == "pd_op.full":
+            shape = ", ".join(map(str, attributes["shape"]))
+            arguments = [kind, f"{{{shape}}}", _cpp_number(attributes["value"])]
+        else:
+            numbers = ", ".join(str(int(number)) for number in attributes["value"])
+            arguments = [kind, f"{{{numbers}}}"]
+        operator = op.name().removeprefix("pd_op.")
+        scope.plan.statements.append(Compute(target, operator, [], arguments))
+
+    def _list(self, scope: _Scope, op: Operation) -> None:
+        if op.name() == "builtin.combine":
+            scope.lists[op.result(0).id] = op.operands_source()
+        elif op.name() == "builtin.split":
+            members = self._members(scope, op.operand_source(0))
+            for value, member in zip(op.results(), members):
+                scope.variables[value.id] = scope.find(member)
+        else:
+            raise NotExpressible("it takes a list apart that only a run makes")
+
+    def _members(self, scope: _Scope, value: Value) -> list[Value]:
+        if not value.initialized():
+            return []
+        if value.id not in scope.lists:
+            raise NotExpressible("it reads a list that only a run makes")
+        return scope.lists[value.id]
+
+    def _interval(self, scope: _Scope, op: Operation) -> None:
+        text = str(op.attrs()["graph"])
+        graph = Graph.from_string(text)
+        read, written = (self._members(scope, value) for value in op.operands_source())
+        weights = {number: _parameter_name(read[number]) for number in graph.weights}
+        inputs = [scope.find(value) for i, value in enumerate(read) if i not in weights]
+        states = [scope.find(value) for value in written]
+        results = op.results()
+        outputs = [self._made(scope, value) for value in results[: len(graph.outputs)]]
+        if states:
+            scope.lists[results[-1].id] = written
+        for state in states:
+            self._writes(state)
+        first, last = (op.attrs()["interval"][end] for end in (0, -1))
+        interval = Interval(
+            len(self._intervals),
+            graph,
+            text,
+            f"operators {first} to {last}",
+            inputs,
+            states,
+            outputs,
+            weights,
+        )
+        self._intervals.append(interval)
+        scope.plan.statements.append(interval)
+
+    def _while(self, scope: _Scope, op: Operation) -> None:
+        condition, *starts = (scope.find(value) for value in op.operands_source())
+        (body,) = op.blocks()
+        inner = self.block(body, scope, f"the body of a loop in block {scope.plan.number}")
+        results = [self._made(scope, value) for value in op.results()]
+        loop = While(self._number(), condition, starts, results, inner.plan)
+        scope.plan.statements.append(loop)
+
+    def _if(self, scope: _Scope, op: Operation) -> None:
+        condition = scope.find(op.operand_source(0))
+        place = f"where {condition.name} of block {scope.plan.number} is"
+        branches = [
+            self.block(block, scope, f"{place} {case}").plan
+            for block, case in zip(op.blocks(), ("true", "false"))
+        ]
+        results = [self._made(scope, value) for value in op.results()]
+        scope.plan.statements.append(If(self._number(), condition, results, branches))
+
+    def _yield(self, scope: _Scope, op: Operation) -> None:
+        values = [scope.find(value) for value in op.operands_source()]
+        scope.plan.statements.append(Yield(values))
+
+    def _stack(self, scope: _Scope, op: Operation) -> None:
+        stack = Variable(self._unused_name("stack"))
+        for value in op.results():  # the stack, and its two ends
+            scope.variables[value.id] = stack
+        scope.plan.statements.append(MakeStack(stack))
+
+    def _push(self, scope: _Scope, op: Operation) -> None:
+        stack, *values = (scope.find(value) for value in op.operands_source())
+        scope.plan.statements.append(Push(stack, values))
+
+    def _pop(self, scope: _Scope, op: Operation) -> None:
+        stack = scope.find(op.operand_source(0))
+        results = [self._made(scope, value) for value in op.results()]
+        scope.plan.statements.append(Pop(self._number(), stack, results))
+
+    def _setter(self, scope: _Scope, op: Operation) -> None:
+        name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])
+        value = scope.find(op.operand_source(0))
+        outliving = self._outliving.get(name)
+        if outliving is None or outliving.target is value:
+            return  # nothing in the program reads it, or it is there already
+        if scope.outer is not None:
+            raise NotExpressible("it sets a variable inside of control flow")
+        outliving.target.used = self._changes = True
+        scope.plan.statements.append(SetVariable(outliving.target.name, value))
+
+    def _computed(self, scope: _Scope, op: Operation) -> None:
+        operator = op.name().removeprefix("pd_op.").removesuffix("_")
+        if not op.name().startswith("pd_op.") or operator not in _COMPUTED:
+            raise NotExpressible("the engine has no converter for it")
+        operands = [scope.find(value) for value in op.operands_source()]
+        odd = {operand.dtype for operand in operands} - _COMPUTED_DTYPES
+        if odd:
+            raise NotExpressible(f"{odd.pop()} is computed by Paddle only")
+        attributes = _attributes_of(operator, op)
+        in_place = bool(pairs_in_place(op))
+        if in_place:
+            scope.variables[op.result(0).id] = target = operands[0]
+            self._writes(target)
+        else:
+            target = self._made(scope, op.result(0))
+        scope.plan.statements.append(Compute(target, operator, operands, attributes, in_place))
+
+    def _writes(self, variable: Variable) -> None:
+        self._changes |= any(each.target is variable for each in self._outliving.values())
+
+    # -- names -------------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers - 1
+
+    def _made(self, scope: _Scope, value: Value, name: str = "v") -> Variable:
+        if not value.initialized() or not value.is_dense_tensor_type():
+            raise NotExpressible("its result is not a dense tensor")
+        shape = tuple(max(int(size), -1) for size in value.shape)
+        made = Variable(self._unused_name(name), dtype_name(value.dtype), shape)
+        scope.variables[value.id] = made
+        return made
+
+    def _unused_name(self, name: str) -> str:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "v"
+        plain = f"v_{plain}" if plain[0].isdigit() else plain
+        found, number = plain, 0
+        while found in self._names or found == "v" or _OURS.fullmatch(found):
+            found, number = f"{plain}{'' if plain == 'v' else '_'}{number}", number + 1
+        self._names.add(found)
+        return found
+
+
+def _parameter_name(value: Value) -> str:
+    maker = value.get_defining_op()
+    assert maker is not None
+    return scope_name(maker)
+
+
+def _attributes_of(operator: str, op: Operation) -> list[str]:
+    """What the function of run.h takes after the operands."""
+    attributes = op.attrs()
+    if operator == "cast":
+        return [_cpp_dtype(dtype_name(attributes["dtype"]))]
+    if operator == "increment":
+        return [_cpp_number(attributes["value"])]
+    if operator == "scale":
+        after = "true" if attributes["bias_after_scale"] else "false"
+        return [_cpp_number(attributes["bias"]), after]
+    return []
+
+
+_ELEMENTS = {
+    "bool": "boolean",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "float32": "f32",
+    "float64": "f64",
+}
+
+
+def _cpp_dtype(dtype: str) -> str:
+    if dtype not in _ELEMENTS:
+        raise NotExpressible(f"{dtype} is computed by Paddle only")
+    return f"ElementType::{_ELEMENTS[dtype]}"
+
+
+def _cpp_number(value: float) -> str:
+    number = float(value)
+    if number != number:
+        return "std::numeric_limits<double>::quiet_NaN()"
+    if number in (float("inf"), float("-inf")):
+        return f"{'-' if number < 0 else ''}std::numeric_limits<double>::infinity()"
+    return repr(number)

@@ -1,0 +1,120 @@
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ngraph_model.h"
+#include "runtime/model.h"
+
+struct ngraph_model {
+  native::Model model;
+};
+
+namespace native {
+
+namespace {
+
+thread_local std::string failure;
+
+// Calls `work`; where it throws, notes the reason and returns `otherwise`.
+template <typename Work, typename Result>
+Result guarded(Result otherwise, const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  } catch (...) {
+    failure = "an unknown error";
+  }
+  return otherwise;
+}
+
+const char* dtype_of(ElementType type) {
+  return paddle_ngraph::kElementTypes.at(static_cast<size_t>(type)).paddle;
+}
+
+ngraph_declared described(const Declared& declared) {
+  ngraph_declared made{declared.name.c_str(), dtype_of(declared.type), declared.shape.size(), {}};
+  std::copy(declared.shape.begin(), declared.shape.end(), made.shape);
+  return made;
+}
+
+// The caller's memory, which is only read while a run lasts.
+Tensor borrowed(const ngraph_array& array) {
+  if (array.dtype == nullptr || array.rank > NGRAPH_MODEL_MAX_RANK) {
+    throw Error("an input has no dtype, or too many dimensions");
+  }
+  const Shape shape(array.shape, array.shape + array.rank);
+  std::shared_ptr<char> memory(static_cast<char*>(array.data), [](char*) {});
+  Tensor made{type_named(array.dtype), shape, std::move(memory)};
+  if (array.data == nullptr && made.count() > 0) throw Error("an input has no data");
+  return made;
+}
+
+ngraph_array copied(const Tensor& tensor) {
+  ngraph_array made{
+      dtype_of(tensor.type), tensor.shape.size(), {}, std::malloc(tensor.bytes() + 1)};
+  if (made.data == nullptr) throw std::bad_alloc();
+  std::copy(tensor.shape.begin(), tensor.shape.end(), made.shape);
+  std::memcpy(made.data, tensor.memory.get(), tensor.bytes());
+  return made;
+}
+
+int run(Model* model, const ngraph_array* inputs, ngraph_array* results) {
+  Tensors feeds;
+  for (size_t i = 0; i < model->inputs().size(); ++i) feeds.push_back(borrowed(inputs[i]));
+  std::vector<ngraph_array> made;
+  try {
+    for (const auto& tensor : model->run(feeds)) made.push_back(copied(tensor));
+  } catch (...) {
+    for (auto& array : made) std::free(array.data);
+    throw;
+  }
+  std::copy(made.begin(), made.end(), results);
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace native
+
+using native::guarded;
+
+ngraph_model* ngraph_model_open(const char* folder, const ngraph_options* options) {
+  return guarded<>(static_cast<ngraph_model*>(nullptr), [&] {
+    native::Options wanted;
+    if (options != nullptr) wanted.threads = {options->threads, std::max(1, options->streams)};
+    return new ngraph_model{native::Model(folder, wanted)};
+  });
+}
+
+size_t ngraph_model_num_inputs(const ngraph_model* model) { return model->model.inputs().size(); }
+
+size_t ngraph_model_num_results(const ngraph_model* model) { return model->model.results().size(); }
+
+ngraph_declared ngraph_model_input(const ngraph_model* model, size_t number) {
+  return guarded<>(ngraph_declared{},
+                   [&] { return native::described(model->model.inputs().at(number)); });
+}
+
+ngraph_declared ngraph_model_result(const ngraph_model* model, size_t number) {
+  return guarded<>(ngraph_declared{},
+                   [&] { return native::described(model->model.results().at(number)); });
+}
+
+int ngraph_model_run(ngraph_model* model, const ngraph_array* inputs, ngraph_array* results) {
+  return guarded<>(1, [&] { return native::run(&model->model, inputs, results); });
+}
+
+void ngraph_array_release(ngraph_array* array) {
+  std::free(array->data);
+  array->data = nullptr;
+}
+
+void ngraph_model_close(ngraph_model* model) { delete model; }
+
+const char* ngraph_model_error(void) { return native::failure.c_str(); }

@@ -1,0 +1,302 @@
+#include "runtime/command_line.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/model.h"
+#include "runtime/npy.h"
+#include "runtime/run.h"
+
+namespace native {
+
+namespace {
+
+constexpr char kUsage[] =
+    "usage: main MODEL --input NAME=FILE ... [options]\n"
+    "       main MODEL --train --input NAME=FILE ... [options]\n"
+    "\n"
+    "MODEL is the model directory, FILE an .npy file, or else raw elements in C order.\n"
+    "  --shape NAME=2x3   the shape of a raw file whose input has open sizes\n"
+    "  --threads N        threads that compute (default: one for each core)\n"
+    "  --seed N           of the random numbers (default: that of the manifest)\n"
+    "  --load DIR         take the variables from DIR, where --save wrote them\n"
+    "Inference:\n"
+    "  --output DIR       write each result to DIR/NAME.npy (default: print them)\n"
+    "  --repeat N         run N times, and print how long opening and a run took\n"
+    "Training, on rows of the files in their order:\n"
+    "  --batch N          rows in a step (default: what the program declares)\n"
+    "  --epochs N         how often to go over the files (default: 1)\n"
+    "  --steps N          stop after so many steps\n"
+    "  --log N            print the loss of every N-th step (default: 1)\n"
+    "  --save DIR         write the variables to DIR/NAME.npy at the end\n";
+
+constexpr size_t kShown = 8;  // elements of a result that are printed
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+struct Arguments {
+  std::string model, output, load, save;
+  std::map<std::string, std::string> files, shapes;
+  bool trains = false;
+  size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
+  std::optional<uint64_t> seed;
+};
+
+uint64_t number(const std::string& text, const std::string& option) {
+  const bool is_number = !text.empty() && text.size() < 19 &&
+                         text.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number) throw Error(option + " takes a whole number, not '" + text + "'");
+  return std::stoull(text);
+}
+
+void add_pair(const std::string& text, const std::string& option,
+              std::map<std::string, std::string>* pairs) {
+  const size_t at = text.find('=');
+  if (at == 0 || at == std::string::npos) throw Error(option + " takes NAME=..., not " + text);
+  if (!pairs->emplace(text.substr(0, at), text.substr(at + 1)).second) {
+    throw Error(option + " " + text.substr(0, at) + " is given twice");
+  }
+}
+
+Arguments parsed(const std::vector<std::string>& words) {
+  Arguments made;
+  const std::map<std::string, std::function<void(const std::string&)>> options{
+      {"--input", [&](const auto& v) { add_pair(v, "--input", &made.files); }},
+      {"--shape", [&](const auto& v) { add_pair(v, "--shape", &made.shapes); }},
+      {"--output", [&](const auto& v) { made.output = v; }},
+      {"--load", [&](const auto& v) { made.load = v; }},
+      {"--save", [&](const auto& v) { made.save = v; }},
+      {"--threads", [&](const auto& v) { made.threads = number(v, "--threads"); }},
+      {"--seed", [&](const auto& v) { made.seed = number(v, "--seed"); }},
+      {"--repeat", [&](const auto& v) { made.repeat = number(v, "--repeat"); }},
+      {"--batch", [&](const auto& v) { made.batch = number(v, "--batch"); }},
+      {"--epochs", [&](const auto& v) { made.epochs = number(v, "--epochs"); }},
+      {"--steps", [&](const auto& v) { made.steps = number(v, "--steps"); }},
+      {"--log", [&](const auto& v) { made.log = std::max<uint64_t>(1, number(v, "--log")); }},
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--train") {
+      made.trains = true;
+    } else if (const auto option = options.find(words[i]); option != options.end()) {
+      if (++i == words.size()) throw Error(option->first + " takes a value");
+      option->second(words[i]);
+    } else if (made.model.empty() && words[i][0] != '-') {
+      made.model = words[i];
+    } else {
+      throw Error("there is no option " + words[i] + "; --help lists all");
+    }
+  }
+  if (made.model.empty()) throw Error("give the model directory; --help lists all options");
+  return made;
+}
+
+bool is_npy(const std::string& path) {
+  return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
+}
+
+// The file of each input, in their order.
+std::vector<std::string> files_of(const Model& model, const Arguments& arguments) {
+  std::string known;
+  for (const auto& input : model.inputs()) known += (known.empty() ? "" : ", ") + input.name;
+  for (const auto* pairs : {&arguments.files, &arguments.shapes}) {
+    for (const auto& [name, value] : *pairs) {
+      const auto is_it = [&name = name](const auto& input) { return input.name == name; };
+      if (std::none_of(model.inputs().begin(), model.inputs().end(), is_it)) {
+        throw Error("the program has no input '" + name + "', but " + known);
+      }
+    }
+  }
+  std::vector<std::string> files;
+  for (const auto& input : model.inputs()) {
+    const auto found = arguments.files.find(input.name);
+    if (found == arguments.files.end()) throw Error("--input " + input.name + "=FILE is missing");
+    files.push_back(found->second);
+  }
+  return files;
+}
+
+Shape shape_of_raw(const Declared& input, const Arguments& arguments) {
+  Shape shape;
+  const auto given = arguments.shapes.find(input.name);
+  if (given != arguments.shapes.end()) {
+    std::string text = given->second + "x";
+    for (size_t at = text.find('x'); at != std::string::npos; at = text.find('x')) {
+      shape.push_back(number(text.substr(0, at), "--shape"));
+      text.erase(0, at + 1);
+    }
+  } else {
+    for (int64_t size : input.shape) {
+      if (size < 0) throw Error("give --shape " + input.name + "=..., since its file is raw");
+      shape.push_back(static_cast<size_t>(size));
+    }
+  }
+  input.require(input.type, shape);
+  return shape;
+}
+
+Tensor read_input(const Declared& input, const std::string& path, const Arguments& arguments) {
+  if (!is_npy(path)) return read_raw(path, input.type, shape_of_raw(input, arguments));
+  NpyFile file(path);
+  input.require(file.type(), file.shape());
+  return file.read();
+}
+
+void print(const std::string& name, const Tensor& value) {
+  std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
+  const Tensor numbers = cast(value, ElementType::f64);
+  for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
+    std::cout << " " << numbers.data<double>()[i];
+  }
+  std::cout << (value.count() > kShown ? " ...\n" : "\n");
+}
+
+// The most memory that the process has had, in MB.
+double peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stod(line.substr(6)) / 1024;
+  }
+  return 0;
+}
+
+void infer(Model* model, const Arguments& arguments, double ms_to_open) {
+  const auto files = files_of(*model, arguments);
+  Tensors feeds;
+  for (size_t i = 0; i < files.size(); ++i) {
+    feeds.push_back(read_input(model->inputs()[i], files[i], arguments));
+  }
+  auto start = Clock::now();
+  Tensors results = model->run(feeds);
+  const double first = ms_since(start);
+  std::vector<double> times;
+  for (size_t i = 0; i < arguments.repeat; ++i) {
+    start = Clock::now();
+    results = model->run(feeds);
+    times.push_back(ms_since(start));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string& name = model->results()[i].name;
+    if (arguments.output.empty()) {
+      print(name, results[i]);
+    } else {
+      write_npy(arguments.output + "/" + file_name_of(name) + ".npy", results[i]);
+    }
+  }
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  std::printf("open: %.2f ms\nfirst run: %.2f ms\nrun: %.3f ms (median of %zu)\nmemory: %.1f MB\n",
+              ms_to_open, first, times[times.size() / 2], times.size(), peak_memory());
+}
+
+// What an input is fed in the steps of a training: batches of the rows of a file, or one entry of
+// it after the other, or always all of it.
+class Source {
+ public:
+  Source(const Declared& input, const std::string& path, size_t batch) : file_(path) {
+    Shape fed = file_.shape();
+    const size_t rank = input.shape.size();
+    if (fed.size() == rank + 1) {
+      entries_ = fed[0];
+      fed.erase(fed.begin());
+    } else if (fed.size() == rank && rank > 0) {
+      rows_ = batch > 0 ? batch : static_cast<size_t>(std::max<int64_t>(0, input.shape[0]));
+      if (rows_ == 0) throw Error("give --batch: the program leaves it open");
+      entries_ = fed[0] / rows_;
+      fed[0] = rows_;
+    }
+    input.require(file_.type(), fed);
+    if (entries_ == 0 && rank > 0) throw Error(path + " has fewer rows than a batch");
+  }
+
+  bool has_rows() const { return rows_ > 0; }
+  size_t entries() const { return entries_; }
+
+  // For step `step` in all, or `batch` of an epoch.
+  Tensor at(size_t step, size_t batch) {
+    if (entries_ == 0) return file_.read();
+    if (has_rows()) return file_.rows(batch * rows_, rows_);
+    Tensor entry = file_.rows(step % entries_, 1);
+    entry.shape.erase(entry.shape.begin());
+    return entry;
+  }
+
+ private:
+  NpyFile file_;
+  size_t rows_ = 0;     // of a batch
+  size_t entries_ = 0;  // or batches; 0: every step is fed the same
+};
+
+// How many steps an epoch has.
+size_t steps_of(const std::vector<Source>& sources) {
+  size_t rows = 0, entries = 0;
+  for (const auto& source : sources) {
+    size_t& least = source.has_rows() ? rows : entries;
+    if (source.entries() > 0)
+      least = least > 0 ? std::min(least, source.entries()) : source.entries();
+  }
+  return std::max<size_t>(1, rows > 0 ? rows : entries);
+}
+
+float loss_of(const Tensor& value) {
+  if (value.count() != 1) throw Error("the first result is not a loss: it has several elements");
+  return cast(value, ElementType::f32).data<float>()[0];
+}
+
+void train(Model* model, const Arguments& arguments) {
+  const auto files = files_of(*model, arguments);
+  if (model->results().empty()) throw Error("the program has no result that could be the loss");
+  std::vector<Source> sources;
+  for (size_t i = 0; i < files.size(); ++i) {
+    sources.emplace_back(model->inputs()[i], files[i], arguments.batch);
+  }
+  const size_t of_epoch = steps_of(sources);
+  const size_t steps = arguments.steps > 0 ? arguments.steps : arguments.epochs * of_epoch;
+  for (size_t step = 0; step < steps; ++step) {
+    Tensors feeds;
+    for (auto& source : sources) feeds.push_back(source.at(step, step % of_epoch));
+    const float loss = loss_of(model->run(feeds).front());
+    if (step % arguments.log == 0 || step + 1 == steps) {
+      std::printf("step: %zu loss: %.8g\n", step, static_cast<double>(loss));
+      std::fflush(stdout);
+    }
+  }
+  if (!arguments.save.empty()) model->save(arguments.save);
+}
+
+}  // namespace
+
+int command_line(int count, char** arguments) {
+  try {
+    const std::vector<std::string> words(arguments + 1, arguments + count);
+    if (std::find(words.begin(), words.end(), "--help") != words.end()) {
+      std::fputs(kUsage, stdout);
+      return 0;
+    }
+    const Arguments wanted = parsed(words);
+    const auto start = Clock::now();
+    Model model(wanted.model, {{static_cast<int>(wanted.threads), 1}, wanted.seed});
+    if (!wanted.load.empty()) model.load(wanted.load);
+    const double ms_to_open = ms_since(start);
+    wanted.trains ? train(&model, wanted) : infer(&model, wanted, ms_to_open);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", arguments[0], error.what());
+    return 2;
+  }
+}
+
+}  // namespace native

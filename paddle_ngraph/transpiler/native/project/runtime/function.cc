@@ -1,0 +1,190 @@
+#include "runtime/function.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <openvino/openvino.hpp>
+
+#include "core/engine/size_guards.h"
+#include "core/ov/extension_ops.h"
+
+namespace native {
+
+using paddle_ngraph::OvFunction;
+
+namespace {
+
+constexpr int64_t kUnknown = -1;  // an open size that no input has told yet
+
+// Reads models; functions are compiled by the core's own.
+ov::Core& reader() {
+  static ov::Core core = [] {
+    ov::Core made;
+    made.add_extension(paddle_ngraph::extension_ops());
+    return made;
+  }();
+  return core;
+}
+
+paddle_ngraph::Draw parsed_draw(const Json& row) {
+  return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").whole()),
+          static_cast<float>(row.at("a").number()), static_cast<float>(row.at("b").number()),
+          row.at("seed").whole(), row.at("shape").sizes()};
+}
+
+// Where nGraph says what is wrong; the lines before say where in nGraph.
+std::string last_line(std::string text) {
+  text.erase(text.find_last_not_of(" \n") + 1);
+  return text.substr(text.rfind('\n') + 1);
+}
+
+// The engine computes positions in 32 bits.
+void require_32_bits(const Tensor& tensor) {
+  if (tensor.type != ElementType::i64) return;
+  const auto* values = tensor.data<int64_t>();
+  const auto* end = values + tensor.count();
+  const auto* found =
+      std::find_if(values, end, [](int64_t v) { return v != static_cast<int32_t>(v); });
+  if (found != end) throw Error(concat("a position of ", *found, " is beyond 32 bits"));
+}
+
+}  // namespace
+
+Variant::Variant(const std::string& folder, const Json& description, Threads threads)
+    : model_(folder + "/" + description.at("model").text()),
+      constants_(folder + "/" + description.at("constants").text()),
+      guards_(description.at("guards").numbers()),
+      parameters_(description.at("parameters").sizes()) {
+  for (const auto& shape : description.at("shapes").list()) {
+    shapes_.push_back(shape.numbers());
+    for (int64_t size : shapes_.back()) {
+      if (size < 0) num_open_ = std::max(num_open_, static_cast<size_t>(-size));
+    }
+  }
+  for (const auto& row : description.at("draws").list()) draws_.push_back(parsed_draw(row));
+  for (size_t parameter : parameters_) {
+    if (parameter >= shapes_.size() + draws_.size()) throw Error("a parameter has no input");
+  }
+  settings_.num_threads = threads.per_run;
+  settings_.streams = threads.streams;
+}
+
+bool Variant::fits(const std::vector<const Tensor*>& inputs) const {
+  if (inputs.size() != shapes_.size()) return false;
+  std::vector<int64_t> open(num_open_, kUnknown);
+  const auto agrees = [&](int64_t wanted, int64_t size) {
+    if (wanted >= 0) return wanted == size;
+    int64_t& known = open[static_cast<size_t>(-1 - wanted)];
+    if (known == kUnknown) known = size;
+    return known == size;
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& given = inputs[i]->shape;
+    if (given.size() != shapes_[i].size()) return false;
+    for (size_t axis = 0; axis < given.size(); ++axis) {
+      if (!agrees(shapes_[i][axis], static_cast<int64_t>(given[axis]))) return false;
+    }
+  }
+  return paddle_ngraph::guards_hold(guards_, open);
+}
+
+OvFunction& Variant::function() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (function_ == nullptr) {
+    try {
+      const auto model = reader().read_model(model_, constants_);
+      function_ = std::make_unique<OvFunction>(model.get(), settings_);
+    } catch (const std::exception& error) {
+      throw Error(concat(model_, " cannot be compiled: ", last_line(error.what())));
+    }
+    function_->require_elements();
+  }
+  return *function_;
+}
+
+Tensors Variant::draw(size_t num_inputs, Stream* stream) const {
+  Tensors drawn;
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    const bool is_read =
+        std::find(parameters_.begin(), parameters_.end(), num_inputs + i) != parameters_.end();
+    const auto type = draws_[i].type();
+    drawn.push_back(is_read ? allocate(type.element, type.shape) : Tensor());
+    paddle_ngraph::draw(draws_[i], stream, drawn.back().memory.get());
+  }
+  return drawn;
+}
+
+Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
+  for (size_t parameter : parameters_) {
+    if (parameter < inputs.size()) require_32_bits(*inputs[parameter]);
+  }
+  const Tensors drawn = draw(inputs.size(), stream);
+  std::vector<const Tensor*> given;
+  for (size_t parameter : parameters_) {
+    const bool is_input = parameter < inputs.size();
+    given.push_back(is_input ? inputs[parameter] : &drawn[parameter - inputs.size()]);
+  }
+  return function().has_open_shapes() ? run_open(given) : run_closed(given);
+}
+
+Tensors Variant::run_closed(const std::vector<const Tensor*>& given) {
+  std::vector<const void*> inputs;
+  for (const Tensor* tensor : given) inputs.push_back(tensor->memory.get());
+  Tensors results;
+  std::vector<void*> outputs;
+  for (const auto& type : function().results()) {
+    results.push_back(take(results.size(), type));
+    outputs.push_back(results.back().memory.get());
+  }
+  function().run(inputs, outputs);
+  return results;
+}
+
+Tensors Variant::run_open(const std::vector<const Tensor*>& given) {
+  std::vector<paddle_ngraph::Input> inputs;
+  for (const Tensor* tensor : given) inputs.push_back({tensor->memory.get(), tensor->shape});
+  const auto& types = function().results();
+  Tensors results(types.size());
+  function().run(inputs, [&](size_t i, const Shape& shape) {
+    results[i] = allocate(types[i].element, shape);
+    return results[i].memory.get();
+  });
+  return results;
+}
+
+Tensor Variant::take(size_t number, const paddle_ngraph::ResultType& type) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (number < kept_.size() && kept_[number].memory.use_count() == 1) {
+      Tensor found = std::exchange(kept_[number], Tensor());
+      if (found.type == type.element && found.shape == type.shape) return found;
+    }
+  }
+  return allocate(type.element, type.shape);
+}
+
+void Variant::give(size_t number, Tensor tensor) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kept_.size() <= number) kept_.resize(number + 1);
+  kept_[number] = std::move(tensor);
+}
+
+Function::Function(const std::string& folder, const Json& description, Threads threads)
+    : name_(description.at("name").text()) {
+  for (const auto& variant : description.at("variants").list()) {
+    variants_.emplace_back(folder, variant, threads);
+  }
+  if (variants_.empty()) throw Error("an interval has no function");
+}
+
+Variant& Function::variant(const std::vector<const Tensor*>& inputs) {
+  for (auto& variant : variants_) {
+    if (variant.fits(inputs)) return variant;
+  }
+  std::string shapes;
+  for (const Tensor* input : inputs) shapes += " " + text_of(input->shape);
+  throw Error(concat(name_, " was not generated for inputs of the shapes", shapes,
+                     ": generate it with such shapes"));
+}
+
+}  // namespace native

@@ -1,0 +1,204 @@
+#include "runtime/json.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/tensor.h"
+
+namespace native {
+
+namespace {
+
+constexpr int kDeepest = 32;
+
+}  // namespace
+
+class JsonReader {
+ public:
+  explicit JsonReader(const std::string& text) : text_(text) {}
+
+  Json read() {
+    Json value = value_at(0);
+    skip();
+    if (at_ != text_.size()) refuse();
+    return value;
+  }
+
+ private:
+  [[noreturn]] void refuse() const { throw Error(concat("no JSON at byte ", at_)); }
+
+  void skip() {
+    while (at_ < text_.size() && std::strchr(" \n\r\t", text_[at_]) != nullptr) ++at_;
+  }
+
+  bool take(char wanted) {
+    skip();
+    if (at_ == text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  void expect(char wanted) {
+    if (!take(wanted)) refuse();
+  }
+
+  bool take_word(const char* word) {
+    if (text_.compare(at_, std::strlen(word), word) != 0) return false;
+    at_ += std::strlen(word);
+    return true;
+  }
+
+  Json value_at(int depth) {
+    if (depth > kDeepest) refuse();
+    Json value;
+    skip();
+    if (take('{')) {
+      value.kind_ = Json::Kind::kObject;
+      if (take('}')) return value;
+      do {
+        skip();
+        const std::string key = string();
+        expect(':');
+        value.object_[key] = value_at(depth + 1);
+      } while (take(','));
+      expect('}');
+    } else if (take('[')) {
+      value.kind_ = Json::Kind::kList;
+      if (take(']')) return value;
+      do {
+        value.list_.push_back(value_at(depth + 1));
+      } while (take(','));
+      expect(']');
+    } else if (at_ < text_.size() && text_[at_] == '"') {
+      value.kind_ = Json::Kind::kText;
+      value.text_ = string();
+    } else if (take_word("true") || take_word("false")) {
+      value.kind_ = Json::Kind::kTruth;
+      value.truth_ = text_[at_ - 2] == 'u';
+    } else if (!take_word("null")) {
+      read_number(&value);
+    }
+    return value;
+  }
+
+  // The manifest is written in ASCII: other characters are \uXXXX, or pairs of these.
+  std::string string() {
+    if (at_ == text_.size() || text_[at_] != '"') refuse();
+    std::string made;
+    for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) {
+      if (text_[at_] != '\\') {
+        made += text_[at_];
+      } else if (const char* found = std::strchr(kEscapes, text_[++at_]); found && *found) {
+        made += kMeant[found - kEscapes];
+      } else if (text_[at_] == 'u') {
+        append_utf8(code_point(), &made);
+      } else {
+        refuse();
+      }
+    }
+    if (at_ == text_.size()) refuse();
+    ++at_;
+    return made;
+  }
+
+  uint32_t hex() {
+    uint32_t code = 0;
+    const char* begin = text_.data() + at_ + 1;
+    if (text_.size() - at_ < 5) refuse();
+    if (std::from_chars(begin, begin + 4, code, 16).ptr != begin + 4) refuse();
+    at_ += 4;
+    return code;
+  }
+
+  uint32_t code_point() {
+    const uint32_t first = hex();
+    if (first < 0xd800 || first > 0xdbff) return first;
+    if (text_.compare(++at_, 2, "\\u") != 0) refuse();
+    ++at_;
+    return 0x10000 + ((first - 0xd800) << 10) + (hex() - 0xdc00);
+  }
+
+  static void append_utf8(uint32_t code, std::string* made) {
+    if (code < 0x80) return made->push_back(static_cast<char>(code));
+    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    constexpr int kFirst[] = {0, 0xc0, 0xe0, 0xf0};
+    made->push_back(static_cast<char>(kFirst[more] | code >> (6 * more)));
+    for (int i = more - 1; i >= 0; --i) {
+      made->push_back(static_cast<char>(0x80 | (code >> (6 * i) & 0x3f)));
+    }
+  }
+
+  void read_number(Json* value) {
+    const char* begin = text_.data() + at_;
+    const char* end = text_.data() + text_.size();
+    char* stop = nullptr;
+    value->number_ = std::strtod(begin, &stop);
+    if (stop == begin) refuse();
+    value->kind_ = Json::Kind::kNumber;
+    value->is_whole_ = std::from_chars(begin, end, value->whole_).ptr == stop;
+    at_ += static_cast<size_t>(stop - begin);
+  }
+
+  static constexpr char kEscapes[] = "\"\\/bfnrt";
+  static constexpr char kMeant[] = "\"\\/\b\f\n\r\t";
+
+  const std::string& text_;
+  size_t at_ = 0;
+};
+
+Json Json::parsed(const std::string& text) { return JsonReader(text).read(); }
+
+void Json::require(Kind kind, const char* what) const {
+  if (kind_ != kind) throw Error(concat("something is not ", what));
+}
+
+const std::string& Json::text() const {
+  require(Kind::kText, "a text");
+  return text_;
+}
+
+double Json::number() const {
+  require(Kind::kNumber, "a number");
+  return number_;
+}
+
+int64_t Json::whole() const {
+  require(Kind::kNumber, "a number");
+  if (!is_whole_) throw Error("a number is not whole");
+  return whole_;
+}
+
+bool Json::truth() const {
+  require(Kind::kTruth, "true or false");
+  return truth_;
+}
+
+const std::vector<Json>& Json::list() const {
+  require(Kind::kList, "a list");
+  return list_;
+}
+
+const Json& Json::at(const std::string& key) const {
+  require(Kind::kObject, "an object");
+  const auto found = object_.find(key);
+  if (found == object_.end()) throw Error(concat("there is no '", key, "'"));
+  return found->second;
+}
+
+std::vector<int64_t> Json::numbers() const {
+  std::vector<int64_t> made;
+  for (const auto& each : list()) made.push_back(each.whole());
+  return made;
+}
+
+std::vector<size_t> Json::sizes() const {
+  std::vector<size_t> made;
+  for (int64_t each : numbers()) {
+    if (each < 0) throw Error("a size is negative");
+    made.push_back(static_cast<size_t>(each));
+  }
+  return made;
+}
+
+}  // namespace native

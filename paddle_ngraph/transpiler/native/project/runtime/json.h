@@ -1,0 +1,42 @@
+// JSON, as far as the manifest needs it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace native {
+
+class Json {
+ public:
+  // Throws Error, which names the place, where the text is not JSON.
+  static Json parsed(const std::string& text);
+
+  // Each throws Error if this is something else.
+  const std::string& text() const;
+  double number() const;
+  int64_t whole() const;
+  bool truth() const;
+  const std::vector<Json>& list() const;
+  const Json& at(const std::string& key) const;
+  std::vector<int64_t> numbers() const;
+  std::vector<size_t> sizes() const;
+
+ private:
+  friend class JsonReader;
+  enum class Kind { kNull, kTruth, kNumber, kText, kList, kObject };
+
+  void require(Kind kind, const char* what) const;
+
+  Kind kind_ = Kind::kNull;
+  bool truth_ = false;
+  double number_ = 0;
+  int64_t whole_ = 0;
+  bool is_whole_ = false;
+  std::string text_;
+  std::vector<Json> list_;
+  std::map<std::string, Json> object_;
+};
+
+}  // namespace native

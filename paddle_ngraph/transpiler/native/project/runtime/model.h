@@ -1,0 +1,70 @@
+// A model directory that is open: the manifest, the functions and the variables.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/function.h"
+#include "runtime/tensor.h"
+
+namespace native {
+
+// What goes into the program, comes out of it, or outlives its runs.
+struct Declared {
+  std::string name;
+  ElementType type;
+  std::vector<int64_t> shape;  // -1 where any size will do
+  std::string file;            // what a variable holds at first
+
+  // Throws Error, which names it, unless a tensor of this dtype and shape can stand for it.
+  void require(ElementType given_type, const Shape& given) const;
+};
+
+struct Options {
+  Threads threads;
+  std::optional<uint64_t> seed;  // otherwise that of the manifest
+};
+
+class Model {
+ public:
+  // Throws Error if the directory is incomplete or damaged, or belongs to another program.
+  explicit Model(const std::string& folder, const Options& options = {});
+
+  const std::vector<Declared>& inputs() const { return inputs_; }
+  const std::vector<Declared>& results() const { return results_; }
+  const std::vector<Declared>& variables() const { return variables_; }
+
+  // Whether runs change what outlives them: variables, or the stream of random numbers.
+  bool has_state() const { return has_state_; }
+
+  // Runs the program on an array for each input, in their order. Safe to call from several threads;
+  // runs that change something follow one another. Throws Error for arrays of another dtype or
+  // shape than declared.
+  Tensors run(const Tensors& feeds);
+
+  // Replaces what the variables hold with NAME.npy of a folder, or writes it there.
+  void load(const std::string& folder);
+  void save(const std::string& folder);
+
+ private:
+  friend class Run;
+
+  void read_manifest(const Json& manifest, const Options& options);
+
+  std::string folder_;
+  std::vector<Declared> inputs_, results_, variables_;
+  std::map<std::string, Tensor> values_;  // of the variables
+  std::deque<Function> functions_;
+  Stream stream_;
+  bool has_state_ = false;
+  std::mutex mutex_;
+};
+
+// The name of a file, without its extension, for a variable of any name.
+std::string file_name_of(const std::string& variable);
+
+}  // namespace native

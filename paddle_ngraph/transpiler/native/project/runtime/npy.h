@@ -1,0 +1,50 @@
+// Arrays in files: NumPy's .npy format, in C order and little-endian, and raw bytes.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "runtime/tensor.h"
+
+namespace native {
+
+// An .npy file that is open for reading. Its size is checked against its header.
+class NpyFile {
+ public:
+  // Throws Error if the file cannot be read, or is no array of numbers.
+  explicit NpyFile(std::string path);
+
+  ElementType type() const { return type_; }
+  const Shape& shape() const { return shape_; }
+
+  Tensor read();
+  // `count` rows along axis 0, from row `first` on.
+  Tensor rows(size_t first, size_t count);
+
+ private:
+  void read_header();
+  Tensor read(uint64_t offset, const Shape& shape);
+
+  std::string path_;
+  std::ifstream file_;
+  ElementType type_ = ElementType::f32;
+  Shape shape_;
+  uint64_t begin_ = 0;  // of the data
+};
+
+Tensor read_npy(const std::string& path);
+
+// Throws Error if the file cannot be written. Another file of that name is replaced as a whole.
+void write_npy(const std::string& path, const Tensor& tensor);
+
+// A file of nothing but elements. Throws Error unless it has exactly the size of the shape.
+Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);
+
+// The whole file as text. Throws Error if it cannot be read.
+std::string read_text(const std::string& path);
+
+// The size of a file. Throws Error if there is none.
+uint64_t size_of_file(const std::string& path);
+
+}  // namespace native

@@ -1,0 +1,395 @@
+"""The parameter-server form: a training program in, the programs of trainers and server out.
+
+A trainer computes gradients, the server does what is done with them: clipping, decay, updates. All
+states of the optimizer are with the server. Between the two go flat tensors: one of all gradients,
+one of all parameters. Of a *table*, the weight of an ``Embedding(sparse=True)``, only the rows that
+a batch looks up go to the trainer, and only their gradients come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import paddle
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import LISTS, SOURCES, dtype_name, overwritten
+from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.transpiler.building import Builder
+from paddle_ngraph.transpiler.cutting import (
+    ancestors,
+    descendants,
+    drop_unread_sources,
+    keep,
+    remove_updates,
+)
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+
+# What is fed to the trainer's and to the server's program.
+PARAMETERS, GRADIENTS = "ngraph_parameters", "ngraph_gradients"
+_LOOKUP, _LOOKUP_GRAD = "pd_op.embedding", "pd_op.embedding_grad"
+_NO_PADDING = -1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A parameter of which trainers have the rows that they look up.
+
+    Attributes:
+        name: Its name in the scope of the server.
+        length: The number of rows.
+        width: The number of columns.
+        lookups: What is fed to the trainer's program: the feed of the user that holds the rows it
+            looks up, and the feed that takes their places among those that were sent.
+        paddings: Rows that are always sent, and come first.
+    """
+
+    name: str
+    length: int
+    width: int
+    lookups: dict[str, str]
+    paddings: list[int]
+
+    def place_of(self, padding: int) -> int:
+        """Where the row is that a lookup pads with, among those that were sent."""
+        return self.paddings.index(padding) if padding in self.paddings else _NO_PADDING
+
+    @property
+    def rows(self) -> str:
+        """The feed of the trainer's program for the contents of rows, ``[rows, width]``."""
+        return f"{self.name}@rows"
+
+    @property
+    def numbers(self) -> str:
+        """The feed of the server's programs for the numbers of rows, int64 ``[rows]``."""
+        return f"{self.name}@numbers"
+
+    @property
+    def gradients(self) -> str:
+        """The feed of the server's program for the gradients of rows, ``[rows, width]``."""
+        return f"{self.name}@gradients"
+
+
+class ServerForm(NamedTuple):
+    """What :func:`transpile` returns.
+
+    Attributes:
+        trainer: Takes parameters, computes gradients.
+        fetches: The variables in it that stand for those in the ``fetch_list``.
+        gradients: The variables in it that go to the server: all gradients in one, if there are any
+            but those of tables; those of the rows of each table.
+        server: Takes gradients, updates parameters.
+        tables: The tables.
+        lookup: A program that reads rows of the tables on the server, and the variables in it that
+            hold them.
+        send: A program that reads the parameters on the server, and the variables in it that go to
+            the trainers.
+    """
+
+    trainer: Program
+    fetches: list[Value]
+    gradients: list[Value]
+    server: Program
+    tables: list[Table]
+    lookup: tuple[Program, list[Value]]
+    send: tuple[Program, list[Value]]
+
+
+def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
+    """Makes the programs of trainers and server of a single-process training program.
+
+    Args:
+        program: A static program that trains, PIR or old-style, which stays as it is.
+        wanted: What trainers will fetch: variables, or names of variables.
+
+    Raises:
+        NgraphError: As :func:`distribution_transpiler.transpile`; a parameter is not of float32;
+            something in ``wanted`` is computed by the server; a table is read by more than
+            lookups, or they look up what the program computes, or it decays.
+    """
+    given = ngraph_transpiler.static_program(program, "distribute_to_server")
+    trainer, fetching = ngraph_transpiler.copied(given, wanted)
+    server, _ = ngraph_transpiler.copied(given, ())
+    form = _Trainer(trainer, fetching)
+    _make_server(server, form.tables)
+    shapes = {name: list(v.shape) for name, v in training_program.variables(server).items()}
+    return ServerForm(
+        trainer=trainer,
+        fetches=ngraph_transpiler.taken_out(trainer, fetching),
+        gradients=form.gradients,
+        server=server,
+        tables=form.tables,
+        lookup=_lookup(form.tables, shapes),
+        send=_send(form.dense),
+    )
+
+
+def _float32(gradient: Gradient) -> Gradient:
+    dtype = dtype_name(gradient.value.dtype)
+    if dtype != "float32":
+        raise NgraphError(
+            f"the parameter {gradient.parameter!r} is {dtype}: a parameter server keeps float32"
+        )
+    return gradient
+
+
+def _is_table(gradient: Gradient) -> bool:
+    """Whether it is that of the weight of an ``Embedding(sparse=True)``."""
+    readers = _parameter(gradient).all_used_ops()
+    return any(op.name() == _LOOKUP and op.attrs()["sparse"] for op in readers)
+
+
+def _parameter(gradient: Gradient) -> Value:
+    names = gradient.update.get_input_names()
+    return gradient.update.operand_source(names.index("param"))
+
+
+# -- the trainer ---------------------------------------------------------------------------------
+
+
+class _Trainer:
+    """Makes a training program that of a trainer.
+
+    Args:
+        program: A copy of the user's.
+        fetching: What fetches in it.
+
+    Attributes:
+        dense: Names and shapes of the parameters that are no tables.
+        tables: The others.
+        gradients: As in :class:`ServerForm`.
+    """
+
+    def __init__(self, program: Program, fetching: Sequence[Operation]) -> None:
+        self._block = program.global_block()
+        training = TrainingProgram(program)
+        gradients = [_float32(gradient) for gradient in training.gradients]
+        others = [g for g in gradients if not _is_table(g)]
+        parameters = [_parameter(gradient) for gradient in others]
+        self.dense = [(g.parameter, list(g.value.shape)) for g in others]
+        looked_up = [(g.parameter, _parameter(g)) for g in gradients if _is_table(g)]
+        remove_updates(program, training, fetching)
+        build = Builder(self._block)
+        self.gradients = [build.flat([g.value for g in others])] if others else []
+        if parameters:
+            self._take(parameters)
+        self.tables = [self._look_up(name, weight) for name, weight in looked_up]
+        drop_unread_sources(self._block)
+
+    def _take(self, parameters: Sequence[Value]) -> None:
+        """Gives parameters what is fed, before anything else."""
+        build = Builder(self._block, before=_first(self._block))
+        fed = build.fed(PARAMETERS, [sum(map(_size, parameters))], "float32")
+        shapes = [list(value.shape) for value in parameters]
+        for parameter, new in zip(parameters, build.unflattened(fed, shapes)):
+            build("pd_op.assign_out_", [new, parameter])
+        build.place()
+
+    def _look_up(self, name: str, weight: Value) -> Table:
+        """Replaces a table with the rows that are fed."""
+        readers = weight.all_used_ops()
+        for op in readers:
+            if op.name() not in (_LOOKUP, _LOOKUP_GRAD):
+                raise NgraphError(
+                    f"the table {name!r} is read by {op.name()}: give its embedding sparse=False"
+                )
+        table = _table(name, weight, readers)
+        build = Builder(self._block, before=_first(self._block))
+        rows = build.fed(table.rows, [-1, table.width], "float32")
+        numbers = {_fed_name(op.operand_source(0)): op.operand_source(0) for op in readers}
+        places = {
+            name: build.fed(table.lookups[name], list(each.shape), dtype_name(each.dtype))
+            for name, each in numbers.items()
+        }
+        build.place()
+        gradients = []
+        for op in readers:
+            build = Builder(self._block, before=op)
+            given = [places[_fed_name(op.operand_source(0))], rows, *op.operands_source()[2:]]
+            padding = table.place_of(op.attrs()["padding_idx"])
+            options = {"sparse": False} if op.name() == _LOOKUP else {}
+            found = build(op.name(), given, padding_idx=("int64", padding), **options)
+            build.place()
+            if op.name() == _LOOKUP:
+                op.result(0).replace_all_uses_with(found)
+            else:
+                gradients.append(found)
+        keep(self._block, {op.id() for op in self._block.ops} - descendants(readers))
+        build = Builder(self._block)
+        self.gradients.append(
+            gradients[0] if len(gradients) == 1 else build("pd_op.add_n", [gradients])
+        )
+        return table
+
+
+def _table(name: str, weight: Value, readers: Sequence[Operation]) -> Table:
+    lookups, paddings = {}, set()
+    for op in readers:
+        maker = op.operand_source(0).get_defining_op()
+        if maker is None or maker.name() != "pd_op.data":
+            raise NgraphError(
+                f"the table {name!r} is looked up by what the program computes: feed the numbers "
+                "of the rows, or give its embedding sparse=False"
+            )
+        fed = str(maker.attrs()["name"])
+        lookups[fed] = f"{fed}@{name}"
+        paddings.add(int(op.attrs()["padding_idx"]))
+    length, width = weight.shape
+    return Table(name, length, width, lookups, sorted(paddings - {_NO_PADDING}))
+
+
+def _fed_name(value: Value) -> str:
+    return str(maker_of(value).attrs()["name"])
+
+
+# -- the server ----------------------------------------------------------------------------------
+
+
+def _make_server(program: Program, tables: Sequence[Table]) -> None:
+    """Makes a training program that of the server."""
+    block = program.global_block()
+    named = {table.name: table for table in tables}
+    training = TrainingProgram(program)
+    others = [g for g in training.gradients if g.parameter not in named]
+    # Some optimizers update states by operators of their own.
+    last = max(gradient.index for gradient in training.gradients)
+    updates = [op for op in training.operators[last + 1 :] if list(overwritten(op))]
+    _feed_gradients(block, others)
+    for gradient in training.gradients:
+        if gradient.parameter in named:
+            replaced = gradient.update.id()
+            updates = [op for op in updates if op.id() != replaced]
+            updates += _update_rows(block, gradient, named[gradient.parameter])
+    keep(block, ancestors(updates))
+
+
+def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
+    """Replaces gradients with what is fed."""
+    if not gradients:
+        return
+    build = Builder(block, before=_first(block))
+    fed = build.fed(GRADIENTS, [sum(_size(g.value) for g in gradients)], "float32")
+    shapes = [list(gradient.value.shape) for gradient in gradients]
+    for gradient, new in zip(gradients, build.unflattened(fed, shapes)):
+        for op, number in gradient.readers:
+            op.operand(number).set_source(new)
+    build.place()
+
+
+def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operation]:
+    """Has an update work on rows of a table and of its states; returns the new operators."""
+    whole = list(gradient.value.shape)
+    build = Builder(block, before=_first(block))
+    numbers = build.fed(table.numbers, [-1], "int64")
+    now = {gradient.value.id: build.fed(table.gradients, [-1, table.width], "float32")}
+    build.place()
+    after = descendants(op for op, _ in gradient.readers)
+    for op in [op for op in block.ops if op.id() in after and op.name() not in LISTS]:
+        members = [m for value in op.operands_source() for m in _members(value)]
+        if op.id() != gradient.update.id() and any(m.id in now for m in members):
+            _repeat(block, op, now, whole, table)
+    return _repeat_update(block, gradient.update, now, whole, numbers)
+
+
+def _repeat(
+    block: Block, op: Operation, now: dict[int, Value], whole: list[int], table: Table
+) -> None:
+    """The same operator, on rows."""
+    for value in (m for each in op.operands_source() for m in _members(each)):
+        if value.id not in now and list(value.shape) == whole:
+            raise NgraphError(
+                f"{op.name()} adds something to the gradient of all rows of the table "
+                f"{table.name!r}: train it without decay, or give its embedding sparse=False"
+            )
+    build = Builder(block, before=op)
+    operands = [
+        [now.get(m.id, m) for m in _members(value)] if _is_list(value) else now.get(value.id, value)
+        for value in op.operands_source()
+    ]
+    results = build.like(op, operands)
+    build.place()
+    for old, new in zip(op.results(), results):
+        if list(old.shape) == whole:
+            now[old.id] = new
+        else:
+            old.replace_all_uses_with(new)
+
+
+def _repeat_update(
+    block: Block, op: Operation, now: dict[int, Value], whole: list[int], numbers: Value
+) -> list[Operation]:
+    build = Builder(block, before=op)
+    axis = build.number(0, "int32")
+    operands: list[Value | None] = []
+    for value in op.operands_source():
+        if not value.initialized():
+            operands.append(None)
+        elif value.id in now:
+            operands.append(now[value.id])
+        elif list(value.shape) == whole:
+            operands.append(build("pd_op.gather", [value, numbers, axis]))
+        else:
+            operands.append(value)
+    results = build.like(op, operands)
+    made = [maker_of(next(each for each in results if each.initialized()))]
+    new = dict(zip((old.id for old in op.results() if old.initialized()), results))
+    for variable, result in overwritten(op):
+        if list(variable.shape) == list(result.shape) == whole:
+            written = build("pd_op.scatter_", [variable, numbers, new[result.id]], overwrite=True)
+            made.append(maker_of(written))
+    build.place()
+    return made
+
+
+# -- what stands beside them ---------------------------------------------------------------------
+
+
+def _lookup(tables: Sequence[Table], shapes: dict[str, list[int]]) -> tuple[Program, list[Value]]:
+    """Reads rows of the tables."""
+    program: Program = paddle.pir.Program()
+    build = Builder(program.global_block())
+    found = []
+    for table in tables:
+        numbers = build.fed(table.numbers, [-1], "int64")
+        weight = _core.append_variable(
+            program.global_block(), table.name, ("float32", shapes[table.name])
+        )
+        found.append(build("pd_op.gather", [weight, numbers, build.number(0, "int32")]))
+    return program, found
+
+
+def _send(dense: Sequence[tuple[str, list[int]]]) -> tuple[Program, list[Value]]:
+    """Reads the parameters that are no tables."""
+    program: Program = paddle.pir.Program()
+    block = program.global_block()
+    variables = [_core.append_variable(block, name, ("float32", shape)) for name, shape in dense]
+    return program, [Builder(block).flat(variables)] if variables else []
+
+
+# -- operators of a block ------------------------------------------------------------------------
+
+
+def _members(value: Value) -> list[Value]:
+    """What is in a list; the value itself if it is none, nothing if it is absent."""
+    if not value.initialized():
+        return []
+    return maker_of(value).operands_source() if _is_list(value) else [value]
+
+
+def _is_list(value: Value) -> bool:
+    return value.initialized() and not value.is_dense_tensor_type()
+
+
+def _size(value: Value) -> int:
+    return prod(value.shape)
+
+
+def _first(block: Block) -> Operation:
+    """The first operator that computes something."""
+    return next(op for op in block.ops if op.name() not in SOURCES)

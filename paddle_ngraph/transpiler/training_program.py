@@ -1,0 +1,292 @@
+"""A training program as the distribution transpiler sees it: gradients, updates, statistics.
+
+Data differs from rank to rank, and so does everything that is computed from it. With the gradients
+of the parameters this has to end: once they are averaged, clipping, decay and updates compute the
+same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.program.view import (
+    DRAW,
+    SCOPE_NAMES,
+    SHADOW_OUTPUT,
+    SINKS,
+    BlockView,
+    OpNode,
+    blocks_outside_in,
+    scope_name,
+    value_id,
+)
+
+# What is done with a gradient between the backward pass and the update: clipping and decay.
+_AFTERWARDS = frozenset(
+    {
+        "pd_op.add",
+        "pd_op.add_n",
+        "pd_op.assign",
+        "pd_op.clip",
+        "pd_op.clip_by_norm",
+        "pd_op.divide",
+        "pd_op.multiply",
+        "pd_op.scale",
+        "pd_op.subtract",
+    }
+)
+# Of their operands the gradient is the first; the other is the factor that clips it.
+_SCALING = frozenset({"pd_op.multiply", "pd_op.divide"})
+# A backward pass may end in them: of averages they compute the average of what they compute.
+_LINEAR = frozenset(
+    {
+        "builtin.combine",
+        "builtin.split",
+        "pd_op.add",
+        "pd_op.add_n",
+        "pd_op.assign",
+        "pd_op.cast",
+        "pd_op.concat",
+        "pd_op.reshape",
+        "pd_op.scale",
+        "pd_op.slice",
+        "pd_op.split",
+        "pd_op.squeeze",
+        "pd_op.subtract",
+        "pd_op.sum",
+        "pd_op.transpose",
+        "pd_op.unsqueeze",
+    }
+)
+_BATCH_NORM = "pd_op.batch_norm_"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of one parameter, as the backward pass leaves it.
+
+    Attributes:
+        parameter: The name of the parameter.
+        value: The gradient.
+        index: The position of the operator that makes it.
+        readers: What clips it, or updates the parameter with it: operators, and the number of the
+            operand.
+        first_reader: The position of the first of them.
+        update: The operator that updates the parameter.
+    """
+
+    parameter: str
+    value: Value
+    index: int
+    readers: list[tuple[Operation, int]]
+    first_reader: int
+    update: Operation
+
+
+class TrainingProgram:
+    """The outermost block of a training program.
+
+    Args:
+        program: A PIR program.
+
+    Raises:
+        NgraphError: The program updates no parameters, or not in a way that can be distributed.
+    """
+
+    def __init__(self, program: Program) -> None:
+        _refuse_inner_updates(program)
+        self._view = BlockView(program.global_block())
+        self._local = self._tainted(())
+        updates = [node for node in self._view.nodes if is_update(node.op)]
+        if any(node.is_engine for node in self._view.nodes):
+            raise NgraphError(
+                "the program has engine operators already: distribute it first, and transpile what "
+                "comes of it"
+            )
+        if not updates:
+            raise NgraphError(
+                "the program updates no parameters: distribute the program that an optimizer's "
+                "minimize() has been applied to"
+            )
+        self.gradients = [found for node in updates if (found := self._gradient(node))]
+        self._refuse_other_differences(updates)
+
+    @property
+    def operators(self) -> list[Operation]:
+        """The operators of the block, in order."""
+        return [node.op for node in self._view.nodes]
+
+    def running_statistics(self) -> list[Value]:
+        """The variables in which batch normalizations keep running means and variances."""
+        normalizing = [n for n in self._view.nodes if n.type == _BATCH_NORM and n.overwrites]
+        roots = [self._view.root(kept) for node in normalizing for kept, _ in node.overwrites]
+        return [self._view.values[root] for root in dict.fromkeys(roots)]
+
+    # -- gradients -------------------------------------------------------------------------------
+
+    def _gradient(self, node: OpNode) -> Gradient | None:
+        """What is averaged for an update; ``None`` if all ranks compute the same anyway."""
+        operands = dict(zip(node.op.get_input_names(), node.op.operands_source()))
+        name = self._variable(operands["param"])
+        vid = value_id(operands["grad"])
+        if vid not in self._local:
+            return None
+        end = self._ends_of_backward[vid]
+        while (earlier := self._before(vid, end)) is not None:
+            vid = earlier
+        self._refuse_after_clipping(name, vid, end)
+        value = self._view.values[vid]
+        readers = [reader for reader in self._view.readers[vid] if reader.index > end]
+        return Gradient(
+            parameter=name,
+            value=value,
+            index=self._view.producer[vid].index,
+            readers=[use for reader in dict.fromkeys(readers) for use in _uses(reader, value)],
+            first_reader=min(reader.index for reader in readers),
+            update=node.op,
+        )
+
+    def _before(self, vid: str, end: int) -> str | None:
+        """The gradient that became ``vid`` by clipping or decay."""
+        node = self._view.producer[vid]
+        if node.index <= end or node.type.removesuffix("_") not in _AFTERWARDS:
+            return None
+        members = [member for read in node.reads for member in self._view.members(read)]
+        shape = self._view.values[vid].shape
+        alike = [m for m in members if m in self._local and self._view.values[m].shape == shape]
+        if node.type.removesuffix("_") in _SCALING:
+            return alike[0] if alike else None
+        return alike[0] if len(set(alike)) == 1 else None
+
+    @cached_property
+    def _ends_of_backward(self) -> dict[str, int]:
+        """For each value the position of the last operator on the way to it of a backward pass."""
+        ends: dict[str, int] = {}
+        for node in self._view.nodes:
+            members = (member for read in node.reads for member in self._view.members(read))
+            end = max((ends.get(member, -1) for member in members), default=-1)
+            ends.update(dict.fromkeys(node.writes, node.index if _is_backward(node.type) else end))
+        return ends
+
+    def _refuse_after_clipping(self, parameter: str, vid: str, end: int) -> None:
+        """A gradient has to be the gradient itself, and nothing that was made of it."""
+        pending, seen = [vid], set()
+        while pending:
+            vid = pending.pop()
+            node = self._view.producer.get(vid)
+            if vid in seen or vid not in self._local or node is None or node.index <= end:
+                continue
+            seen.add(vid)
+            if node.type.removesuffix("_") not in _LINEAR:
+                raise NgraphError(
+                    f"{node.type} (operator {node.index}) is neither the backward pass of "
+                    f"{parameter!r} nor a clipping that is known: such a program cannot be "
+                    "distributed"
+                )
+            pending += node.reads
+
+    # -- what differs from rank to rank ----------------------------------------------------------
+
+    def _tainted(self, averaged: Iterable[Value]) -> frozenset[str]:
+        """Variables that differ from rank to rank if these do not, and parameters do not."""
+        clean = frozenset(map(value_id, averaged))
+        names: set[str] = set()
+        while True:
+            tainted = set(self._spread(clean, names))
+            kept = {self._name_of(vid) for vid in tainted} - {None}
+            if kept <= names:
+                return frozenset(tainted)
+            names |= {name for name in kept if name is not None}
+
+    def _spread(self, clean: frozenset[str], names: set[str]) -> Iterator[str]:
+        """One round: ``names`` are those of variables that differed at the end of the last run."""
+        tainted: set[str] = set()
+        for node in self._view.nodes:
+            if node.is_source:
+                differs = _is_fed(node.op) or self._name_of(node.writes[0]) in names
+            else:
+                members = (m for read in node.reads for m in self._view.members(read))
+                differs = DRAW in node.ordered or any(member in tainted for member in members)
+            if not differs or is_update(node.op):
+                continue
+            changed = [*node.writes, *(operand for operand, _ in node.overwrites), *node.touches]
+            tainted.update(vid for vid in changed if vid not in clean)
+        yield from tainted
+
+    def _name_of(self, vid: str) -> str | None:
+        """The name of the variable of the scope that holds a value after the run."""
+        maker = self._view.producer.get(self._view.root(vid))
+        if maker is not None and maker.is_source and not _is_fed(maker.op):
+            return scope_name(maker.op) if maker.type in SCOPE_NAMES else None
+        setters = [n for n in self._view.readers.get(vid, ()) if n.type in SINKS]
+        names = [scope_name(n.op) for n in setters if n.type in (SHADOW_OUTPUT, _SET_PARAMETER)]
+        return names[0] if names else None
+
+    def _refuse_other_differences(self, updates: list[OpNode]) -> None:
+        """An update may differ from rank to rank by nothing but its gradient."""
+        tainted = self._tainted(gradient.value for gradient in self.gradients)
+        for node in updates:
+            names = node.op.get_input_names()
+            for name, value in zip(names, node.op.operands_source()):
+                if value.initialized() and value_id(value) in tainted:
+                    raise NgraphError(
+                        f"{node.type} (operator {node.index}) updates "
+                        f"{self._variable(node.op.operand_source(names.index('param')))!r} with a "
+                        f"{name!r} that depends on the data by more than the gradient: such a "
+                        "program cannot be distributed"
+                    )
+
+    def _variable(self, value: Value) -> str:
+        name = self._name_of(value_id(value))
+        return "a value without a name" if name is None else name
+
+
+_SET_PARAMETER = "builtin.set_parameter"
+
+
+def is_update(op: Operation) -> bool:
+    """Whether an operator updates a parameter with its gradient."""
+    if not op.name().startswith("pd_op.") or not op.name().endswith("_"):
+        return False
+    return {"param", "grad"} <= set(op.get_input_names())
+
+
+def _uses(node: OpNode, value: Value) -> list[tuple[Operation, int]]:
+    """An operator with the number of each operand that is this value."""
+    operands = enumerate(node.op.operands_source())
+    return [(node.op, n) for n, each in operands if each.initialized() and each.id == value.id]
+
+
+def variables(program: Program) -> dict[str, Value]:
+    """The variables of a program that outlive its runs, by name."""
+    sources = [op for op in program.global_block().ops if op.name() in _NAMED]
+    return {scope_name(op): op.result(0) for op in sources if not _is_fed(op)}
+
+
+_NAMED = frozenset({"pd_op.data", "builtin.parameter"})
+
+
+def _is_fed(op: Operation) -> bool:
+    """Whether it names what a run is fed; what outlives runs is persistable."""
+    if op.name() == "pd_op.feed":
+        return True
+    return op.name() == "pd_op.data" and not op.result(0).persistable
+
+
+def _is_backward(name: str) -> bool:
+    return name.removesuffix("_").endswith("_grad")
+
+
+def _refuse_inner_updates(program: Program) -> None:
+    _, *inner = blocks_outside_in(program)
+    for block in inner:
+        for op in block.ops:
+            if is_update(op):
+                raise NgraphError(
+                    f"{op.name()} updates parameters inside of a branch or loop: such a program "
+                    "cannot be distributed; update them in the outermost block"
+                )

@@ -1,0 +1,685 @@
+"""Generated projects: built with cmake, and run without Python and Paddle."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path, PurePath
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from benchmarks import native
+from benchmarks.worker import PeerError
+from demos import datasets, networks
+from demos.native_demo import train
+from demos.ocr_demo import files
+from paddle_ngraph import NgraphError
+from paddle_ngraph.__main__ import main as command_line
+from paddle_ngraph.transpiler import generate_native
+from paddle_ngraph.transpiler.native import project, toolchain
+from tests.programs import Program, chain, floats, linear_regression
+from tests.test_executor_hook import save_model
+from tests.transpiler import native_project
+from tests.transpiler import test_ngraph_transpiler as transpiled
+from tests.transpiler.native_project import Library, Project, called
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def libraries(request):
+    return native_project.libraries(request.config.cache)
+
+
+@pytest.fixture
+def make(libraries, tmp_path):
+    """Generates and builds a project of a program."""
+
+    def make(build, *targets, name="project", **options):
+        return Project(Program(build), tmp_path / name, libraries, **options).build(*targets)
+
+    return make
+
+
+def assert_close(found, expected):
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def convolutions():
+    """For images of any size and number; a result that is a feed, and labels."""
+    x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
+    norm = nn.BatchNorm2D(8)
+    norm.eval()
+    maps = nn.Conv2D(8, 4, 3, padding=1)(F.relu(norm(nn.Conv2D(3, 8, 3, stride=2)(x))))
+    out = nn.Linear(4, 5)(paddle.mean(maps, axis=[2, 3]))
+    return [F.softmax(out), paddle.argmax(out, axis=1), x]
+
+
+def perceptron():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return nn.Linear(64, 3)(F.relu(nn.Linear(4, 64)(x)))
+
+
+def in_two_intervals():
+    """Nothing converts ``erfinv``."""
+    return paddle.erfinv(paddle.clip(chain(), -0.7, 0.8))
+
+
+# -- inference -------------------------------------------------------------------------------------
+
+
+def test_results_are_those_of_paddle(make):
+    made = make(chain)
+    for rows in (1, 2, 7):
+        x = floats(rows, 4, seed=rows)
+        assert_close(made.run(x=x), made.program.run(engine=False, x=x))
+
+
+def test_sizes_stay_open(make):
+    """Sizes that the program leaves open, in any combination, with one compiled model for them."""
+    made = make(convolutions)
+    for shape in ((1, 3, 32, 32), (2, 3, 33, 47), (5, 3, 64, 20)):
+        x = floats(*shape)
+        assert_close(made.run(x=x), made.program.run(engine=False, x=x))
+    assert len(list((made.folder / "model" / "functions").glob("*.xml"))) == 2
+
+
+def test_only_the_shapes_that_are_given(make):
+    made = make(chain, shapes=[{"x": [3, 4]}, {"x": [5, 4]}])
+    for rows in (3, 5):
+        assert_close(made.run(x=floats(rows, 4)), made.program.run(engine=False, x=floats(rows, 4)))
+    refused = made.main(*made.inputs(x=floats(4, 4)), status=2).stderr
+    assert "was not generated for inputs of the shapes [4, 4]" in refused
+
+
+def test_raw_files(make):
+    made = make(chain)
+    x = floats(3, 4)
+    raw = made.folder / "x.raw"
+    raw.write_bytes(x.tobytes())
+    printed = made.main("--input", f"x={raw}", "--shape", "x=3x4").stdout
+    assert printed.startswith("result_0: float32 [3, 4]: ")
+    first = [float(word) for word in printed.partition("]: ")[2].split()[:8]]
+    np.testing.assert_allclose(first, made.program.run(x=x)[0].ravel()[:8], rtol=1e-5)
+    assert "give --shape x=" in made.main("--input", f"x={raw}", status=2).stderr
+    wrong = made.main("--input", f"x={raw}", "--shape", "x=2x4", status=2).stderr
+    assert "has 48 bytes, and float32 [2, 4] has 32" in wrong
+
+
+def test_it_needs_neither_python_nor_paddle(make):
+    made = make(chain)
+    linked = called("ldd", made.folder / "build" / "main").stdout
+    assert "libopenvino" in linked and "libdnnl" in linked
+    names = [line.split()[0] for line in linked.splitlines()]
+    assert not [name for name in names if "python" in name or name in ("libpaddle.so", "libphi.so")]
+
+
+def test_equal_constants_are_there_once(make):
+    made = make(perceptron)
+    functions = list((made.folder / "model" / "functions").glob("*.xml"))
+    assert len(functions) == 2
+    sizes = [int(size) for f in functions for size in re.findall(r'size="(\d+)"', f.read_text())]
+    stored = (made.folder / "model" / "functions" / "constants.bin").stat().st_size
+    assert stored < 0.6 * sum(sizes)
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+STEPS = 6
+
+
+def natively_trained(program, **data):
+    """The losses of Paddle, a batch in each step."""
+    steps = len(next(iter(data.values())))
+    feeds = [{name: array[step] for name, array in data.items()} for step in range(steps)]
+    return [float(np.ravel(program.run(engine=False, **feed)[0])[0]) for feed in feeds]
+
+
+def in_rows(data):
+    """Batches [steps, rows, ...] as the rows of a file."""
+    return {name: array.reshape(-1, *array.shape[2:]) for name, array in data.items()}
+
+
+def lenet():
+    """A step of the MNIST network."""
+    image = paddle.static.data("image", [-1, 1, 28, 28], "float32")
+    label = paddle.static.data("label", [-1, 1], "int64")
+    loss = F.cross_entropy(networks.lenet(image), label)
+    paddle.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return loss
+
+
+def digits(rows):
+    generator = np.random.default_rng(0)
+    image = generator.random((STEPS, rows, 1, 28, 28), dtype="float32")
+    return {"image": image, "label": generator.integers(0, 10, (STEPS, rows, 1))}
+
+
+def normalized():
+    """Batch normalization, clipping and Adam, whose states have odd names."""
+    x = paddle.static.data("x", [8, 3, 9, 9], "float32")
+    conv = nn.Conv2D(3, 8, 3, weight_attr="a/b", bias_attr=False)
+    maps = F.relu(nn.BatchNorm2D(8)(conv(x)))
+    loss = paddle.mean(nn.Linear(8, 1)(paddle.mean(maps, axis=[2, 3])) ** 2)
+    paddle.optimizer.Adam(0.05, grad_clip=nn.ClipGradByGlobalNorm(0.5)).minimize(loss)
+    return loss
+
+
+def scheduled():
+    x = paddle.static.data("x", [-1, 4], "float32")
+    loss = paddle.mean(nn.Linear(4, 3)(x) ** 2)
+    paddle.optimizer.SGD(paddle.optimizer.lr.StepDecay(0.5, 2)).minimize(loss)
+    return loss
+
+
+def test_fit_a_line(make, tmp_path):
+    made = make(linear_regression)
+    x = floats(STEPS, 5, 4)
+    data = {"x": x, "y": x.sum(2, keepdims=True) + floats(STEPS, 5, 1, seed=1)}
+    found = made.train("--batch", 5, "--epochs", 2, "--save", tmp_path / "once", **in_rows(data))
+    twice = {name: np.concatenate([array, array]) for name, array in data.items()}
+    expected = natively_trained(made.program, **twice)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert found[-1] < 0.5 * found[0]
+    halves = []
+    for options in (["--save", tmp_path / "half"], ["--load", tmp_path / "half"]):
+        halves += made.train("--batch", 5, *options, **in_rows(data))
+    assert halves == found
+
+
+@pytest.mark.parametrize("processor", ["any", "native"])
+def test_mnist(processor, make):
+    made = make(lenet, processor=processor, shapes={"image": [16, 1, 28, 28], "label": [16, 1]})
+    data = digits(16)
+    found = made.train("--batch", 16, **in_rows(data))
+    np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=2e-5)
+    blocked = any("Blocked" in f.read_text() for f in (made.folder / "model").rglob("*.xml"))
+    assert blocked == (processor == "native")
+
+
+def test_every_variable_comes_back(make, tmp_path):
+    made = make(normalized, shapes={"x": [8, 3, 9, 9]})
+    data = {"x": floats(STEPS, 8, 3, 9, 9)}
+    found = made.train("--save", tmp_path / "saved", **in_rows(data))
+    np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-4)
+    readme = (made.folder / "README.md").read_text()
+    lines = readme.partition("In Paddle:\n\n")[2].partition("\n\n")[0]
+    program = made.program
+    names = [p.name for p in program.main.global_block().all_parameters()]
+    assert "a/b" in names and (tmp_path / "saved" / "a%2Fb.npy").is_file()
+    expected = {name: program.variable(name) for name in names}
+    fresh = Program(normalized)
+    with paddle.static.scope_guard(fresh.scope):
+        code = textwrap.dedent(lines).replace('"trained"', repr(str(tmp_path / "saved")))
+        own = {"numpy": np, "paddle": paddle, "program": fresh.main}
+        exec(code, own)  # as the README of each project says
+    assert len(own["state"]) == len(json.loads(made.manifest())["variables"])
+    for name, value in expected.items():
+        np.testing.assert_allclose(fresh.variable(name), value, rtol=1e-3, atol=1e-5)
+    again = {"x": data["x"][:2]}
+    np.testing.assert_allclose(
+        natively_trained(fresh, **again), natively_trained(program, **again), rtol=1e-3
+    )
+
+
+def test_a_schedule_is_fed(make):
+    """One rate for each step, in a file with one dimension more than the input."""
+    made = make(scheduled)
+    data = {"x": floats(STEPS, 5, 4)}
+    rates = np.float32([0.5 * 0.1 ** (step // 2) for step in range(STEPS)])
+    (name,) = {i["name"] for i in json.loads(made.manifest())["inputs"]} - {"x"}
+    found = made.train("--batch", 5, **in_rows(data), **{name: rates})
+    expected = []
+    for x in data["x"]:
+        expected += natively_trained(made.program, x=x[None])
+        made.program.main.lr_scheduler.step()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_what_cannot_train(make, tmp_path):
+    made = make(linear_regression)
+    x, y = floats(6, 4), floats(6, 1)
+
+    def refused(*arguments, **data):
+        return made.main("--train", *made.inputs(**data), *arguments, status=2).stderr
+
+    assert "give --batch: the program leaves it open" in refused(x=x, y=y)
+    assert "has fewer rows than a batch" in refused("--batch", 7, x=x, y=y)
+    assert "y is float32 [?, 1], and float32 [2, 2] was given" in refused(
+        "--batch", 2, x=x, y=floats(6, 2)
+    )
+    (tmp_path / "saved").write_text("")
+    assert "cannot make the folder" in refused("--batch", 2, "--save", tmp_path / "saved", x=x, y=y)
+    assert "there is no file" in refused("--batch", 2, "--load", tmp_path / "none", x=x, y=y)
+    inference = make(perceptron, name="other")
+    text = inference.main("--train", *inference.inputs(x=x), "--batch", 2, status=2).stderr
+    assert "the first result is not a loss" in text
+
+
+def test_what_needs_known_shapes(tmp_path):
+    for build in (lenet, dropping):
+        program = Program(build)
+        with pytest.raises(NgraphError, match=r"interval 0 .*; give shapes"):
+            generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+def dropping():
+    """Draws twice in a step, few numbers and many, and what no one reads."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    hidden = F.dropout(nn.Linear(4, 64)(x), 0.4)
+    hidden = hidden + paddle.uniform([64]) * paddle.normal(0.0, 1.0, [64])
+    loss = paddle.mean(nn.Linear(64, 1)(F.dropout(hidden, 0.3, mode="downscale_in_infer")) ** 2)
+    paddle.optimizer.Adam(0.05).minimize(loss)
+    return loss
+
+
+@pytest.mark.usefixtures("native_in_order")
+def test_dropout_draws_the_numbers_of_paddle(make):
+    made = make(dropping, seed=11, shapes={"x": [20, 4]})
+    data = {"x": floats(STEPS, 20, 4)}
+    found = made.train("--batch", 20, **in_rows(data))
+    other = made.train("--batch", 20, "--seed", 12, **in_rows(data))
+    for seed, losses in ((11, found), (12, other)):
+        program = Program(dropping)
+        with paddle.static.scope_guard(program.scope):
+            paddle.seed(seed)
+        np.testing.assert_allclose(losses, natively_trained(program, **data), rtol=1e-5)
+    assert found != other
+
+
+# -- control flow ----------------------------------------------------------------------------------
+
+
+def test_a_loop(make):
+    made = make(transpiled.loop)
+    for rows in (1, 2, 9):
+        x = floats(rows, 4, seed=rows)
+        assert_close(made.run(x=x), made.program.run(engine=False, x=x))
+
+
+def counting():
+    """A loop in a loop, in 64 bits, whose number of turns depends on the data."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    large = paddle.full([1], 2**40, "int64")
+
+    def turn(number, hidden):
+        def inner(count, hidden):
+            return [count + 1, hidden * 0.5]
+
+        zero = paddle.zeros([1], "int64")
+        _, hidden = paddle.static.nn.while_loop(
+            lambda count, _: count < 2, inner, [zero, hidden + 1.0]
+        )
+        return [number + 1, hidden]
+
+    number, hidden = paddle.static.nn.while_loop(
+        lambda number, hidden: paddle.logical_and(
+            number < large + 5, paddle.max(paddle.abs(hidden)).reshape([1]) > 0.5
+        ),
+        turn,
+        [large, x],
+    )
+    return [number, hidden]
+
+
+def test_a_loop_that_depends_on_the_data(make):
+    made = make(counting)
+    turns = set()
+    for size in (0.1, 2.0, 1000.0):
+        x = floats(3, 4) * np.float32(size)
+        found = made.run(x=x)
+        assert_close(found, made.program.run(engine=False, x=x))
+        turns.add(int(found[0][0]) - 2**40)
+    assert min(turns) == 0 and len(turns) == 3
+
+
+def test_branches_that_train(make):
+    """What the forward branch leaves for the backward branch lies on a stack."""
+    made = make(transpiled.trained_branch, shapes={"x": [5, 4]})
+    data = {"x": np.stack([floats(5, 4, seed=i) + (0.5 if i % 2 else -0.5) for i in range(STEPS)])}
+    found = made.train("--batch", 5, **in_rows(data))
+    np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
+
+
+# -- what a command line refuses -------------------------------------------------------------------
+
+
+def test_inputs_that_are_not_the_programs(make):
+    made = make(chain)
+    x = floats(2, 4)
+
+    def refused(**feed):
+        return made.main(*made.inputs(**feed), status=2).stderr
+
+    assert "the program has no input 'y', but x" in refused(x=x, y=x)
+    assert "--input x=FILE is missing" in refused()
+    assert "x is float32 [?, 4], and float64 [2, 4] was given" in refused(x=x.astype("float64"))
+    assert "x is float32 [?, 4], and float32 [2, 5] was given" in refused(x=floats(2, 5))
+    assert "is no .npy file of numbers in C order" in refused(x=np.asfortranarray(x))
+    assert "is no .npy file of numbers in C order" in refused(x=np.array(["text"]))
+    missing = made.main("--input", "x=none.npy", status=2).stderr
+    assert "there is no file none.npy" in missing
+    words = made.inputs(x=x)
+    file = made.folder / "x.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    assert (
+        "x.npy is damaged: 28 bytes of data, and not the 32" in made.main(*words, status=2).stderr
+    )
+    assert "there is no option --no" in made.main("--no", status=2).stderr
+    assert "--threads takes a whole number" in made.main("--threads", "-1", status=2).stderr
+
+
+def test_model_directories_that_are_damaged(make):
+    made = make(chain)
+    model, words = made.folder / "model", made.inputs(x=floats(2, 4))
+    for path in sorted(path for path in model.rglob("*") if path.is_file()):
+        contents = path.read_bytes()
+        path.write_bytes(contents[: len(contents) // 2])
+        text = made.main(*words, status=2 if contents else 0).stderr
+        assert not contents or (path.name in text and text.count("\n") == 1), text
+        path.unlink()
+        assert f"there is no file {path}" in made.main(*words, status=2).stderr
+        path.write_bytes(contents)
+    made.main(*words)
+    other = json.loads((model / "manifest.json").read_text())
+    (model / "manifest.json").write_text(json.dumps({**other, "program": "0"}))
+    assert "it belongs to another program than main.cc" in made.main(*words, status=2).stderr
+
+
+# -- whole models ----------------------------------------------------------------------------------
+
+
+def test_resnet50(make):
+    def resnet50():
+        x = paddle.static.data("x", [-1, 3, -1, -1], "float32")
+        network = paddle.vision.models.resnet50()
+        network.eval()
+        return network(x)
+
+    made = make(resnet50, shapes={"x": [1, 3, 64, 96]})
+    x = floats(1, 3, 64, 96)
+    (found,), (expected,) = made.run(x=x), made.program.run(engine=False, x=x)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_text_recognition(libraries, tmp_path):
+    """PP-OCRv4, an old-style model, for lines of any width."""
+    try:
+        program, parameters, *_ = datasets.fetch(files.NETWORKS["PP-OCRv4_rec"])
+    except datasets.DatasetError as error:
+        pytest.skip(str(error))
+    out = tmp_path / "out"
+    assert command_line(["codegen", str(program), "-o", str(out)]) == 0
+    native_project.build(out, f"-DNGRAPH_PREBUILT={libraries}")
+    config = paddle.inference.Config(str(program), str(parameters))
+    config.disable_mkldnn()
+    predictor = paddle.inference.create_predictor(config)
+    for shape in ((1, 3, 48, 320), (1, 3, 48, 501), (3, 3, 48, 64)):
+        x = floats(*shape)
+        np.save(tmp_path / "x.npy", x)
+        called(out / "build" / "main", out / "model", "--input", f"x={tmp_path / 'x.npy'}",
+               "--output", tmp_path)  # fmt: skip
+        (found,) = (np.load(path) for path in tmp_path.glob("softmax*.npy"))
+        (expected,) = predicted(predictor, x)
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def predicted(predictor, x):
+    handle = predictor.get_input_handle("x")
+    handle.reshape(list(x.shape))
+    handle.copy_from_cpu(x)
+    predictor.run()
+    return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
+
+
+# -- what is not generated -------------------------------------------------------------------------
+
+
+def test_native_operators_are_refused_with_their_reasons(tmp_path):
+    program = Program(in_two_intervals)
+    with pytest.raises(NgraphError) as refused:
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    text = str(refused.value)
+    assert "pd_op.erfinv (operator" in text and "has no form in C++" in text
+    assert "native erfinv x1 (at" in text  # as explain says it
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_there_is_kept(tmp_path):
+    program = Program(chain)
+
+    def generate(name, **options):
+        generate_native(program.main, tmp_path / name, program.fetches, **options)
+
+    generate("out")
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(NgraphError, match=r"out is there already: give --force"):
+        generate("out")
+    assert (tmp_path / "out" / "mine").is_file()
+    generate("out", force=True)
+    assert not (tmp_path / "out" / "mine").exists()
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "mine").touch()
+    with pytest.raises(NgraphError, match="is no generated project: it is not replaced"):
+        generate("else", force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["else", "out"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"processor": "z80"}, "there is no processor 'z80': give one of any, avx2, avx512"),
+        ({"shapes": {"y": [1]}}, "the program has no input 'y', but x"),
+        ({"shapes": {"x": [2, 5]}}, r"x has the shape \[-1, 4\] in the program, not \[2, 5\]"),
+        ({"shapes": {"x": [0, 4]}}, r"x has the shape \[-1, 4\] in the program, not \[0, 4\]"),
+        ({"seed": -1}, "the seed -1 is not between 0 and"),
+        ({"fetch_list": []}, "the program has no results"),
+        ({"fetch_list": ["x", "x"]}, "is no variable of the program"),
+    ],
+)
+def test_options_that_make_no_sense(options, reason, tmp_path):
+    program = Program(chain)
+    given = {"fetch_list": program.fetches, **options}
+    with pytest.raises(NgraphError, match=reason):
+        generate_native(program.main, tmp_path / "out", scope=program.scope, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_variables_that_are_not_there(tmp_path):
+    program = Program(convolutions)
+    with pytest.raises(NgraphError, match="run the startup program first"):
+        generate_native(
+            program.main, tmp_path / "out", program.fetches, scope=paddle.static.Scope()
+        )
+    with pytest.raises(NgraphError, match="takes a static program, not int"):
+        generate_native(3, tmp_path / "out", [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_to_write_leaves_nothing(tmp_path, monkeypatch):
+    def fails(*args):
+        raise OSError(28, "No space left on device", str(tmp_path / "out" / "main.cc"))
+
+    program = Program(chain)
+    monkeypatch.setattr(project, "core_files", fails)
+    with pytest.raises(NgraphError, match="No space left on device"):
+        generate_native(program.main, tmp_path / "out", program.fetches)
+    assert not list(tmp_path.iterdir())
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def test_codegen_of_a_saved_model(libraries, tmp_path, capsys):
+    prefix = save_model(tmp_path, perceptron)
+    out = tmp_path / "out"
+    assert command_line(["codegen", prefix, "-o", str(out), "--shapes", "x=-1x4"]) == 0
+    text = capsys.readouterr().out
+    assert "run through nGraph, in 1 interval" in text
+    assert f"cmake --build {out}/build" in text
+    native_project.build(out, f"-DNGRAPH_PREBUILT={libraries}")
+    np.save(tmp_path / "x.npy", floats(3, 4))
+    found = called(out / "build" / "main", out / "model", "--input", f"x={tmp_path / 'x.npy'}")
+    assert "float32 [3, 3]: " in found.stdout
+    assert command_line(["codegen", prefix, "-o", str(out)]) == 2
+    assert "is there already: give --force" in capsys.readouterr().err
+    assert command_line(["codegen", prefix, "-o", str(out), "--force", "--processor", "avx2"]) == 0
+
+
+def test_codegen_of_a_saved_program_that_trains(libraries, tmp_path, capsys):
+    """With what its optimizer keeps, after two steps."""
+    program = Program(transpiled.momentum)
+    x = floats(STEPS, 5, 4)
+    natively_trained(program, x=x[:2])
+    feeds = [op.result(0) for op in program.main.global_block().ops if op.name() == "pd_op.data"]
+    prefix, out = str(tmp_path / "model"), tmp_path / "out"
+    with paddle.static.scope_guard(program.scope):
+        paddle.static.save_inference_model(
+            prefix,
+            [value for value in feeds if not value.persistable],
+            program.fetches,
+            program.executor,
+            program=program.main,
+            skip_prune_program=True,
+        )
+    assert command_line(["codegen", prefix, "-o", str(out)]) == 2
+    assert "the program trains: give --train" in capsys.readouterr().err
+    assert command_line(["codegen", prefix, "-o", str(out), "--train"]) == 0
+    native_project.build(out, f"-DNGRAPH_PREBUILT={libraries}")
+    np.save(tmp_path / "x.npy", x.reshape(-1, 4))
+    words = ["--train", "--batch", 5, "--input", f"x={tmp_path / 'x.npy'}"]
+    text = called(out / "build" / "main", out / "model", *words).stdout
+    found = [float(line.split()[3]) for line in text.splitlines()]
+    np.testing.assert_allclose(found, natively_trained(program, x=x), rtol=1e-5)
+    assert (
+        command_line(["codegen", save_model(tmp_path), "-o", str(tmp_path / "b"), "--train"]) == 2
+    )
+    assert "it does not train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", [".pdiparams", ".json"])
+def test_codegen_of_a_damaged_model(ending, tmp_path, capsys):
+    prefix = Path(save_model(tmp_path, perceptron))
+    file = prefix.with_suffix(ending)
+    file.write_bytes(file.read_bytes()[:-20])
+    assert command_line(["codegen", str(prefix), "-o", str(tmp_path / "out")]) == 2
+    assert "paddle_ngraph: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_projects_take_is_part_of_the_package():
+    text = (ROOT / "pyproject.toml").read_text().partition("[tool.setuptools.package-data]")[2]
+    patterns = re.findall(r'"([^"]+/[^"]*)"', text.partition("\n[tool.")[0])
+    taken = [path for path in project._TEMPLATE.rglob("*") if path.is_file()]
+    names = [*project.core_files(), *(str(p.relative_to(project._TEMPLATE.parent)) for p in taken)]
+    assert len(names) > 60
+    missing = [n for n in names if not any(PurePath(n).match(pattern) for pattern in patterns)]
+    assert not missing
+
+
+def test_the_headers_are_those_that_the_core_is_built_with():
+    assert f'"{toolchain.HEADERS}"' in (ROOT / "setup.py").read_text()
+    assert toolchain.HEADERS in (ROOT / "Makefile").read_text()
+
+
+# -- serving ---------------------------------------------------------------------------------------
+
+
+def test_eight_threads_serve_ten_thousand_requests(make):
+    made = make(perceptron, "main", "serve")
+    command = [made.folder / "build" / "serve", made.folder / "model", 10_000]
+    assert called(*command).stdout == "10000 of 10000 right\n"
+    constants = made.folder / "model" / "functions" / "constants.bin"
+    constants.write_bytes(constants.read_bytes()[:-1])
+    assert "constants.bin has" in called(*command, status=2).stderr
+
+
+@pytest.fixture
+def library(make):
+    made = make(transpiled.loop, "ngraph_model")
+    return made, Library(made.folder / "build" / "libngraph_model.so")
+
+
+def test_the_library_runs_a_model(library):
+    """In one process with this Paddle: nothing of the library meets it."""
+    made, functions = library
+    model = functions.open(made.folder / "model")
+    assert functions.inputs(model) == [("x", "float32", [-1, 4])]
+    assert [name for name, *_ in functions.results(model)] == ["result_0", "result_1"]
+    for rows in (1, 3):
+        x = floats(rows, 4)
+        assert_close(functions.run(model, x), made.program.run(engine=False, x=x))
+    functions.close(model)
+
+
+def test_the_library_says_what_is_wrong(library):
+    made, functions = library
+    with pytest.raises(ValueError, match=r"there is no file none/manifest.json"):
+        functions.open(Path("none"))
+    model = functions.open(made.folder / "model")
+    with pytest.raises(ValueError, match=r"x is float32 \[\?, 4\], and float32 \[3\] was given"):
+        functions.run(model, floats(3))
+    with pytest.raises(ValueError, match=r"x is float32 \[\?, 4\], and int64 \[2, 4\] was given"):
+        functions.run(model, np.ones((2, 4), "int64"))
+    functions.close(model)
+
+
+def test_the_benchmark_measures_and_compares(libraries, tmp_path):
+    case = native._Case("mobilenet_v2", tmp_path, 2)
+    assert case.build(libraries) == libraries
+    found = case.measured(1)
+    assert found.keys() == set(native.WAYS)
+    for measured in found.values():
+        assert all(measured[key] > 0 for key in ("start", "run", "memory", "disk"))
+    assert found[native.CPP]["memory"] < found[native.INFERENCE]["memory"]
+    table = native._table({"mobilenet_v2": found})
+    assert "| MobileNetV2, 224 x 224 |" in table
+    with pytest.raises(PeerError, match="differs by 1 from Paddle"):
+        native._compare("C++", [[1.0, 2.0]], [[1.0, 3.0]])
+
+
+@pytest.fixture
+def demo(libraries, monkeypatch):
+    """The demo on random digits, with libraries that are there already."""
+
+    def build(folder):
+        native_project.build(folder, f"-DNGRAPH_PREBUILT={libraries}")
+
+    def mnist():
+        generator = np.random.default_rng(0)
+        images = generator.random((800, 784), dtype="float32")
+        return images, generator.integers(0, 10, (800, 1))
+
+    monkeypatch.setattr(train, "build", build)
+    monkeypatch.setattr(datasets, "mnist", mnist)
+    return train
+
+
+def test_the_demo_trains_as_paddle_does(demo, tmp_path, capsys):
+    assert demo.main(["--epochs", "2", "--folder", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    assert "[C++] step: 0 loss: " in text and "test accuracy" in text
+    assert (tmp_path / "out" / "trained" / "conv2d_0.w_0.npy").is_file()
+
+
+def test_the_demo_fails_where_losses_differ(demo, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "generate", lambda *args: None)
+    monkeypatch.setattr(demo, "build", lambda folder: None)
+    monkeypatch.setattr(demo, "trained_in_cpp", lambda *args: iter([1.0] * 10))
+    assert demo.main(["--epochs", "1"]) == 1
+    assert "the losses of C++ are not those of Paddle" in capsys.readouterr().err

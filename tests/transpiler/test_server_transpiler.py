@@ -1,0 +1,268 @@
+"""The parameter-server form: trainer and server together do what one program does.
+
+Here both run in one process, on scopes of their own, and hand each other arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.distributed.job import Job, Place
+from paddle_ngraph.distributed.link import Kind
+from paddle_ngraph.distributed.server import Server, Trainer
+from paddle_ngraph.transpiler import training_program
+from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS
+from tests.programs import floats
+from tests.transpiler.test_distribution_transpiler import OLD, OPTIMIZERS, PIR, STEPS, trained
+from tests.transpiler.test_ngraph_transpiler import Twin, text_of
+
+NgraphError = paddle_ngraph.NgraphError
+ROWS = 9
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+
+class Pair(Trainer):
+    """A trainer and its server, without messages; the trainer starts with other parameters."""
+
+    def __init__(self, build, form="pir"):
+        self.twin, other = Twin(build, form), Twin(build, form)
+        given = self.twin.program
+        made = paddle_ngraph.distribute_to_server(given, self.twin.fetches)
+        self._executor, self._form, self._scope = other.executor, made, other.scope
+        self._is_open = True
+        self.server = Server(
+            self.twin.executor, made, self.twin.scope, Job(Place(0, 2)), True, None
+        )
+        for name in training_program.variables(made.trainer):
+            tensor = other.scope.find_var(name).get_tensor()
+            tensor.set(0 * np.array(tensor) - 7, paddle.CPUPlace())
+
+    def _ask(self, message):
+        if message.kind == Kind.GET:
+            return self.server._read(message.arrays)
+        return self.server._update([message.arrays])
+
+    def steps(self, feeds):
+        return [self.run(feed) for feed in feeds]
+
+
+def feeds():
+    draw = np.random.default_rng(2)
+    return [{"x": draw.normal(size=(6, 4)).astype("float32")} for _ in range(STEPS)]
+
+
+def rows(low=0):
+    draw = np.random.default_rng(3)
+    return [{"x": draw.integers(low, ROWS, (6, 4))} for _ in range(STEPS)]
+
+
+def assert_trains_alike(build, batches, form="pir"):
+    native, pair = Twin(build, form), Pair(build, form)
+    with native.inside():
+        expected = [
+            native.executor.run(native.program, feed=feed, fetch_list=native.fetches)
+            for feed in batches
+        ]
+    before = paddle_ngraph.stats()["engine_runs"]
+    with paddle_ngraph.use_ngraph():
+        found = pair.steps(batches)
+    assert paddle_ngraph.stats()["engine_runs"] >= before + 2 * STEPS
+    for losses, others in zip(found, expected):
+        np.testing.assert_allclose(losses, others, rtol=2e-5, atol=1e-7)
+    states = native.names_of_states()
+    for name, value in native.states(states).items():
+        np.testing.assert_allclose(
+            pair.twin.states([name])[name], value, rtol=1e-4, atol=1e-6, err_msg=name
+        )
+    return pair
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [(name, "pir") for name in PIR] + [(name, "old") for name in OLD]
+)
+def test_together_they_train_as_one_program_does(name, form):
+    pair = assert_trains_alike(trained(OPTIMIZERS[name]), feeds(), form)
+    made = pair._form
+    names = {op.attrs().get("name") for op in made.trainer.global_block().ops}
+    assert {PARAMETERS, "x"} <= names and GRADIENTS not in names
+    assert not any("_velocity" in str(each) or "_moment" in str(each) for each in names)
+    names = {op.attrs().get("name") for op in made.server.global_block().ops}
+    assert GRADIENTS in names and "x" not in names
+
+
+def test_a_schedule_is_the_servers():
+    def build():
+        return trained(lambda: paddle.optimizer.SGD(paddle.optimizer.lr.StepDecay(0.2, 1)))()
+
+    native, pair = Twin(build), Pair(build)
+    counts = []
+    pair.server._after_update = lambda count: (
+        counts.append(count),
+        pair.twin.program.lr_scheduler.step(),
+    )
+    expected = native.steps()
+    with paddle_ngraph.use_ngraph():
+        found = pair.steps([{"x": floats(6, 4, seed=step)} for step in range(STEPS)])
+    for (loss,), (other,) in zip(found, expected):
+        np.testing.assert_allclose(loss, other, rtol=2e-5)
+    assert counts == list(range(1, STEPS + 1))
+    assert paddle_ngraph.stats()["engine_runs"] >= 2 * STEPS
+
+
+def looked_up(optimizer, **options):
+    """A table with ``options``, read by two lookups."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "int64")
+        table = nn.Embedding(ROWS, 3, sparse=True, **options)
+        hidden = paddle.sum(table(x), 1) + paddle.tanh(paddle.mean(table(x), 1))
+        loss = paddle.mean(nn.Linear(3, 2)(hidden) ** 2)
+        optimizer().minimize(loss)
+        return [loss]
+
+    return build
+
+
+@pytest.mark.parametrize("padding", [None, 0, 5])
+@pytest.mark.parametrize("name", ["SGD", "Adagrad"])
+def test_rows_are_updated_as_the_whole_table_is(name, padding):
+    """These optimizers leave rows as they are that have no gradient."""
+    build = looked_up(OPTIMIZERS[name], padding_idx=padding)
+    pair = assert_trains_alike(build, rows())
+    (table,) = pair._form.tables
+    assert (table.length, table.width) == (ROWS, 3)
+    assert table.paddings == ([] if padding is None else [padding])
+
+
+@pytest.mark.parametrize("name", ["Adam", "momentum-global-", "Adamax", "RMSProp"])
+def test_other_optimizers_update_the_rows_that_are_looked_up(name):
+    every = [{"x": np.arange(36).reshape(9, 4) % ROWS} for _ in range(STEPS)]
+    assert_trains_alike(looked_up(OPTIMIZERS[name]), every)
+    pair = Pair(looked_up(OPTIMIZERS[name]))
+    states = [n for n in pair.twin.names_of_states() if n.startswith("embedding")]
+    whole = [n for n in states if pair.twin.states([n])[n].shape == (ROWS, 3)]
+    pair.steps([{"x": np.arange(24).reshape(6, 4) % ROWS}])
+    before = pair.twin.states(whole)
+    pair.steps([{"x": np.full((6, 4), 2)}])
+    for state, value in pair.twin.states(whole).items():
+        changed = set(np.flatnonzero(np.any(value != before[state], axis=1)))
+        assert changed <= {2}, state
+        assert changed or "mean_grad" in state, "RMSProp has one that it does not use"
+
+
+def test_a_program_of_nothing_but_a_table():
+    def build():
+        table = nn.Embedding(ROWS, 3, sparse=True)
+        loss = paddle.mean(table(paddle.static.data("x", [-1, 4], "int64")) ** 2)
+        paddle.optimizer.SGD(0.5).minimize(loss)
+        return [loss]
+
+    pair = assert_trains_alike(build, rows())
+    assert pair._form.send[1] == []
+
+
+def test_gradients_of_several_trainers_are_averaged():
+    """Rows that several have looked up, and rows that one has."""
+    build = looked_up(OPTIMIZERS["Adagrad"])
+    native, pair = Twin(build), Pair(build)
+    pushed = []
+    pair._ask = lambda message: (
+        pair.server._read(message.arrays)
+        if message.kind == Kind.GET
+        else pushed.append([np.array(each) for each in message.arrays])
+    )
+    with paddle_ngraph.use_ngraph():
+        for batch in rows():
+            del pushed[:]
+            halves = [pair.run({"x": batch["x"][part]}) for part in (slice(3), slice(3, 6))]
+            pair.server._update(pushed)
+            with native.inside():
+                (loss,) = native.executor.run(native.program, feed=batch, fetch_list=native.fetches)
+            np.testing.assert_allclose(np.mean(halves), loss, rtol=2e-5)
+    assert paddle_ngraph.stats()["engine_runs"] >= 3 * STEPS
+
+
+@pytest.mark.parametrize("form", ["pir", "old"])
+def test_the_old_program_stays_as_it_is(form):
+    twin = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)
+    before = text_of(twin.program)
+    paddle_ngraph.distribute_to_server(twin.program, twin.fetches)
+    assert text_of(twin.program) == before
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def refused(build, match):
+    twin = Twin(build)
+    before = text_of(twin.program)
+    with pytest.raises(NgraphError, match=match) as caught:
+        paddle_ngraph.distribute_to_server(twin.program, twin.fetches)
+    assert "\n" not in str(caught.value)
+    assert text_of(twin.program) == before
+
+
+def test_what_cannot_be_served_is_refused():
+    def computed():
+        table = nn.Embedding(ROWS, 3, sparse=True)
+        loss = paddle.mean(table(paddle.static.data("x", [-1, 4], "int64") + 1) ** 2)
+        paddle.optimizer.SGD(0.5).minimize(loss)
+        return [loss]
+
+    def tied():
+        table = nn.Embedding(ROWS, 3, sparse=True)
+        hidden = paddle.mean(table(paddle.static.data("x", [-1, 4], "int64")), 1)
+        loss = paddle.mean(paddle.matmul(hidden, table.weight, transpose_y=True) ** 2)
+        paddle.optimizer.SGD(0.5).minimize(loss)
+        return [loss]
+
+    def two_optimizers():
+        layer, x = nn.Linear(4, 3), paddle.static.data("x", [-1, 4])
+        losses = [paddle.mean(layer(x) ** 2), paddle.mean(paddle.tanh(layer(x)))]
+        for loss in losses:
+            paddle.optimizer.SGD(0.1).minimize(loss)
+        return losses
+
+    def fetches_an_update():
+        weight = paddle.create_parameter([4, 4], "float32")
+        loss = paddle.mean(paddle.matmul(paddle.static.data("x", [-1, 4]), weight))
+        ((_, gradient),) = paddle.static.append_backward(loss)
+        clipped = paddle.clip(gradient, -1e-3, 1e-3)
+        paddle._C_ops.sgd_(weight, paddle.full([1], 0.1), clipped, None, False)
+        return [loss, clipped]
+
+    decay = {"weight_decay": 0.1}
+    decaying = looked_up(lambda: paddle.optimizer.SGD(0.1, **decay))
+    refused(computed, "table '.*' is looked up by what the program computes: feed the numbers")
+    refused(tied, r"table '.*' is read by pd_op.matmul\S*: give its embedding sparse=False")
+    refused(two_optimizers, "'.*' is updated before all gradients are there")
+    refused(fetches_an_update, r"fetch_list\[1\] is computed with the updates")
+    refused(decaying, "adds something to the gradient of all rows of the table .* without decay")
+
+
+@pytest.mark.parametrize(("rank", "ranks"), [(0, 1), (1, 2), (0, 2)])
+def test_each_rank_has_one_role(rank, ranks):
+    twin = Twin(trained(OPTIMIZERS["SGD"]))
+    form = paddle_ngraph.distribute_to_server(twin.program)
+    given = twin.executor, form, twin.scope, Job(Place(rank, ranks))
+    role = rf"this is rank {rank} of {ranks}: .* rank 0 calls serve\(\)"
+    if rank or ranks == 1:
+        with pytest.raises(NgraphError, match=role):
+            Server(*given, True, None).run()
+    if rank == 0:
+        with pytest.raises(NgraphError, match=role):
+            Trainer(*given)
+
+
+def test_rows_out_of_range_are_refused():
+    pair = Pair(looked_up(OPTIMIZERS["SGD"]))
+    for bad in (-1, ROWS):
+        with pytest.raises(NgraphError, match=rf"rows .*{bad}.* looked up, which has {ROWS}"):
+            pair.run({"x": np.array([[0, 1, 2, bad]])})
+    with pytest.raises(NgraphError, match="'x' is not fed, with which the table"):
+        pair.run({})
