@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import socket
 import types
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.paddle_seam import replaced
 from tests.dynamic import dynamic_mode, floats, made
+from tests.jobs import free_port, new_group
 from tests.test_engine import sgd_graph
 
 SIZE = 60
@@ -431,7 +431,7 @@ def test_what_others_may_write_silently_is_read_in_each_run(kind, model, monkeyp
     elif kind == "process group":
         monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
         store = paddle.base.core.TCPStore("127.0.0.1", free_port(), True, 1)
-        group = paddle.base.core.ProcessGroupGloo.create(store, 0, 1, 77)
+        group = paddle.base.core.ProcessGroupGloo.create(store, 0, 1, new_group())
         group.all_reduce(model.weight, paddle.base.core.ReduceOp.SUM, True)
     else:
         model.kept.append(model.weight.numpy())
@@ -439,12 +439,6 @@ def test_what_others_may_write_silently_is_read_in_each_run(kind, model, monkeyp
     for _ in range(40):
         model.run()
     assert is_read_in_each_run(model)
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 # -- all that Paddle offers ------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""Jobs of several processes, as the tests start them: with a time limit, and killed as a whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+_groups = count(7000)
+
+
+class Ended(NamedTuple):
+    """How a process has ended, and what it has printed."""
+
+    status: int
+    output: str
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def new_group() -> int:
+    """The number of a process group that nobody in this process has: Paddle never gives one up."""
+    return next(_groups)
+
+
+def of_rank(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """What ``paddle.distributed.launch`` tells a rank."""
+    endpoints = [f"127.0.0.1:{port + number}" for number in range(ranks)]
+    return {
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINERS_NUM": str(ranks),
+        "PADDLE_LOCAL_RANK": str(rank),
+        "PADDLE_LOCAL_SIZE": str(ranks),
+        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+    }
+
+
+def run(
+    folder: Path, commands: Sequence[tuple[Sequence[str], dict[str, str]]], limit: float = 240
+) -> list[Ended]:
+    """Runs Python processes at once, each with arguments and variables of the environment.
+
+    Each has a process group of its own and a file for its output; after ``limit`` seconds, or a
+    few after one has failed, all groups are killed.
+    """
+    path = os.pathsep.join(filter(None, [str(ROOT), os.getenv("PYTHONPATH")]))
+    started = []
+    for number, (arguments, variables) in enumerate(commands):
+        with open(folder / f"output_{number}.txt", "w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", *arguments],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    "FLAGS_ngraph_cache_dir": "",
+                    "GLOG_minloglevel": "2",
+                    **variables,
+                },
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        started.append(process)
+    end = time.monotonic() + limit
+    try:
+        while any(process.poll() is None for process in started) and time.monotonic() < end:
+            if any(process.poll() for process in started):
+                end = min(end, time.monotonic() + 15)  # for what the others say about it
+            time.sleep(0.05)
+    finally:
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    outputs = [(folder / f"output_{i}.txt").read_text() for i in range(len(started))]
+    return [Ended(process.returncode, output) for process, output in zip(started, outputs)]
+
+
+def run_ranks(folder: Path, script: str, ranks: int, limit: float = 240) -> list[Ended]:
+    """Runs a script on each rank of a job, as ``launch`` would."""
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(script))
+    port = free_port()
+    places = [of_rank(rank, ranks, port) for rank in range(ranks)]
+    return run(folder, [([str(path)], place) for place in places], limit)
+
+
+def assert_fine(ended: Sequence[Ended]) -> None:
+    """Every process has ended well."""
+    texts = [f"-- {each.status}\n{each.output[-4000:]}" for each in ended]
+    assert all(each.status == 0 for each in ended), "\n".join(texts)
