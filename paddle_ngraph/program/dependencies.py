@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from paddle_ngraph.program.view import BlockView, OpNode
 
 
-def by_memory_and_order(view: BlockView) -> Mapping[OpNode, Sequence[OpNode]]:
+def by_memory_and_order(
+    view: BlockView, is_native: Callable[[OpNode], bool]
+) -> Mapping[OpNode, Sequence[OpNode]]:
     """The operators that each operator of a block has to follow, data aside.
 
     An operator that overwrites memory follows all that read it before, and is followed by all that
-    read it later. Operators that draw, act or communicate stay in order among themselves.
+    read it later. So is one that Paddle may run in place over a member of a list: Paddle looks for
+    readers of the variable itself, and not for those of the list. Operators that draw, act or
+    communicate stay in order among themselves.
+
+    Args:
+        view: The block.
+        is_native: Whether Paddle's interpreter will run an operator.
     """
+    in_lists = _in_lists(view)
     found: dict[OpNode, list[OpNode]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
@@ -22,6 +31,8 @@ def by_memory_and_order(view: BlockView) -> Mapping[OpNode, Sequence[OpNode]]:
         read = {view.root(member) for vid in node.reads for member in view.members(vid)}
         targets = [*(operand for operand, _ in node.overwrites), *node.touches]
         overwritten = {view.root(member) for vid in targets for member in view.members(vid)}
+        if node.has_in_place_form and is_native(node):
+            overwritten |= read & in_lists
         for root in read:
             if last := writer.get(root):
                 before.append(last)
@@ -36,3 +47,9 @@ def by_memory_and_order(view: BlockView) -> Mapping[OpNode, Sequence[OpNode]]:
             last_ordered[deed] = node
         found[node] = before
     return found
+
+
+def _in_lists(view: BlockView) -> set[str]:
+    """The variables that are members of lists."""
+    lists = (node for node in view.nodes if node.type == "builtin.combine")
+    return {view.root(vid) for node in lists for vid in node.reads}

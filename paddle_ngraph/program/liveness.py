@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation
 from paddle_ngraph.program.shapes import Type
 from paddle_ngraph.program.view import SINKS, BlockView, OpNode, value_id
@@ -142,9 +141,8 @@ class Lifetimes:
         for vid in node.writes:
             for buffer in self.buffers(vid):
                 self.values[buffer] = self.values.get(buffer, 0) + 1
-        in_place_form = _has_in_place_form(node)
         read, others = frozenset(needs), frozenset(indirect)
-        self.steps.append(Step(node, tuple(makes), read, in_place_form, inside, others))
+        self.steps.append(Step(node, tuple(makes), read, node.has_in_place_form, inside, others))
 
 
 def usage(steps: Sequence[Step], sizes: Mapping[str, int], kept: set[str]) -> list[int]:
@@ -198,8 +196,3 @@ def _reads_only_the_shape(node: OpNode, vid: str, view: BlockView) -> bool:
     if not node.type.startswith("pd_op.") or node.op.num_regions() > 0:
         return False
     return bool(node.op.is_no_need_buffer(view.values[vid]))
-
-
-def _has_in_place_form(node: OpNode) -> bool:
-    name = node.type.removeprefix("pd_op.")
-    return not name.endswith("_") and hasattr(operators, f"{name}_")

@@ -88,7 +88,9 @@ def _move_late(
 
 def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
     """What each operator has to wait for: data, memory that is overwritten, and order."""
-    others = dependencies.by_memory_and_order(capable.view)
+    others = dependencies.by_memory_and_order(
+        capable.view, lambda node: not capable.can_convert(node)
+    )
     edges: dict[OpNode, list[_Edge]] = {}
     for node in capable.view.nodes:
         apart = capable.read_by_value(node)

@@ -166,7 +166,7 @@ class _Planner:
         """Adds the steps to a choice that compute a buffer again; whether there are any."""
         maker = self._maker[buffer]
         at = self._position[choice.before]
-        if self._lifetimes.values[buffer] > 1 or maker.is_again or not can_run_again(maker.node):
+        if maker.is_again or self._lifetimes.values[buffer] > 1 or not can_run_again(maker.node):
             return False
         if len(choice.again) >= _MOST_TOGETHER or self._is_overwritten(maker, at):
             return False

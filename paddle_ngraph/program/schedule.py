@@ -26,7 +26,7 @@ def edges_of(lifetimes: Lifetimes) -> Edges:
     """What each step has to follow: the makers of what it reads, and for memory and order."""
     view = lifetimes.view
     steps = {step.node: step for step in lifetimes.steps}
-    others = dependencies.by_memory_and_order(view)
+    others = dependencies.by_memory_and_order(view, lambda node: True)
     found: dict[Step, list[Step]] = {}
     for step in lifetimes.steps:
         makers = (view.producer.get(vid) for vid in step.node.reads)

@@ -13,6 +13,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
+from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 
 # They name a variable or a constant and compute nothing.
@@ -179,6 +180,12 @@ class OpNode:
         """Whether it is Paddle's or ours, and not a user's custom operator."""
         is_paddles = self.type.startswith(("pd_op.", "builtin.", "cf."))
         return is_paddles or self.is_engine or is_packed(self.type)
+
+    @property
+    def has_in_place_form(self) -> bool:
+        """Whether Paddle may write its result over an operand that is not named afterwards."""
+        name = self.type.removeprefix("pd_op.")
+        return not name.endswith("_") and hasattr(operators, f"{name}_")
 
     @property
     def graph(self) -> str:

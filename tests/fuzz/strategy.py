@@ -16,7 +16,7 @@ BATCHES = (1, 2, 3, 4, 6, 9, 13, 17, 30)
 
 
 def the_same_examples(count: int) -> settings:
-    """Settings of a test that draws ``count`` examples: the same in each run, however long it takes."""
+    """Settings to draw ``count`` examples: the same in each run, without a deadline."""
     return settings(
         max_examples=count,
         derandomize=True,

@@ -44,7 +44,7 @@ from tests.transpiler.test_ngraph_transpiler import (
     text_of,
 )
 
-DRAWN = 50
+DRAWN = 60
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
@@ -162,6 +162,16 @@ def arrays():
     return [paddle.tensor.array_read(array, number), paddle.exp(x)]
 
 
+def members_of_lists():
+    """Members of lists whose last reader of their own Paddle may run over them."""
+    x = linear()(data())
+    shared, other = paddle.tanh(x), paddle.exp(x)
+    joined = paddle.concat([shared, other, shared, other])
+    doubled = shared + shared
+    stacked = paddle.stack([x, x, F.relu(other)])
+    return [joined, doubled, stacked, paddle.mean(joined * joined)]
+
+
 MORE = [
     deep,
     clipped,
@@ -171,6 +181,7 @@ MORE = [
     convolutions,
     attention,
     updated_early,
+    members_of_lists,
     sparse,
     arrays,
 ]
