@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
 import textwrap
@@ -132,6 +133,50 @@ def test_equal_constants_are_there_once(make):
     sizes = [int(size) for f in functions for size in re.findall(r'size="(\d+)"', f.read_text())]
     stored = (made.folder / "model" / "functions" / "constants.bin").stat().st_size
     assert stored < 0.6 * sum(sizes)
+
+
+def names_of_any_kind():
+    """Names that mean something to C++, to files or to a command line, in a loop and a branch."""
+    x = paddle.static.data('a=\U0001f600 ??/ "q" \\ é', [-1, 4], "float32")
+    trunk = paddle.static.data("trunk", [1], "int64")
+    hidden = x
+    for name in ("NULL", "errno", "INT64_MAX", "w??/\n%", "NGRAPH_LIBRARY", "Tensor", "a__b", "v"):
+        hidden = hidden * paddle.static.create_parameter([4], "float32", name=name)
+    _, hidden = paddle.static.nn.while_loop(
+        lambda number, _: number < 5,
+        lambda number, hidden: [number + trunk, hidden * 0.5],
+        [paddle.zeros([1], "int64"), hidden],
+    )
+    twice = paddle.static.nn.cond(paddle.sum(x) < 1e9, lambda: trunk + trunk, lambda: trunk * trunk)
+    return [hidden, twice, hidden]
+
+
+def test_names_of_any_kind(make):
+    made = make(names_of_any_kind)
+    feed = {'a=\U0001f600 ??/ "q" \\ é': floats(3, 4), "trunk": np.array([2])}
+    words = ["--output", made.folder / "new" / "results"]
+    for number, (name, array) in enumerate(feed.items()):
+        np.save(made.folder / f"{number}=.npy", array)
+        words += ["--input", f"{name}={made.folder / str(number)}=.npy"]
+    made.main(*words)
+    files = sorted((made.folder / "new" / "results").iterdir())
+    assert_close([np.load(file) for file in files], made.program.run(engine=False, **feed))
+
+
+def test_arithmetic_of_other_shapes_is_refused(tmp_path):
+    """Paddle computes it in 64 bits, and the runtime for equal shapes or one element only."""
+
+    def build():
+        column = paddle.static.data("column", [3, 1], "int64")
+        return column * paddle.static.data("row", [1, 4], "int64")
+
+    program = Program(build)
+    refused = (
+        r"pd_op.multiply \(operator 2 of block 0\) has no form in C\+\+: .*\[3, 1\] and \[1, 4\]"
+    )
+    with pytest.raises(NgraphError, match=refused):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    assert not list(tmp_path.iterdir())
 
 
 # -- training --------------------------------------------------------------------------------------
@@ -275,6 +320,33 @@ def test_what_needs_known_shapes(tmp_path):
             generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
 
 
+def test_files_have_to_belong_together(make, tmp_path):
+    """Rows, and what is fed in each step; nothing that was saved is lost."""
+    made = make(scheduled)
+    (rate,) = {i["name"] for i in json.loads(made.manifest())["inputs"]} - {"x"}
+    saved = tmp_path / "saved"
+
+    def train(steps, *options, status=2):
+        words = made.inputs(x=floats(6, 4), **{rate: np.full([steps], 0.1, "float32")})
+        words += ["--train", "--batch", 2, "--save", saved, *options]
+        return made.main(*words, status=status).stderr
+
+    assert "has 2 entries for 3 steps" in train(2)
+    assert "has 4 entries for 6 steps" in train(4, "--epochs", 2)
+    train(3, "--epochs", 2, status=0)
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+    assert len(before) == 2
+    (saved / f"{sorted(before)[-1].name}.unfinished").mkdir()
+    assert "cannot write" in train(3)
+    assert {path: path.read_bytes() for path in saved.iterdir() if path.is_file()} == before
+
+    other = make(linear_regression, name="other")
+    text = other.main(
+        "--train", *other.inputs(x=floats(6, 4), y=floats(5, 1)), "--batch", 2, status=2
+    )
+    assert "x.npy has 6 rows, and " in text.stderr and "y.npy has 5" in text.stderr
+
+
 # -- random numbers --------------------------------------------------------------------------------
 
 
@@ -356,6 +428,27 @@ def test_branches_that_train(make):
     np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
 
 
+def test_a_variable_that_branches_set(make):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        state = paddle.static.create_parameter([4], "float32", name="state")
+
+        def set_to(factor):
+            paddle.assign(state * factor, state)
+            return paddle.sum(state)
+
+        total = paddle.static.nn.cond(paddle.sum(x) > 0, lambda: set_to(2.0), lambda: set_to(-0.5))
+        return [total, state + 0.0]
+
+    made = make(build, "ngraph_model")
+    functions = Library(made.folder / "build" / "libngraph_model.so")
+    model = functions.open(made.folder / "model")
+    for sign in (1, -1, -1, 1):
+        x = np.full((2, 4), sign, "float32")
+        assert_close(functions.run(model, x), made.program.run(engine=False, x=x))
+    functions.close(model)
+
+
 # -- what a command line refuses -------------------------------------------------------------------
 
 
@@ -381,7 +474,12 @@ def test_inputs_that_are_not_the_programs(make):
         "x.npy is damaged: 28 bytes of data, and not the 32" in made.main(*words, status=2).stderr
     )
     assert "there is no option --no" in made.main("--no", status=2).stderr
-    assert "--threads takes a whole number" in made.main("--threads", "-1", status=2).stderr
+    for odd in ("-1", "65537", "1x", ""):
+        assert "--threads takes a whole number" in made.main("--threads", odd, status=2).stderr
+    made.main(*made.inputs(x=x), "--seed", 2**63 - 1)
+    newer = file.read_bytes()
+    file.write_bytes(newer[:6] + b"\x04" + newer[7:])
+    assert "is no .npy file of numbers in C order" in made.main(*words, status=2).stderr
 
 
 def test_model_directories_that_are_damaged(make):
@@ -488,6 +586,8 @@ def test_a_directory_that_is_there_is_kept(tmp_path):
         ({"shapes": {"x": [2, 5]}}, r"x has the shape \[-1, 4\] in the program, not \[2, 5\]"),
         ({"shapes": {"x": [0, 4]}}, r"x has the shape \[-1, 4\] in the program, not \[0, 4\]"),
         ({"seed": -1}, "the seed -1 is not between 0 and"),
+        ({"seed": 1.5}, "the seed 1.5 is not between 0 and"),
+        ({"fetch_list": {0: "x"}}, "a result is called 0: give it a name"),
         ({"fetch_list": []}, "the program has no results"),
         ({"fetch_list": ["x", "x"]}, "is no variable of the program"),
     ],
@@ -509,6 +609,33 @@ def test_variables_that_are_not_there(tmp_path):
     with pytest.raises(NgraphError, match="takes a static program, not int"):
         generate_native(3, tmp_path / "out", [])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_replaced_is_there_until_the_end(tmp_path, monkeypatch):
+    program = Program(chain)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+
+    def generate(**options):
+        generate_native(program.main, tmp_path / "link", program.fetches, **options)
+
+    generate()
+    text = (tmp_path / "real" / project.MANIFEST).read_text()
+    rename = Path.rename
+
+    def fails(path, target):
+        if path.name.endswith(".unfinished"):
+            raise OSError(5, "Input/output error", str(path))
+        return rename(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(NgraphError, match="Input/output error"):
+        patch.setattr(Path, "rename", fails)
+        generate(seed=1, force=True)
+    assert (tmp_path / "real" / project.MANIFEST).read_text() == text
+    generate(seed=1, force=True)
+    assert (tmp_path / "real" / project.MANIFEST).read_text() != text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_failure_to_write_leaves_nothing(tmp_path, monkeypatch):
@@ -636,6 +763,50 @@ def test_the_library_says_what_is_wrong(library):
         functions.run(model, floats(3))
     with pytest.raises(ValueError, match=r"x is float32 \[\?, 4\], and int64 \[2, 4\] was given"):
         functions.run(model, np.ones((2, 4), "int64"))
+    functions.close(model)
+
+
+def test_the_library_only_reads_what_it_is_given(make):
+    """Where the program overwrites its feed, too."""
+
+    def overwriting():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        y = paddle.exp(x)
+        paddle.assign(y, x)
+        return [y + 1.0, x * 1.0]
+
+    made = make(overwriting, "ngraph_model", shapes={"x": [3, 4]})
+    functions = Library(made.folder / "build" / "libngraph_model.so")
+    model = functions.open(made.folder / "model")
+    given = [floats(3, 4, seed=seed) for seed in range(4)]
+    for x in given:
+        assert_close(functions.run(model, x), [np.exp(x) + 1, np.exp(x)])
+    for seed, x in enumerate(given):
+        np.testing.assert_array_equal(x, floats(3, 4, seed=seed))
+    functions.close(model)
+
+
+def test_the_library_survives_what_is_not_there(library):
+    made, functions = library
+    c = functions._c
+    model = functions.open(made.folder / "model")
+    none = ctypes.c_void_p()
+    for call, reason in (
+        (lambda: c.ngraph_model_open(none, none), "the folder is NULL"),
+        (lambda: c.ngraph_model_num_inputs(none), "the model is NULL"),
+        (lambda: c.ngraph_model_num_results(none), "the model is NULL"),
+        (lambda: c.ngraph_model_input(none, ctypes.c_size_t(0)).rank, "the model is NULL"),
+        (lambda: c.ngraph_model_input(model, ctypes.c_size_t(1)).rank, "there is no input 1"),
+        (lambda: c.ngraph_model_result(model, ctypes.c_size_t(9)).rank, "there is no result 9"),
+        (lambda: c.ngraph_model_run(none, none, none) - 1, "the model is NULL"),
+        (lambda: c.ngraph_model_run(model, none, none) - 1, "the list of inputs is NULL"),
+    ):
+        assert not call()
+        assert c.ngraph_model_error().decode() == reason
+    with pytest.raises(ValueError, match="it computes nothing that is empty"):
+        functions.run(model, floats(0, 4))
+    c.ngraph_array_release(none)
+    c.ngraph_model_close(none)
     functions.close(model)
 
 

@@ -8,6 +8,7 @@ allow. All functions share one file of constants.
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -191,7 +192,14 @@ class _Walk:
         if not statement.operands:
             return tuple(Size(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
-        return max(shapes, key=lambda shape: (np.prod([s.hint for s in shape]), len(shape)))
+        result = max(shapes, key=lambda shape: (_count(shape), len(shape)))
+        if any(shape != result and _count(shape) != 1 for shape in shapes):
+            given = " and ".join(str([size.hint for size in shape]) for shape in shapes)
+            raise NgraphError(
+                f"{statement.place} has no form in C++: its operands have the shapes {given}, and "
+                "what the engine leaves to Paddle takes equal shapes, or one element"
+            )
+        return result
 
     def _while(self, loop: plans.While) -> None:
         starts = self._of(loop.starts)
@@ -308,6 +316,10 @@ def _open(
     parameters = _without(positions, interval)
     conditions = opening.guards.kept()
     return Variant(found.model, rows, found.guards, parameters, (), positions, conditions)
+
+
+def _count(shape: Shape) -> int:
+    return math.prod(size.hint for size in shape)
 
 
 def _shape_of(output: Any) -> Shape:

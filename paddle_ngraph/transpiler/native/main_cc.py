@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,6 +10,7 @@ from paddle_ngraph.transpiler.native import plan as plans
 from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, Plan, Variable
 
 _WIDTH = 100
+_RUN = re.compile(r"\brun\b")
 
 _TOP = """\
 // Written by `python -m paddle_ngraph codegen`: the program, one function for each block. Its
@@ -50,13 +51,13 @@ def text_of(plan: Plan, identity: str) -> str:
         identity: What the manifest calls the program.
     """
     blocks = (_function(block) for block in reversed(plan.blocks))  # inner blocks first
-    parts = [_TOP, *blocks, _BOTTOM.format(identity=json.dumps(identity))]
+    parts = [_TOP, *blocks, _BOTTOM.format(identity=_text(identity))]
     return "\n".join(parts)
 
 
 def _function(block: BlockPlan) -> str:
     lines = [line for statement in block.statements for line in _lines(statement, block)]
-    runs = any("run" in line for line in lines)
+    runs = any(_RUN.search(line) for line in lines)
     parameters = ["Run& run" if runs else "Run&"]
     if block.arguments:
         parameters.append("Tensors carried")
@@ -100,13 +101,13 @@ def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
     elif isinstance(statement, plans.SetVariable):
         yield f"  {statement.name} = {statement.value.name};"
     elif isinstance(statement, plans.Fetch):
-        yield f"  run.fetch({json.dumps(statement.name)}, {statement.value.name});"
+        yield f"  run.fetch({_text(statement.name)}, {statement.value.name});"
     elif block.number:
         yield from _wrapped("  return {", _names(statement.values), "};")
 
 
 def _source(statement: plans.Feed | plans.Outliving) -> Iterator[str]:
-    name = json.dumps(statement.name)
+    name = _text(statement.name)
     if not statement.target.used:
         return
     if isinstance(statement, plans.Feed):
@@ -189,6 +190,16 @@ def _references(variables: Sequence[Variable], source: str) -> Iterator[str]:
     for number, variable in enumerate(variables):
         if variable.used:
             yield f"  Tensor& {variable.name} = {source}[{number}];"
+
+
+def _text(text: str) -> str:
+    """A string literal: plain ASCII, the other bytes of UTF-8 as octal numbers.
+
+    A question mark is escaped, since two of them may begin a trigraph.
+    """
+    plain = (c if 32 <= c < 127 and c not in b'"\\?' else None for c in text.encode())
+    pairs = zip(plain, text.encode())
+    return '"' + "".join(chr(c) if c is not None else f"\\{byte:03o}" for c, byte in pairs) + '"'
 
 
 def _names(variables: Iterable[Variable]) -> list[str]:

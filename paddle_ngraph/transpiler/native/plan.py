@@ -7,7 +7,7 @@ a block reads of the blocks around it becomes a parameter of its function.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -33,12 +33,13 @@ _BINARY = frozenset(
     | {"equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"}
     | {"logical_and", "logical_or", "logical_xor"}
 )
-_COMPUTED = _BINARY | {"assign", "cast", "increment", "scale", "logical_not"}
+_COMPUTED = _BINARY | {"assign", "assign_out", "cast", "increment", "scale", "logical_not"}
 _COMPUTED_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
 _SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.shadow_output"})
 
 # C++ keywords and what main.cc uses; a variable of such a name gets a number.
 _OURS = re.compile(r"(block|branch|loop|made|popped)_\d+")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
 _TAKEN = frozenset(
     re.findall(
         r"\w+",
@@ -49,7 +50,7 @@ _TAKEN = frozenset(
         register reinterpret_cast return short signed sizeof static static_assert static_cast struct
         switch template this thread_local throw true try typedef typeid typename union unsigned
         using virtual void volatile wchar_t while xor xor_eq
-        ElementType Run Stack Tensor Tensors carried main more native next run std""",
+        ElementType Run Stack Tensor Tensors carried errno main more native next run std""",
     )
 )
 
@@ -97,6 +98,7 @@ class Compute:
         operands: What it reads.
         attributes: What else it is given, as C++.
         in_place: Whether it overwrites a variable.
+        place: Where it is in the program, for people.
     """
 
     target: Variable
@@ -104,6 +106,7 @@ class Compute:
     operands: list[Variable]
     attributes: list[str] = field(default_factory=list)
     in_place: bool = False
+    place: str = ""
 
 
 @dataclass
@@ -247,12 +250,12 @@ class NotExpressible(NgraphError):
     """An operator that has no form in C++."""
 
 
-def plan(program: Program, fetches: Mapping[str, Value], scheduled: str = "") -> Plan:
+def plan(program: Program, fetches: Sequence[tuple[str, Value]], scheduled: str = "") -> Plan:
     """Plans ``main.cc`` for a rewritten program.
 
     Args:
         program: A PIR program, after the program pass.
-        fetches: Values that are results, by name; if there are none, what the program fetches.
+        fetches: Values that are results, with names; if there are none, what the program fetches.
         scheduled: The variable that a schedule of the learning rate sets: it is fed.
 
     Raises:
@@ -260,7 +263,7 @@ def plan(program: Program, fetches: Mapping[str, Value], scheduled: str = "") ->
     """
     planner = _Planner(scheduled, takes_fetched=not fetches)
     block = planner.block(program.global_block(), None, "the program")
-    for name, value in fetches.items():
+    for name, value in fetches:
         planner.fetch(block, name, value)
     return planner.finished()
 
@@ -303,6 +306,7 @@ class _Planner:
         self._results: dict[str, Fetch] = {}
         self._numbers = 0
         self._changes = False
+        self._place = ""
 
     def finished(self) -> Plan:
         """What was planned."""
@@ -330,10 +334,10 @@ class _Planner:
         for value in block.args():
             scope.plan.arguments.append(self._made(scope, value, "carried"))
         for index, op in enumerate(block.ops):
+            self._place = place = f"{op.name()} (operator {index} of block {scope.plan.number})"
             try:
                 self._operator(scope, op)
             except NotExpressible as reason:
-                place = f"{op.name()} (operator {index} of block {scope.plan.number})"
                 raise NgraphError(f"{place} has no form in C++: {reason}") from reason
         return scope
 
@@ -393,7 +397,7 @@ class _Planner:
             shape = ", ".join(map(str, attributes["shape"]))
             arguments = [kind, f"{{{shape}}}", _cpp_number(attributes["value"])]
         else:
-            numbers = ", ".join(str(int(number)) for number in attributes["value"])
+            numbers = ", ".join(_cpp_integer(int(number)) for number in attributes["value"])
             arguments = [kind, f"{{{numbers}}}"]
         operator = op.name().removeprefix("pd_op.")
         scope.plan.statements.append(Compute(target, operator, [], arguments))
@@ -493,19 +497,26 @@ class _Planner:
     def _computed(self, scope: _Scope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
         if not op.name().startswith("pd_op.") or operator not in _COMPUTED:
-            raise NotExpressible("the engine has no converter for it")
+            raise NotExpressible("the engine leaves it to Paddle, for the reason that follows")
         operands = [scope.find(value) for value in op.operands_source()]
         odd = {operand.dtype for operand in operands} - _COMPUTED_DTYPES
         if odd:
             raise NotExpressible(f"{odd.pop()} is computed by Paddle only")
         attributes = _attributes_of(operator, op)
-        in_place = bool(pairs_in_place(op))
-        if in_place:
-            scope.variables[op.result(0).id] = target = operands[0]
-            self._writes(target)
-        else:
+        pairs = pairs_in_place(op)
+        if not pairs:
             target = self._made(scope, op.result(0))
-        scope.plan.statements.append(Compute(target, operator, operands, attributes, in_place))
+        else:
+            target = operands[op.get_input_names().index(pairs[0][0])]
+            scope.variables[op.result(0).id] = target
+            self._writes(target)
+        if operator == "assign_out":
+            if operands[0].shape != target.shape:
+                raise NotExpressible("it gives a variable another shape")
+            operator = "assign"
+        scope.plan.statements.append(
+            Compute(target, operator, operands, attributes, bool(pairs), self._place)
+        )
 
     def _writes(self, variable: Variable) -> None:
         self._changes |= any(each.target is variable for each in self._outliving.values())
@@ -526,7 +537,7 @@ class _Planner:
 
     def _unused_name(self, name: str) -> str:
         plain = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "v"
-        plain = f"v_{plain}" if plain[0].isdigit() else plain
+        plain = f"v_{plain}" if plain[0].isdigit() or _CAPITALS.fullmatch(plain) else plain
         found, number = plain, 0
         while found in self._names or found == "v" or _OURS.fullmatch(found):
             found, number = f"{plain}{'' if plain == 'v' else '_'}{number}", number + 1
@@ -569,6 +580,11 @@ def _cpp_dtype(dtype: str) -> str:
     if dtype not in _ELEMENTS:
         raise NotExpressible(f"{dtype} is computed by Paddle only")
     return f"ElementType::{_ELEMENTS[dtype]}"
+
+
+def _cpp_integer(number: int) -> str:
+    # C++ reads the sign of the least number of 64 bits as an operator on one that is too large.
+    return f"({number + 1} - 1)" if number == -(2**63) else str(number)
 
 
 def _cpp_number(value: float) -> str:

@@ -52,11 +52,11 @@ def generate(
     force: bool = False,
 ) -> Report:
     """See :func:`paddle_ngraph.transpiler.generate_native`."""
-    target = Path(directory)
+    target = Path(os.path.realpath(directory))  # a link to a folder stays one
     _check_directory(target, force)
     target_processor = _processor(processor_name)
-    if not 0 <= seed < _SEEDS:
-        raise NgraphError(f"the seed {seed} is not between 0 and {_SEEDS - 1}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < _SEEDS:
+        raise NgraphError(f"the seed {seed!r} is not between 0 and {_SEEDS - 1}")
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
@@ -64,7 +64,7 @@ def generate(
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.taken_out(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
-    planned = _planned(copy, dict(zip(names, values)), scheduled, report)
+    planned = _planned(copy, list(zip(names, values)), scheduled, report)
     if train is not None and train != planned.changes:
         raise NgraphError(
             "the program changes none of its variables: it does not train"
@@ -106,6 +106,8 @@ def _processor(name: str) -> str:
 
 def _named(fetches: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:
     if isinstance(fetches, Mapping):
+        if odd := [name for name in fetches if not isinstance(name, str)]:
+            raise NgraphError(f"a result is called {odd[0]!r}: give it a name of letters")
         return list(fetches), list(fetches.values())
     given = list(fetches) if isinstance(fetches, (list, tuple)) else [fetches]
     names = [each if isinstance(each, str) else f"result_{i}" for i, each in enumerate(given)]
@@ -123,7 +125,9 @@ def _without_packed_layers() -> Iterator[None]:
         flags.set("use_mkl_packed", before)
 
 
-def _planned(program: Program, fetches: Mapping[str, Any], scheduled: str, report: Report) -> Plan:
+def _planned(
+    program: Program, fetches: Sequence[tuple[str, Any]], scheduled: str, report: Report
+) -> Plan:
     try:
         planned = plans.plan(program, fetches, scheduled)
     except NgraphError as error:
@@ -182,13 +186,26 @@ def _unfinished(target: Path, force: bool) -> Iterator[Path]:
         yield folder
         folder.chmod(0o755)
         _check_directory(target, force)
-        if target.exists():
-            shutil.rmtree(target)
-        folder.rename(target)
+        _replace(target, folder)
     except OSError as error:
         raise NgraphError(f"{error.filename or target}: {error.strerror}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(target: Path, folder: Path) -> None:
+    """Gives a folder the place of another, which is deleted once that has worked."""
+    if not target.exists():
+        folder.rename(target)
+        return
+    replaced = folder.with_name(f"{folder.name}.replaced")
+    target.rename(replaced)
+    try:
+        folder.rename(target)
+    except OSError:
+        replaced.rename(target)
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _write(

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -37,20 +38,30 @@ const char* dtype_of(ElementType type) {
   return paddle_ngraph::kElementTypes.at(static_cast<size_t>(type)).paddle;
 }
 
-ngraph_declared described(const Declared& declared) {
+ngraph_declared described(const std::vector<Declared>& all, size_t number, const char* what) {
+  if (number >= all.size()) throw Error(concat("there is no ", what, " ", number));
+  const Declared& declared = all[number];
   ngraph_declared made{declared.name.c_str(), dtype_of(declared.type), declared.shape.size(), {}};
   std::copy(declared.shape.begin(), declared.shape.end(), made.shape);
   return made;
 }
 
-// The caller's memory, which is only read while a run lasts.
+// What a caller has to give.
+template <typename T>
+void require(const T* given, const char* what) {
+  if (given == nullptr) throw Error(concat(what, " is NULL"));
+}
+
+// The caller's memory, which is only read while a run lasts: it has no owner here, so nobody takes
+// it for memory that the next run may write (Variant::take).
 Tensor borrowed(const ngraph_array& array) {
   if (array.dtype == nullptr || array.rank > NGRAPH_MODEL_MAX_RANK) {
     throw Error("an input has no dtype, or too many dimensions");
   }
   const Shape shape(array.shape, array.shape + array.rank);
-  std::shared_ptr<char> memory(static_cast<char*>(array.data), [](char*) {});
+  std::shared_ptr<char> memory(std::shared_ptr<char>(), static_cast<char*>(array.data));
   Tensor made{type_named(array.dtype), shape, std::move(memory)};
+  if (bytes_of(made.type, shape) > PTRDIFF_MAX) throw Error("an input has too many elements");
   if (array.data == nullptr && made.count() > 0) throw Error("an input has no data");
   return made;
 }
@@ -64,7 +75,14 @@ ngraph_array copied(const Tensor& tensor) {
   return made;
 }
 
+const Model& opened(const ngraph_model* model) {
+  require(model, "the model");
+  return model->model;
+}
+
 int run(Model* model, const ngraph_array* inputs, ngraph_array* results) {
+  if (!model->inputs().empty()) require(inputs, "the list of inputs");
+  if (!model->results().empty()) require(results, "the list of results");
   Tensors feeds;
   for (size_t i = 0; i < model->inputs().size(); ++i) feeds.push_back(borrowed(inputs[i]));
   std::vector<ngraph_array> made;
@@ -86,31 +104,44 @@ using native::guarded;
 
 ngraph_model* ngraph_model_open(const char* folder, const ngraph_options* options) {
   return guarded<>(static_cast<ngraph_model*>(nullptr), [&] {
+    native::require(folder, "the folder");
     native::Options wanted;
-    if (options != nullptr) wanted.threads = {options->threads, std::max(1, options->streams)};
+    if (options != nullptr) {
+      wanted.threads = {std::max(0, options->threads), std::max(1, options->streams)};
+    }
     return new ngraph_model{native::Model(folder, wanted)};
   });
 }
 
-size_t ngraph_model_num_inputs(const ngraph_model* model) { return model->model.inputs().size(); }
+size_t ngraph_model_num_inputs(const ngraph_model* model) {
+  return guarded<>(size_t{0}, [&] { return native::opened(model).inputs().size(); });
+}
 
-size_t ngraph_model_num_results(const ngraph_model* model) { return model->model.results().size(); }
+size_t ngraph_model_num_results(const ngraph_model* model) {
+  return guarded<>(size_t{0}, [&] { return native::opened(model).results().size(); });
+}
 
 ngraph_declared ngraph_model_input(const ngraph_model* model, size_t number) {
-  return guarded<>(ngraph_declared{},
-                   [&] { return native::described(model->model.inputs().at(number)); });
+  return guarded<>(ngraph_declared{}, [&] {
+    return native::described(native::opened(model).inputs(), number, "input");
+  });
 }
 
 ngraph_declared ngraph_model_result(const ngraph_model* model, size_t number) {
-  return guarded<>(ngraph_declared{},
-                   [&] { return native::described(model->model.results().at(number)); });
+  return guarded<>(ngraph_declared{}, [&] {
+    return native::described(native::opened(model).results(), number, "result");
+  });
 }
 
 int ngraph_model_run(ngraph_model* model, const ngraph_array* inputs, ngraph_array* results) {
-  return guarded<>(1, [&] { return native::run(&model->model, inputs, results); });
+  return guarded<>(1, [&] {
+    native::opened(model);
+    return native::run(&model->model, inputs, results);
+  });
 }
 
 void ngraph_array_release(ngraph_array* array) {
+  if (array == nullptr) return;
   std::free(array->data);
   array->data = nullptr;
 }

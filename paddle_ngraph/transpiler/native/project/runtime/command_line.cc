@@ -1,12 +1,14 @@
 #include "runtime/command_line.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,13 +36,15 @@ constexpr char kUsage[] =
     "  --output DIR       write each result to DIR/NAME.npy (default: print them)\n"
     "  --repeat N         run N times, and print how long opening and a run took\n"
     "Training, on rows of the files in their order:\n"
-    "  --batch N          rows in a step (default: what the program declares)\n"
+    "  --batch N          rows in a step (default: what the program declares); the last rows are\n"
+    "                     left out if they do not fill one\n"
     "  --epochs N         how often to go over the files (default: 1)\n"
     "  --steps N          stop after so many steps\n"
     "  --log N            print the loss of every N-th step (default: 1)\n"
     "  --save DIR         write the variables to DIR/NAME.npy at the end\n";
 
 constexpr size_t kShown = 8;  // elements of a result that are printed
+constexpr uint64_t kMostThreads = 65536;
 
 using Clock = std::chrono::steady_clock;
 
@@ -50,37 +54,33 @@ double ms_since(Clock::time_point start) {
 
 struct Arguments {
   std::string model, output, load, save;
-  std::map<std::string, std::string> files, shapes;
+  std::vector<std::string> inputs, shapes;  // NAME=...
   bool trains = false;
   size_t threads = 0, repeat = 0, batch = 0, epochs = 1, steps = 0, log = 1;
   std::optional<uint64_t> seed;
 };
 
-uint64_t number(const std::string& text, const std::string& option) {
-  const bool is_number = !text.empty() && text.size() < 19 &&
-                         text.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_number) throw Error(option + " takes a whole number, not '" + text + "'");
-  return std::stoull(text);
-}
+constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
 
-void add_pair(const std::string& text, const std::string& option,
-              std::map<std::string, std::string>* pairs) {
-  const size_t at = text.find('=');
-  if (at == 0 || at == std::string::npos) throw Error(option + " takes NAME=..., not " + text);
-  if (!pairs->emplace(text.substr(0, at), text.substr(at + 1)).second) {
-    throw Error(option + " " + text.substr(0, at) + " is given twice");
+uint64_t number(const std::string& text, const std::string& option, uint64_t most = kLargest) {
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || value > most) {
+    throw Error(concat(option, " takes a whole number up to ", most, ", not '", text, "'"));
   }
+  return value;
 }
 
 Arguments parsed(const std::vector<std::string>& words) {
   Arguments made;
   const std::map<std::string, std::function<void(const std::string&)>> options{
-      {"--input", [&](const auto& v) { add_pair(v, "--input", &made.files); }},
-      {"--shape", [&](const auto& v) { add_pair(v, "--shape", &made.shapes); }},
+      {"--input", [&](const auto& v) { made.inputs.push_back(v); }},
+      {"--shape", [&](const auto& v) { made.shapes.push_back(v); }},
       {"--output", [&](const auto& v) { made.output = v; }},
       {"--load", [&](const auto& v) { made.load = v; }},
       {"--save", [&](const auto& v) { made.save = v; }},
-      {"--threads", [&](const auto& v) { made.threads = number(v, "--threads"); }},
+      {"--threads", [&](const auto& v) { made.threads = number(v, "--threads", kMostThreads); }},
       {"--seed", [&](const auto& v) { made.seed = number(v, "--seed"); }},
       {"--repeat", [&](const auto& v) { made.repeat = number(v, "--repeat"); }},
       {"--batch", [&](const auto& v) { made.batch = number(v, "--batch"); }},
@@ -108,31 +108,48 @@ bool is_npy(const std::string& path) {
   return path.size() > 4 && path.compare(path.size() - 4, 4, ".npy") == 0;
 }
 
-// The file of each input, in their order.
-std::vector<std::string> files_of(const Model& model, const Arguments& arguments) {
-  std::string known;
-  for (const auto& input : model.inputs()) known += (known.empty() ? "" : ", ") + input.name;
-  for (const auto* pairs : {&arguments.files, &arguments.shapes}) {
-    for (const auto& [name, value] : *pairs) {
-      const auto is_it = [&name = name](const auto& input) { return input.name == name; };
-      if (std::none_of(model.inputs().begin(), model.inputs().end(), is_it)) {
-        throw Error("the program has no input '" + name + "', but " + known);
-      }
+// What words of the form NAME=... say of inputs, by their names, which may have a '=' too.
+std::map<std::string, std::string> by_input(const Model& model, const std::string& option,
+                                            const std::vector<std::string>& words) {
+  std::map<std::string, std::string> found;
+  for (const auto& word : words) {
+    const size_t at = word.find('=');
+    if (at == 0 || at == std::string::npos) throw Error(option + " takes NAME=..., not " + word);
+    std::string known;
+    const std::string* name = nullptr;
+    for (const auto& input : model.inputs()) {
+      known += (known.empty() ? "" : ", ") + input.name;
+      const bool is_it = word.compare(0, input.name.size() + 1, input.name + "=") == 0;
+      if (is_it && (name == nullptr || name->size() < input.name.size())) name = &input.name;
+    }
+    if (name == nullptr) {
+      throw Error("the program has no input '" + word.substr(0, at) + "', but " + known);
+    }
+    if (!found.emplace(*name, word.substr(name->size() + 1)).second) {
+      throw Error(option + " " + *name + " is given twice");
     }
   }
+  return found;
+}
+
+using Shapes = std::map<std::string, std::string>;
+
+// The file of each input, in their order.
+std::vector<std::string> files_of(const Model& model, const Arguments& arguments) {
+  const auto given = by_input(model, "--input", arguments.inputs);
   std::vector<std::string> files;
   for (const auto& input : model.inputs()) {
-    const auto found = arguments.files.find(input.name);
-    if (found == arguments.files.end()) throw Error("--input " + input.name + "=FILE is missing");
+    const auto found = given.find(input.name);
+    if (found == given.end()) throw Error("--input " + input.name + "=FILE is missing");
     files.push_back(found->second);
   }
   return files;
 }
 
-Shape shape_of_raw(const Declared& input, const Arguments& arguments) {
+Shape shape_of_raw(const Declared& input, const Shapes& shapes) {
   Shape shape;
-  const auto given = arguments.shapes.find(input.name);
-  if (given != arguments.shapes.end()) {
+  const auto given = shapes.find(input.name);
+  if (given != shapes.end()) {
     std::string text = given->second + "x";
     for (size_t at = text.find('x'); at != std::string::npos; at = text.find('x')) {
       shape.push_back(number(text.substr(0, at), "--shape"));
@@ -148,8 +165,8 @@ Shape shape_of_raw(const Declared& input, const Arguments& arguments) {
   return shape;
 }
 
-Tensor read_input(const Declared& input, const std::string& path, const Arguments& arguments) {
-  if (!is_npy(path)) return read_raw(path, input.type, shape_of_raw(input, arguments));
+Tensor read_input(const Declared& input, const std::string& path, const Shapes& shapes) {
+  if (!is_npy(path)) return read_raw(path, input.type, shape_of_raw(input, shapes));
   NpyFile file(path);
   input.require(file.type(), file.shape());
   return file.read();
@@ -175,10 +192,12 @@ double peak_memory() {
 
 void infer(Model* model, const Arguments& arguments, double ms_to_open) {
   const auto files = files_of(*model, arguments);
+  const auto shapes = by_input(*model, "--shape", arguments.shapes);
   Tensors feeds;
   for (size_t i = 0; i < files.size(); ++i) {
-    feeds.push_back(read_input(model->inputs()[i], files[i], arguments));
+    feeds.push_back(read_input(model->inputs()[i], files[i], shapes));
   }
+  if (!arguments.output.empty()) make_folder(arguments.output);
   auto start = Clock::now();
   Tensors results = model->run(feeds);
   const double first = ms_since(start);
@@ -188,13 +207,11 @@ void infer(Model* model, const Arguments& arguments, double ms_to_open) {
     results = model->run(feeds);
     times.push_back(ms_since(start));
   }
-  for (size_t i = 0; i < results.size(); ++i) {
-    const std::string& name = model->results()[i].name;
-    if (arguments.output.empty()) {
-      print(name, results[i]);
-    } else {
-      write_npy(arguments.output + "/" + file_name_of(name) + ".npy", results[i]);
-    }
+  std::map<std::string, Tensor> named;
+  for (size_t i = 0; i < results.size(); ++i) named[model->results()[i].name] = results[i];
+  if (!arguments.output.empty()) write_npy(arguments.output, named);
+  for (const auto& result : model->results()) {
+    if (arguments.output.empty()) print(result.name, named.at(result.name));
   }
   if (times.empty()) return;
   std::sort(times.begin(), times.end());
@@ -223,7 +240,23 @@ class Source {
   }
 
   bool has_rows() const { return rows_ > 0; }
+  bool has_entries() const { return rows_ == 0 && entries_ > 0; }
+  // Batches, or entries; 0: every step is fed the same.
   size_t entries() const { return entries_; }
+
+  // Throws Error unless another file has the rows, or entries, for as many steps.
+  void require_as_many(const Source& other) const {
+    const size_t rows = file_.shape()[0], others = other.file_.shape()[0];
+    if (rows * std::max<size_t>(1, other.rows_) == others * std::max<size_t>(1, rows_)) return;
+    throw Error(concat(file_.path(), " has ", rows, " rows, and ", other.file_.path(), " has ",
+                       others, ": give files for as many steps"));
+  }
+
+  // Throws Error unless there is an entry for each step, or for each step of an epoch.
+  void require_entries(size_t steps, size_t of_epoch) const {
+    if (entries_ >= steps || entries_ == of_epoch) return;
+    throw Error(concat(file_.path(), " has ", entries_, " entries for ", steps, " steps"));
+  }
 
   // For step `step` in all, or `batch` of an epoch.
   Tensor at(size_t step, size_t batch) {
@@ -240,15 +273,19 @@ class Source {
   size_t entries_ = 0;  // or batches; 0: every step is fed the same
 };
 
-// How many steps an epoch has.
+// How many steps an epoch has: the batches of the files that are read by rows, or else the entries
+// of those that have one for each step. Throws Error where files do not agree.
 size_t steps_of(const std::vector<Source>& sources) {
-  size_t rows = 0, entries = 0;
+  const Source* by_rows = nullptr;
+  const Source* by_entries = nullptr;
   for (const auto& source : sources) {
-    size_t& least = source.has_rows() ? rows : entries;
-    if (source.entries() > 0)
-      least = least > 0 ? std::min(least, source.entries()) : source.entries();
+    if (source.entries() == 0) continue;
+    const Source*& first = source.has_rows() ? by_rows : by_entries;
+    if (first == nullptr) first = &source;
+    first->require_as_many(source);
   }
-  return std::max<size_t>(1, rows > 0 ? rows : entries);
+  const Source* counted = by_rows != nullptr ? by_rows : by_entries;
+  return counted != nullptr ? counted->entries() : 1;
 }
 
 float loss_of(const Tensor& value) {
@@ -265,6 +302,10 @@ void train(Model* model, const Arguments& arguments) {
   }
   const size_t of_epoch = steps_of(sources);
   const size_t steps = arguments.steps > 0 ? arguments.steps : arguments.epochs * of_epoch;
+  for (const auto& source : sources) {
+    if (source.has_entries()) source.require_entries(steps, of_epoch);
+  }
+  if (!arguments.save.empty()) make_folder(arguments.save);  // before any work is done
   for (size_t step = 0; step < steps; ++step) {
     Tensors feeds;
     for (auto& source : sources) feeds.push_back(source.at(step, step % of_epoch));

@@ -182,9 +182,14 @@ Variant& Function::variant(const std::vector<const Tensor*>& inputs) {
     if (variant.fits(inputs)) return variant;
   }
   std::string shapes;
-  for (const Tensor* input : inputs) shapes += " " + text_of(input->shape);
-  throw Error(concat(name_, " was not generated for inputs of the shapes", shapes,
-                     ": generate it with such shapes"));
+  bool is_empty = false;
+  for (const Tensor* input : inputs) {
+    shapes += " " + text_of(input->shape);
+    is_empty |= input->count() == 0;
+  }
+  throw Error(
+      concat(name_, " was not generated for inputs of the shapes", shapes,
+             is_empty ? ": it computes nothing that is empty" : ": generate it with such shapes"));
 }
 
 }  // namespace native

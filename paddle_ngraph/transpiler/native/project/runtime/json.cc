@@ -1,8 +1,10 @@
 #include "runtime/json.h"
 
+#include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
+#include <locale>
+#include <sstream>
 
 #include "runtime/tensor.h"
 
@@ -130,14 +132,14 @@ class JsonReader {
   }
 
   void read_number(Json* value) {
-    const char* begin = text_.data() + at_;
-    const char* end = text_.data() + text_.size();
-    char* stop = nullptr;
-    value->number_ = std::strtod(begin, &stop);
-    if (stop == begin) refuse();
+    const size_t stop = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
+    std::istringstream token(text_.substr(at_, stop - at_));
+    token.imbue(std::locale::classic());  // the program around may have another decimal point
+    if (!(token >> value->number_) || !token.eof()) refuse();
+    const char* end = text_.data() + stop;
     value->kind_ = Json::Kind::kNumber;
-    value->is_whole_ = std::from_chars(begin, end, value->whole_).ptr == stop;
-    at_ += static_cast<size_t>(stop - begin);
+    value->is_whole_ = std::from_chars(text_.data() + at_, end, value->whole_).ptr == end;
+    at_ = stop;
   }
 
   static constexpr char kEscapes[] = "\"\\/bfnrt";

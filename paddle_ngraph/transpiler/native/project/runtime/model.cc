@@ -1,10 +1,9 @@
 #include "runtime/model.h"
 
-#include <cctype>
-#include <filesystem>
 #include <random>
 #include <utility>
 
+#include "ngraph_model.h"
 #include "runtime/npy.h"
 #include "runtime/run.h"
 
@@ -13,10 +12,13 @@ namespace native {
 namespace {
 
 constexpr int64_t kFormat = 1;
+constexpr size_t kMaxRank = NGRAPH_MODEL_MAX_RANK;
 
 Declared parsed(const Json& row, bool has_file) {
-  return {row.at("name").text(), type_named(row.at("dtype").text()), row.at("shape").numbers(),
-          has_file ? row.at("file").text() : ""};
+  Declared made{row.at("name").text(), type_named(row.at("dtype").text()),
+                row.at("shape").numbers(), has_file ? row.at("file").text() : ""};
+  if (made.shape.size() > kMaxRank) throw Error(made.name + " has too many dimensions");
+  return made;
 }
 
 // The stream that paddle.seed(seed) begins.
@@ -111,27 +113,9 @@ void Model::load(const std::string& folder) {
 }
 
 void Model::save(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw Error(concat("cannot make the folder ", folder, ": ", error.message()));
+  make_folder(folder);
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [name, value] : values_) {
-    write_npy(folder + "/" + file_name_of(name) + ".npy", value);
-  }
-}
-
-std::string file_name_of(const std::string& variable) {
-  std::string made;
-  for (const char c : variable) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.') {
-      made += c;
-    } else {
-      constexpr char kDigits[] = "0123456789ABCDEF";
-      const auto code = static_cast<unsigned char>(c);
-      made += {'%', kDigits[code / 16], kDigits[code % 16]};
-    }
-  }
-  return made;
+  write_npy(folder, values_);
 }
 
 }  // namespace native

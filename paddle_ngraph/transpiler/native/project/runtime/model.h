@@ -64,7 +64,4 @@ class Model {
   std::mutex mutex_;
 };
 
-// The name of a file, without its extension, for a variable of any name.
-std::string file_name_of(const std::string& variable);
-
 }  // namespace native

@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <sstream>
 #include <utility>
+
+#include <unistd.h>
 
 namespace native {
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr char kMagic[] = "\x93NUMPY";
 constexpr size_t kMagicBytes = 6;
+constexpr int kLastVersion = 3;
 constexpr uint32_t kLongestHeader = 65536;
 constexpr size_t kAlignment = 64;  // of the data, as NumPy writes it
 
@@ -49,14 +52,6 @@ Shape parsed_shape(const std::string& text) {  // "(2, 3"
   return shape;
 }
 
-uint64_t bytes_of(ElementType type, const Shape& shape) {
-  uint64_t bytes = native::bytes_of(type);
-  for (size_t size : shape) {
-    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::numeric_limits<uint64_t>::max();
-  }
-  return bytes;
-}
-
 }  // namespace
 
 NpyFile::NpyFile(std::string path) : path_(std::move(path)), file_(path_, std::ios::binary) {
@@ -78,7 +73,9 @@ void NpyFile::read_header() {
   std::array<char, kMagicBytes + 2> start{};
   file_.read(start.data(), start.size());
   if (std::string(start.data(), kMagicBytes) != kMagic) throw Error("another kind of file");
-  const bool is_short = start[kMagicBytes] == 1;  // the version
+  const int version = start[kMagicBytes];
+  if (version < 1 || version > kLastVersion) throw Error("its version");
+  const bool is_short = version == 1;
   std::array<unsigned char, 4> length{};
   file_.read(reinterpret_cast<char*>(length.data()), is_short ? 2 : 4);
   const uint32_t count = length[0] | length[1] << 8 | length[2] << 16 | uint32_t{length[3]} << 24;
@@ -117,9 +114,10 @@ Tensor NpyFile::read(uint64_t offset, const Shape& shape) {
   return made;
 }
 
-Tensor read_npy(const std::string& path) { return NpyFile(path).read(); }
+namespace {
 
-void write_npy(const std::string& path, const Tensor& tensor) {
+// Where the contents are that belong to `path`. Throws Error if they cannot be written.
+std::string write_unfinished(const std::string& path, const Tensor& tensor) {
   std::string type;
   for (const auto& [known, name] : kTypes) {
     if (known == tensor.type) type = (native::bytes_of(known) == 1 ? "|" : "<") + std::string(name);
@@ -138,10 +136,53 @@ void write_npy(const std::string& path, const Tensor& tensor) {
   file << header;
   file.write(tensor.memory.get(), static_cast<std::streamsize>(tensor.bytes()));
   file.close();
-  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+  if (!file) {
     std::remove(unfinished.c_str());
     throw Error(concat("cannot write ", path));
   }
+  return unfinished;
+}
+
+}  // namespace
+
+void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays) {
+  std::map<std::string, std::string> written;  // each path, and where its contents are
+  try {
+    for (const auto& [name, array] : arrays) {
+      const std::string path = folder + "/" + file_name_of(name) + ".npy";
+      written[path] = write_unfinished(path, array);
+    }
+    for (const auto& [path, unfinished] : written) {
+      if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+        throw Error(concat("cannot write ", path));
+      }
+    }
+  } catch (const Error&) {
+    for (const auto& [path, unfinished] : written) std::remove(unfinished.c_str());
+    throw;
+  }
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw Error(concat("cannot make the folder ", path, ": ", error.message()));
+  if (access(path.c_str(), W_OK | X_OK) != 0) throw Error(concat("cannot write to ", path));
+}
+
+std::string file_name_of(const std::string& name) {
+  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string made;
+  for (const char c : name) {
+    if (c != 0 && std::strchr(kPlain, c) != nullptr) {
+      made += c;
+    } else {
+      const auto code = static_cast<unsigned char>(c);
+      made += {'%', kDigits[code / 16], kDigits[code % 16]};
+    }
+  }
+  return made;
 }
 
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape) {

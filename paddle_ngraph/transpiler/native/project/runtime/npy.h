@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "runtime/tensor.h"
@@ -17,6 +18,7 @@ class NpyFile {
 
   ElementType type() const { return type_; }
   const Shape& shape() const { return shape_; }
+  const std::string& path() const { return path_; }
 
   Tensor read();
   // `count` rows along axis 0, from row `first` on.
@@ -33,10 +35,15 @@ class NpyFile {
   uint64_t begin_ = 0;  // of the data
 };
 
-Tensor read_npy(const std::string& path);
+// Writes each array to FOLDER/NAME.npy: files that are there are replaced once all are written.
+// Throws Error if one cannot be written.
+void write_npy(const std::string& folder, const std::map<std::string, Tensor>& arrays);
 
-// Throws Error if the file cannot be written. Another file of that name is replaced as a whole.
-void write_npy(const std::string& path, const Tensor& tensor);
+// Throws Error if it cannot be made, or nothing can be written there.
+void make_folder(const std::string& path);
+
+// The name of a file, without its extension, for a variable or result of any name.
+std::string file_name_of(const std::string& name);
 
 // A file of nothing but elements. Throws Error unless it has exactly the size of the shape.
 Tensor read_raw(const std::string& path, ElementType type, const Shape& shape);

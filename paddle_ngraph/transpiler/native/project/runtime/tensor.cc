@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <new>
 #include <numeric>
 
@@ -35,6 +36,14 @@ size_t bytes_of(ElementType type) {
       return 8;
   }
   return 0;
+}
+
+uint64_t bytes_of(ElementType type, const Shape& shape) {
+  uint64_t bytes = bytes_of(type);
+  for (size_t size : shape) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) return std::numeric_limits<uint64_t>::max();
+  }
+  return bytes;
 }
 
 std::string name_of(ElementType type) { return row_of(type).paddle; }

@@ -38,6 +38,8 @@ using Tensors = std::vector<Tensor>;
 Tensor allocate(ElementType type, const Shape& shape);
 
 size_t bytes_of(ElementType type);
+// Those of a tensor; the largest number where there are more.
+uint64_t bytes_of(ElementType type, const Shape& shape);
 std::string name_of(ElementType type);            // Paddle's name, e.g. "float32"
 ElementType type_named(const std::string& name);  // throws Error for a name that is not known
 std::string text_of(const Shape& shape);          // e.g. "[2, 3]"
