@@ -25,6 +25,8 @@ def remove_updates(
         NgraphError: They fetch what is computed with the updates, or one update comes before the
             last gradient.
     """
+    if not training.gradients:
+        raise NgraphError("no gradient depends on what is fed: there is nothing to add up or send")
     last = max(gradient.index for gradient in training.gradients)
     _refuse_updates_before(last, training.gradients)
     _refuse_fetches_of_updates(fetching, training.gradients)

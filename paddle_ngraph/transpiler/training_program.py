@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
@@ -156,11 +157,15 @@ class TrainingProgram:
         if node.index <= end or node.type.removesuffix("_") not in _AFTERWARDS:
             return None
         members = [member for read in node.reads for member in self._view.members(read)]
-        shape = self._view.values[vid].shape
-        alike = [m for m in members if m in self._local and self._view.values[m].shape == shape]
+        size = self._size(vid)  # of one element are [] and [1]
+        alike = [m for m in members if m in self._local and self._size(m) == size]
         if node.type.removesuffix("_") in _SCALING:
             return alike[0] if alike else None
         return alike[0] if len(set(alike)) == 1 else None
+
+    def _size(self, vid: str) -> int:
+        value = self._view.values[vid]
+        return prod(value.shape) if value.is_dense_tensor_type() else -1
 
     @cached_property
     def _ends_of_backward(self) -> dict[str, int]:
@@ -169,7 +174,7 @@ class TrainingProgram:
         for node in self._view.nodes:
             members = (member for read in node.reads for member in self._view.members(read))
             end = max((ends.get(member, -1) for member in members), default=-1)
-            ends.update(dict.fromkeys(node.writes, node.index if _is_backward(node.type) else end))
+            ends.update(dict.fromkeys(node.writes, node.index if _is_backward(node.op) else end))
         return ends
 
     def _refuse_after_clipping(self, parameter: str, vid: str, end: int) -> None:
@@ -277,8 +282,12 @@ def _is_fed(op: Operation) -> bool:
     return op.name() == "pd_op.data" and not op.result(0).persistable
 
 
-def _is_backward(name: str) -> bool:
-    return name.removesuffix("_").endswith("_grad")
+def _is_backward(op: Operation) -> bool:
+    """Whether it is part of a backward pass, as are branches and loops with such operators."""
+    if op.name().removesuffix("_").endswith("_grad"):
+        return True
+    blocks = op.blocks() if op.num_regions() > 0 else ()
+    return any(_is_backward(inner) for block in blocks for inner in block.ops)
 
 
 def _refuse_inner_updates(program: Program) -> None:

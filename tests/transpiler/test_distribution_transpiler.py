@@ -144,7 +144,40 @@ def shared(share):
     return build
 
 
-@pytest.mark.parametrize("build", [two_optimizers, shared])
+def in_a_branch(share):
+    """The backward pass ends in a branch."""
+
+    def build():
+        x, layer = paddle.static.data("x", [-1, 4], "float32"), nn.Linear(4, 3)
+        hidden = paddle.static.nn.cond(
+            paddle.sum(x) < 1e9, lambda: paddle.tanh(layer(x)), lambda: layer(x) * 2.0
+        )
+        loss = share * paddle.mean(hidden**2)
+        clip = nn.ClipGradByGlobalNorm(0.05)
+        paddle.optimizer.SGD(0.2, grad_clip=clip).minimize(loss)
+        return [loss]
+
+    return build
+
+
+def of_one_element(share):
+    """A parameter of rank 0, whose clipped gradient has rank 1, and one of rank 1."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        factor = paddle.create_parameter(
+            [], "float32", default_initializer=nn.initializer.Constant(2)
+        )
+        bias = paddle.create_parameter([1], "float32")
+        loss = share * paddle.mean((paddle.sin(x) * factor + bias) ** 2)
+        clip = nn.ClipGradByGlobalNorm(0.05)
+        paddle.optimizer.SGD(0.2, grad_clip=clip).minimize(loss)
+        return [loss]
+
+    return build
+
+
+@pytest.mark.parametrize("build", [two_optimizers, shared, in_a_branch, of_one_element])
 def test_it_finds_where_gradients_end(build):
     native, rank = Twin(build(0.5)), Twin(build(1.0))
     distributed(rank)
@@ -300,6 +333,13 @@ def test_numbers_out_of_range_are_refused():
 
 def test_what_cannot_be_accumulated_is_refused():
     refused(two_optimizers(1.0), "is updated before all gradients are there", accumulate=2)
+
+    def decays():
+        loss = paddle.mean(paddle.create_parameter([4], "float32") ** 2)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss + paddle.mean(paddle.static.data("x", [-1, 4], "float32"))]
+
+    refused(decays, "no gradient depends on what is fed", accumulate=2)
 
 
 def test_an_unknown_fetch_is_refused():
