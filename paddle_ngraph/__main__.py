@@ -233,7 +233,7 @@ def _save(options: argparse.Namespace) -> int:
     from paddle_ngraph.saved_models import saved_model
 
     program, prefix = _model_and_prefix(options)
-    _convert(program, prefix, [dict(map(_shape, given)) for given in options.shapes])
+    _convert(program, prefix, [_shapes(given) for given in options.shapes])
     functions = list(saved_model.functions_beside(f"{prefix}.json").glob(saved_model.FUNCTIONS))
     print(f"saved as {prefix}.json, with {len(functions)} compiled functions")
     return 0
@@ -326,7 +326,7 @@ def _codegen(options: argparse.Namespace) -> int:
         program,
         options.output,
         scope=scope,
-        shapes=[dict(map(_shape, given)) for given in options.shapes] or None,
+        shapes=[_shapes(given) for given in options.shapes] or None,
         processor=options.processor,
         seed=options.seed,
         train=options.train,
@@ -369,6 +369,16 @@ def _convert(
         print(saving.convert(model, str(prefix.absolute()), shapes, prepare=prepare))
     except OSError as error:
         raise NgraphError(f"{error.filename or prefix}: {error.strerror}") from error
+
+
+def _shapes(words: Sequence[str]) -> dict[str, list[int]]:
+    """Shapes by name from several of :func:`_shape`."""
+    found: dict[str, list[int]] = {}
+    for name, shape in map(_shape, words):
+        if name in found:
+            raise NgraphError(f"--shapes gives {name} twice: begin others with --shapes again")
+        found[name] = shape
+    return found
 
 
 def _shape(text: str) -> tuple[str, list[int]]:

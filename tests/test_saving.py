@@ -621,6 +621,7 @@ def test_the_command(tmp_path, capsys):
         (["."], "there are several models"),
         (["one", "--shapes", "x"], "give NAME=SIZExSIZE"),
         (["one", "--shapes", "x=2x"], "give NAME=SIZExSIZE"),
+        (["one", "--shapes", "x=2x4", "x=3x4"], "--shapes gives x twice"),
         (["one", "--shapes", "x=2x6", "y=2"], "does not match"),
     ],
 )

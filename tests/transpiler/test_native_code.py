@@ -497,6 +497,11 @@ def test_model_directories_that_are_damaged(make):
     other = json.loads((model / "manifest.json").read_text())
     (model / "manifest.json").write_text(json.dumps({**other, "program": "0"}))
     assert "it belongs to another program than main.cc" in made.main(*words, status=2).stderr
+    for part, name in (("results", "y"), ("inputs", "x")):
+        odd = json.dumps({**other, part: [{**other[part][0], "name": "y"}]})
+        (model / "manifest.json").write_text(odd)
+        renamed = ["--input", f"y={made.folder / 'x'}.npy"] if part == "inputs" else words
+        assert f"do not agree about '{name}'" in made.main(*renamed, status=2).stderr
 
 
 # -- whole models ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ using paddle_ngraph::OvFunction;
 namespace {
 
 constexpr int64_t kUnknown = -1;  // an open size that no input has told yet
+constexpr int64_t kMostOpen = 1000;
 
 // Reads models; functions are compiled by the core's own.
 ov::Core& reader() {
@@ -58,6 +59,7 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
   for (const auto& shape : description.at("shapes").list()) {
     shapes_.push_back(shape.numbers());
     for (int64_t size : shapes_.back()) {
+      if (size < -kMostOpen) throw Error("there are too many open sizes");
       if (size < 0) num_open_ = std::max(num_open_, static_cast<size_t>(-size));
     }
   }

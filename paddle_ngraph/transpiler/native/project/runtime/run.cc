@@ -13,15 +13,30 @@ Run::Run(Model* model, const Tensors& feeds) : model_(model) {
   for (size_t i = 0; i < feeds.size(); ++i) feeds_[model->inputs()[i].name] = &feeds[i];
 }
 
-const Tensor& Run::feed(const std::string& name) const { return *feeds_.at(name); }
+namespace {
 
-Tensor& Run::variable(const std::string& name) { return model_->values_.at(name); }
+// What a map has under a name. Throws Error if there is none: someone changed the manifest.
+template <typename Map>
+auto& named(Map& map, const std::string& name) {
+  const auto found = map.find(name);
+  if (found == map.end())
+    throw Error(concat("main.cc and the manifest do not agree about '", name, "'"));
+  return found->second;
+}
+
+}  // namespace
+
+const Tensor& Run::feed(const std::string& name) const { return *named(feeds_, name); }
+
+Tensor& Run::variable(const std::string& name) { return named(model_->values_, name); }
 
 Tensors Run::interval(size_t number, const Tensors& inputs, const std::vector<Tensor*>& states) {
   std::vector<const Tensor*> given;
   for (const auto& input : inputs) given.push_back(&input);
   given.insert(given.end(), states.begin(), states.end());
-  Variant& variant = model_->functions_.at(number).variant(given);
+  if (number >= model_->functions_.size())
+    throw Error("main.cc and the manifest do not agree about functions");
+  Variant& variant = model_->functions_[number].variant(given);
   Tensors results = variant.run(given, &model_->stream_);
   const size_t num_outputs = results.size() - states.size();
   for (size_t i = 0; i < states.size(); ++i) {
@@ -37,7 +52,7 @@ void Run::fetch(const std::string& name, const Tensor& value) { results_[name] =
 
 Tensors Run::take_results() {
   Tensors taken;
-  for (const auto& result : model_->results()) taken.push_back(results_.at(result.name));
+  for (const auto& result : model_->results()) taken.push_back(named(results_, result.name));
   return taken;
 }
 
