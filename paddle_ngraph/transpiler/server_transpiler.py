@@ -130,13 +130,12 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
     )
 
 
-def _float32(gradient: Gradient) -> Gradient:
-    dtype = dtype_name(gradient.value.dtype)
+def _require_float32(parameter: str, value: Value) -> None:
+    dtype = dtype_name(value.dtype)
     if dtype != "float32":
         raise NgraphError(
-            f"the parameter {gradient.parameter!r} is {dtype}: a parameter server keeps float32"
+            f"the parameter {parameter!r} is {dtype}: a parameter server keeps float32"
         )
-    return gradient
 
 
 def _is_table(gradient: Gradient) -> bool:
@@ -150,6 +149,15 @@ def _parameter(gradient: Gradient) -> Value:
     return gradient.update.operand_source(names.index("param"))
 
 
+def _written_by_server(program: Program, training: TrainingProgram) -> set[str]:
+    """The variables that operators after the last gradient write, with or without one."""
+    last = max((gradient.index for gradient in training.gradients), default=-1)
+    variables = training_program.variables(program)
+    names = {value.id: name for name, value in variables.items()}
+    written = [v for op in training.operators[last + 1 :] for v, _ in overwritten(op)]
+    return {names[v.id] for v in written if v.id in names}
+
+
 # -- the trainer ---------------------------------------------------------------------------------
 
 
@@ -161,7 +169,8 @@ class _Trainer:
         fetching: What fetches in it.
 
     Attributes:
-        dense: Names and shapes of the parameters that are no tables.
+        dense: Names and shapes of the parameters that are no tables, and of what else trainers read
+            and the server writes: averages of parameters, or those that only decay.
         tables: The others.
         gradients: As in :class:`ServerForm`.
     """
@@ -169,14 +178,23 @@ class _Trainer:
     def __init__(self, program: Program, fetching: Sequence[Operation]) -> None:
         self._block = program.global_block()
         training = TrainingProgram(program)
-        gradients = [_float32(gradient) for gradient in training.gradients]
+        gradients = training.gradients
+        for gradient in gradients:
+            _require_float32(gradient.parameter, gradient.value)
         others = [g for g in gradients if not _is_table(g)]
         parameters = [_parameter(gradient) for gradient in others]
         self.dense = [(g.parameter, list(g.value.shape)) for g in others]
         looked_up = [(g.parameter, _parameter(g)) for g in gradients if _is_table(g)]
+        names = {g.parameter for g in gradients}
+        written = _written_by_server(program, training) - names
         remove_updates(program, training, fetching)
         build = Builder(self._block)
         self.gradients = [build.flat([g.value for g in others])] if others else []
+        for name, value in training_program.variables(program).items():
+            if name in written and not value.use_empty():
+                _require_float32(name, value)
+                parameters.append(value)
+                self.dense.append((name, list(value.shape)))
         if parameters:
             self._take(parameters)
         self.tables = [self._look_up(name, weight) for name, weight in looked_up]

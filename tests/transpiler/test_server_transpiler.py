@@ -95,6 +95,24 @@ def test_together_they_train_as_one_program_does(name, form):
     assert GRADIENTS in names and "x" not in names
 
 
+def test_trainers_read_what_only_the_server_writes():
+    """A parameter that only decays, and an average of another one, which the network reads."""
+
+    def build():
+        x, layer = paddle.static.data("x", [-1, 4], "float32"), nn.Linear(4, 5)
+        decaying = paddle.create_parameter([4, 5], "float32", name="decaying")
+        teacher = paddle.create_parameter([4, 5], "float32", name="teacher")
+        teacher.stop_gradient = True
+        target = paddle.matmul(x, teacher) * paddle.mean(decaying.detach())
+        loss = paddle.mean((layer(x) - target) ** 2) + paddle.mean(decaying**2)
+        trained = [*layer.parameters(), decaying]
+        paddle.optimizer.Momentum(0.1, 0.9, trained).minimize(loss, parameters=trained)
+        paddle.assign(teacher * 0.9 + layer.weight * 0.1, teacher)
+        return [loss]
+
+    assert_trains_alike(build, feeds())
+
+
 def test_a_schedule_is_the_servers():
     def build():
         return trained(lambda: paddle.optimizer.SGD(paddle.optimizer.lr.StepDecay(0.2, 1)))()
