@@ -98,7 +98,9 @@ class Server:
         first_run.variables_of(self._form.server, self._scope)
         _meet(self._job, self._form, serves=True)
         threads = [
-            threading.Thread(target=self._talk, args=(trainer,), daemon=True)
+            threading.Thread(
+                target=self._talk, args=(trainer, _number_of_link(self._job, trainer)), daemon=True
+            )
             for trainer in self._trainers
         ]
         for thread in threads:
@@ -115,12 +117,12 @@ class Server:
                 thread.join(10)
         return self._updates
 
-    def _talk(self, trainer: int) -> None:
-        """Passes messages on, in a thread for each trainer."""
+    def _talk(self, trainer: int, number: int) -> None:
+        """Passes messages on by the link of a number, in a thread for each trainer."""
         paddle.disable_static()  # in this thread
         try:
             with self._linking:
-                link = Link(self._job.store, _number_of_link(self._job, trainer), 0)
+                link = Link(self._job.store, number, 0)
             kind = Kind.GET
             while kind not in (Kind.DONE, Kind.FAILURE):
                 message = link.receive()
@@ -222,7 +224,8 @@ class Trainer:
         self._is_open = True
         first_run.variables_of(form.trainer, scope)
         _meet(job, form, serves=False)
-        self._thread = threading.Thread(target=self._talk, daemon=True)
+        number = _number_of_link(job, job.place.rank)
+        self._thread = threading.Thread(target=self._talk, args=(number,), daemon=True)
         self._thread.start()
 
     def share(self, feed: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,11 +303,11 @@ class Trainer:
             raise NgraphError(sentence_of(answer))
         return answer.arrays
 
-    def _talk(self) -> None:
-        """Passes messages on, in a thread."""
+    def _talk(self, number: int) -> None:
+        """Passes messages on by the link of a number, in a thread."""
         paddle.disable_static()  # in this thread
         try:
-            link = Link(self._job.store, _number_of_link(self._job, self._job.place.rank), 1)
+            link = Link(self._job.store, number, 1)
             kind = Kind.GET
             while kind not in (Kind.DONE, Kind.FAILURE):
                 kind = link.send_next(self._requests).kind
