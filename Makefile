@@ -7,6 +7,7 @@ PROGRAMS ?= 10000
 LIVES ?= 1000
 GRAPHS ?= 100000
 SEED ?= 1
+KILLS ?= 20
 THREADS ?= 1 3 8 64
 # Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
@@ -20,7 +21,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server ocr paddleocr paddleocr-run test test-threads sanitize fuzz models \
+.PHONY: help demo demo-native imdb server ocr paddleocr paddleocr-run test test-threads sanitize fuzz kills models \
 	style lint bench packed docs clean
 
 help:  ## Show the targets.
@@ -60,6 +61,9 @@ sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANIT
 
 fuzz: $(VENV)/.built  ## Check random programs, lives of programs and damaged graphs (PROGRAMS=, LIVES=, GRAPHS=, SEED=).
 	$(RUN) -m tests.fuzz --programs $(PROGRAMS) --lives $(LIVES) --graphs $(GRAPHS) --seed $(SEED) $(OPTIONS)
+
+kills: $(VENV)/.built  ## Kill and stop ranks of a job at random, and compare its losses (KILLS=, SEED=).
+	$(RUN) -m tests.kills --kills $(KILLS) --seed $(SEED)
 
 models: $(VENV)/.built  ## Run whole models, natively and through nGraph; write docs/models.md.
 	$(RUN) -m tests.models --output docs/models.md

@@ -48,6 +48,50 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     run.set_defaults(command=_run)
 
+    launch = commands.add_parser(
+        "launch",
+        help="run a script on several processes of this machine, and restart them",
+        description=_launch.__doc__,
+        epilog="example: python -m paddle_ngraph launch --nproc 4 --max-restarts 3 "
+        "--checkpoint checkpoints train.py",
+    )
+    launch.add_argument(
+        "--nproc", type=int, required=True, metavar="N", help="the number of processes, or ranks"
+    )
+    launch.add_argument(
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="start all ranks again so often when one fails or is stuck (default: %(default)s)",
+    )
+    launch.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="the folder for checkpoint() and resume() of paddle_ngraph.distributed",
+    )
+    launch.add_argument(
+        "--log-dir",
+        default="log",
+        metavar="DIR",
+        help="all ranks but 0 print to workerlog.RANK in this folder (default: %(default)s)",
+    )
+    launch.add_argument(
+        "--timeout",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="a rank that shows no sign of life for so long is stuck (default: %(default)g)",
+    )
+    launch.add_argument(
+        "--port",
+        type=int,
+        help="the port at which the ranks meet (default: a free one for each start)",
+    )
+    launch.add_argument("script", help="the Python script")
+    launch.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    launch.set_defaults(command=_launch)
+
     explain = commands.add_parser(
         "explain",
         help="show which operators of a saved model run through nGraph",
@@ -209,6 +253,27 @@ def _run(options: argparse.Namespace) -> int:
         if options.stats:
             print(api.stats(), file=sys.stderr)
     return 0
+
+
+def _launch(options: argparse.Namespace) -> int:
+    """Run SCRIPT on N processes (ranks) of this machine, which train together by means of
+    paddle_ngraph.distributed. If one fails or is stuck, all are ended; with --max-restarts they are
+    started again, and continue from the last complete checkpoint. Rank 0 prints here. The exit
+    status is 0 if all ranks end well, 1 if one does not, 2 if all refuse to run."""
+    from paddle_ngraph.distributed import launcher
+
+    return launcher.launch(
+        launcher.Options(
+            script=options.script,
+            arguments=options.args,
+            ranks=options.nproc,
+            max_restarts=options.max_restarts,
+            checkpoint=options.checkpoint,
+            log_dir=options.log_dir,
+            timeout=options.timeout,
+            port=options.port,
+        )
+    )
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ OF_OTHERS = {
     "_Model__model": "OpenVINO's",
 }
 # What may be assigned to beside objects of the package.
-ASSIGNED = {"sys.argv"}
+ASSIGNED = {"sys.excepthook", "sys.argv"}
 
 
 class Faults(ast.NodeVisitor):

@@ -9,31 +9,39 @@
     distributed.distributed_optimizer(optimizer).minimize(loss)
     executor.run(startup_program)
     distributed.prepare(executor, main_program, feed=distributed.share(feed), fetch_list=[loss])
-    executor.run(main_program, feed=distributed.share(feed), fetch_list=[loss])
+    for step in range(distributed.resume(main_program), steps):
+        executor.run(main_program, feed=distributed.share(feed), fetch_list=[loss])
+        distributed.checkpoint(main_program, step + 1)
 
-It is started by ``python -m paddle.distributed.launch --nproc_per_node 2 script.py``. Each function
-loads what it needs when it is called.
+It is started by ``python -m paddle_ngraph launch --nproc 2 --checkpoint DIR script.py``; without
+checkpoints ``python -m paddle.distributed.launch`` does as well. Each function loads what it needs
+when it is called.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paddle_ngraph import library
+from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
+    from paddle_ngraph.distributed.checkpoints import Checkpoints
     from paddle_ngraph.distributed.job import Job
     from paddle_ngraph.distributed.server import Trainer
     from paddle_ngraph.transpiler.server_transpiler import ServerForm
 
 __all__ = [
     "barrier",
+    "checkpoint",
     "distributed_optimizer",
     "init",
     "prepare",
     "rank",
     "ranks",
+    "resume",
     "serve",
     "share",
     "trainer",
@@ -41,7 +49,9 @@ __all__ = [
 
 
 def init(seed: int | None = None, *, pin_cores: bool = True) -> None:
-    """Joins the job that ``paddle.distributed.launch`` has started this process for.
+    """Joins the job that a launcher has started this process for.
+
+    The launcher is ``python -m paddle_ngraph launch`` or ``python -m paddle.distributed.launch``.
 
     It opens Paddle's TCPStore, and the gloo context that collectives of static programs need; a
     process that nobody has launched is a job of one rank. A second call changes nothing but the
@@ -118,15 +128,60 @@ def prepare(
         NgraphError: The ranks differ in program, shapes or versions (on every rank, with the same
             sentence); a variable is missing; :func:`init` has not been called.
     """
-    import paddle
-
     from paddle_ngraph.distributed import first_run
 
     joined = _job()
     first_run.agree(joined, program, feed)
-    scope = paddle.static.global_scope() if scope is None else scope
-    first_run.compile_alone(executor, program, feed, fetch_list, scope)
+    first_run.compile_alone(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
+
+
+def checkpoint(
+    program: Any, step: int, folder: str | os.PathLike[str] | None = None, scope: Any = None
+) -> None:
+    """Keeps all that a training needs to go on from here; called by all ranks.
+
+    That is: all variables of the program (parameters, the states of the optimizer, running
+    statistics, gradients that accumulate), the state of its learning rate schedule, and the random
+    numbers of each rank (Paddle's, those of ``numpy.random`` and ``random``). The last three
+    checkpoints are kept. One that was interrupted is not there at all.
+
+    Args:
+        program: The static PIR program that trains.
+        step: So many steps are done; more than at the last checkpoint. A second call for the same
+            step does nothing.
+        folder: Where the checkpoints are, a folder that all ranks see; ``None``: what the launcher
+            was given, ``python -m paddle_ngraph launch --checkpoint``.
+        scope: Where the variables are; ``None``: in the scope of ``scope_guard``.
+
+    Raises:
+        NgraphError: On every rank, with the same sentence: it cannot be written, and the earlier
+            ones are as they were; the ranks are not at the same step; another job uses the folder;
+            the folder has a later checkpoint, which nobody has resumed from. :func:`init` has not
+            been called.
+    """
+    _checkpoints(folder).save(_pir(program), step, _scope(scope))
+
+
+def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: Any = None) -> int:
+    """Continues from the newest complete checkpoint, if there is one; called by all ranks.
+
+    To be called after the startup program and :func:`prepare`, right before the first step.
+
+    Args:
+        program: As for :func:`checkpoint`: the same as then.
+        folder: As for :func:`checkpoint`.
+        scope: As for :func:`checkpoint`.
+
+    Returns:
+        The number of steps that are done: 0 if there is no checkpoint.
+
+    Raises:
+        NgraphError: On every rank, with the same sentence, and nothing has changed: all checkpoints
+            are damaged, or of another program or number of ranks; another job uses the folder.
+            :func:`init` has not been called, or the startup program has not run.
+    """
+    return _checkpoints(folder).restore(_pir(program), _scope(scope))
 
 
 def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0) -> Any:
@@ -176,13 +231,10 @@ def serve(
         NgraphError: A trainer has gone or failed; the ranks made ``form`` of different programs;
             there is no other rank.
     """
-    import paddle
-
     joined = _job()
     from paddle_ngraph.distributed.server import Server
 
-    scope = paddle.static.global_scope() if scope is None else scope
-    return Server(executor, form, scope, joined, synchronous, after_update).run()
+    return Server(executor, form, _scope(scope), joined, synchronous, after_update).run()
 
 
 def trainer(executor: Any, form: ServerForm, scope: Any = None) -> Trainer:
@@ -200,13 +252,10 @@ def trainer(executor: Any, form: ServerForm, scope: Any = None) -> Trainer:
     Raises:
         NgraphError: As :func:`serve`.
     """
-    import paddle
-
     joined = _job()
     from paddle_ngraph.distributed.server import Trainer
 
-    scope = paddle.static.global_scope() if scope is None else scope
-    return Trainer(executor, form, scope, joined)
+    return Trainer(executor, form, _scope(scope), joined)
 
 
 def _job() -> Job:
@@ -214,3 +263,27 @@ def _job() -> Job:
     from paddle_ngraph.distributed import job
 
     return job.current()
+
+
+def _checkpoints(folder: str | os.PathLike[str] | None) -> Checkpoints:
+    joined = _job()
+    from paddle_ngraph.distributed import checkpoints
+
+    return checkpoints.of_job(joined, folder)
+
+
+def _pir(program: Any) -> Any:
+    import paddle
+
+    if not isinstance(program, paddle.pir.Program):
+        raise NgraphError(
+            "checkpoints are of static PIR programs: paddle_ngraph.distribute() makes one of an "
+            "old-style program, and paddle.save() keeps the state of a dynamic layer"
+        )
+    return program
+
+
+def _scope(given: Any) -> Any:
+    import paddle
+
+    return paddle.static.global_scope() if given is None else given

@@ -39,7 +39,7 @@ def agree(job: Job, program: Program, feed: Mapping[str, Any]) -> None:
         NgraphError: They differ: on every rank, with the same sentence.
     """
     mine = {
-        "program": _digest(program),
+        "program": digest(program),
         "feed": "; ".join(f"{name} {_kind(feed[name])}" for name in sorted(feed)),
         "versions": ", ".join([__version__, *installation.versions()]),
     }
@@ -57,7 +57,8 @@ def agree(job: Job, program: Program, feed: Mapping[str, Any]) -> None:
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
-def _digest(program: Program) -> str:
+def digest(program: Program) -> str:
+    """Tells programs apart: the same for all ranks, and in each run of a script."""
     text = _LAYER_NAME.sub("", str(program))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -1,8 +1,8 @@
 """The processes of a job: who they are, their cores, and what connects them.
 
-Paddle's own pieces do the work: ``python -m paddle.distributed.launch`` (or anything that sets the
-same environment variables) starts the processes, its TCPStore introduces them, and gloo moves the
-data.
+A launcher starts the processes: ``python -m paddle_ngraph launch``, or anything else that sets the
+same environment variables as ``python -m paddle.distributed.launch``. Paddle's TCPStore introduces
+them, and gloo moves the data.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import paddle
 
 from paddle_ngraph import flags
+from paddle_ngraph.distributed import reports
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context
 from paddle_ngraph.paddle_seam.protocols import Store
 from paddle_ngraph.saved_models.saved_model import last_line
+
+if TYPE_CHECKING:
+    from paddle_ngraph.distributed.checkpoints import Checkpoints
 
 # The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
 # wait for others, with a number that Paddle does not get to.
@@ -69,7 +74,7 @@ class Place:
         if not master.rpartition(":")[2].isdecimal():
             raise NgraphError(
                 f"PADDLE_MASTER={master!r}: give host:port of rank 0, or start the job with "
-                "python -m paddle.distributed.launch"
+                "python -m paddle_ngraph launch"
             )
         return cls(rank, ranks, local_rank, local_ranks, master)
 
@@ -79,7 +84,7 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None)
     if not text.isdecimal() or (name.endswith(("NUM", "SIZE")) and int(text) == 0):
         raise NgraphError(
             f"{name}={text!r} in the environment is no number of processes: start the job with "
-            "python -m paddle.distributed.launch"
+            "python -m paddle_ngraph launch"
         )
     return int(text)
 
@@ -92,11 +97,13 @@ class Job:
 
     Attributes:
         meetings: How often the ranks have met: the same number on all of them.
+        checkpoints: Those in use, by their folder.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.meetings = 0
+        self.checkpoints: dict[Path, Checkpoints] = {}
 
     @cached_property
     def store(self) -> Store:
@@ -127,6 +134,7 @@ class Job:
         if self.place.ranks == 1:
             return [text]
         self.meetings += 1
+        reports.say_meeting(self.meetings)
         keys = [f"ngraph/{self.meetings}/{rank}" for rank in range(self.place.ranks)]
         try:
             self.store.set(keys[self.place.rank], text)
@@ -152,7 +160,8 @@ def _refuse_used_port(master: str) -> None:
         except (OSError, OverflowError) as error:
             raise NgraphError(
                 f"port {port} of this machine cannot be used ({error}): give another one, with "
-                "--master of paddle.distributed.launch or PADDLE_MASTER"
+                "--port of paddle_ngraph launch, --master of paddle.distributed.launch, or "
+                "PADDLE_MASTER"
             ) from error
 
 
@@ -213,6 +222,7 @@ def start(seed: int | None, pins_cores: bool) -> Job:
     """Joins the job; a second call returns the same."""
     with _lock:
         if not _jobs:
+            reports.connect(os.environ)
             place = Place.of_environment(os.environ)
             job = Job(place)
             job.connect()

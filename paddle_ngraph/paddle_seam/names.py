@@ -161,6 +161,15 @@ is_train_mode: Callable[[Any], bool] = _read(
     "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
 )
 
+_STREAM = f"{_LIBRARY}:GeneratorState"
+_state_of_stream: Callable[[Any], tuple[Any, ...]] = _read(
+    _STREAM, "__getstate__", "(self) -> tuple"
+)
+_set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
+    _STREAM, "__setstate__", "(self, arg0) -> None"
+)
+_Stream = _read(_CORE, "GeneratorState")
+
 # -- what objects have ---------------------------------------------------------------------------
 
 _SWITCHED = "paddle.base.executor:_StandaloneExecutor"
@@ -228,6 +237,20 @@ def make_persistable(value: Value) -> None:
 def set_random_seed(program: Program, seed: int) -> None:
     """Sets the seed of operators that will be added to a program."""
     program.random_seed = seed
+
+
+def plain_stream(stream: Any) -> list[Any]:
+    """A stream of random numbers (``paddle.get_rng_state``) as numbers and a text."""
+    *numbers, text = _state_of_stream(stream)
+    return [*numbers, bytes(text).decode("ascii")]
+
+
+def stream_of(plain: list[Any]) -> Any:
+    """The stream that :func:`plain_stream` was given."""
+    *numbers, text = plain
+    stream = _Stream.__new__(_Stream)
+    _set_state_of_stream(stream, (*numbers, list(text.encode("ascii"))))
+    return stream
 
 
 def set_scheduler(program: Any, scheduler: Any) -> None:

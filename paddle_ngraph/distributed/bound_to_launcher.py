@@ -1,0 +1,28 @@
+"""Becomes a command that ends when the process that started it does.
+
+Run as a script, without the package: ``python -I -S bound_to_launcher.py PARENT COMMAND ...``. The
+kernel kills the process when its parent has ended, in whichever way; this outlives ``exec``. It is
+set here rather than between fork and exec, where a process of several threads can do very little.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Does not return."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) has failed")
+    if os.getppid() == parent:  # it may have ended before
+        os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

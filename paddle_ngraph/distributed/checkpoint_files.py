@@ -1,0 +1,340 @@
+"""Checkpoints on disk: what has the name of one is complete.
+
+A checkpoint is a folder, ``step-00000042``. For each rank it holds an npz file with arrays and a
+JSON file with everything else, and for all a manifest with the digests of these files and of
+itself. It is written under another name, brought to the disk, and only then renamed. Nothing that
+is read is unpickled or executed, and nothing is used before its digest was found right.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle_ngraph.errors import NgraphError
+
+# Where `python -m paddle_ngraph launch --checkpoint` says where they are.
+VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
+KEPT = 3  # checkpoints; older ones are deleted
+_NAME = re.compile(r"step-(\d{8,18})")
+LAST_STEP = 10**18 - 1
+_MANIFEST = "manifest.json"
+_FORMAT = 1
+_LOCK = ".lock"
+# Of what is not complete: yet, or no longer.
+_UNFINISHED = ".unfinished-"
+_DAMAGED = "damaged-"
+_NOT_THERE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO})
+
+Record = Mapping[str, Any]
+
+
+class _Damaged(Exception):
+    """What is wrong with a checkpoint."""
+
+
+class Checkpoint(NamedTuple):
+    """A complete checkpoint, whose digests are right.
+
+    Attributes:
+        folder: That of all checkpoints.
+        step: So many steps were done.
+        ranks: By so many ranks.
+        common: What was said when it was finished.
+    """
+
+    folder: Path
+    step: int
+    ranks: int
+    common: Record
+
+    @property
+    def path(self) -> Path:
+        """Where its files are."""
+        return self.folder / _name(self.step)
+
+    def part(self, rank: int) -> tuple[Record, list[np.ndarray]]:
+        """What :func:`write_part` has written for a rank.
+
+        Raises:
+            NgraphError: It cannot be read any more.
+        """
+        arrays, record = _names(rank)
+        try:
+            said = _decoded((self.path / record).read_bytes())
+            with np.load(self.path / arrays, allow_pickle=False) as file:
+                return said, [file[f"arr_{number}"] for number in range(len(file.files))]
+        except (OSError, _Damaged, *_UNREADABLE) as error:
+            raise NgraphError(f"{self.path} cannot be read: {error}") from error
+
+
+# What NumPy raises for an npz file that it did not write.
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class Folder:
+    """A folder of checkpoints, which one process manages.
+
+    Args:
+        path: Where it is, or will be.
+
+    Raises:
+        NgraphError: Another process manages it.
+        OSError: It cannot be made, or written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.makedirs(path, exist_ok=True)
+        # Held until this process ends. A lock of this kind is not inherited by processes that it
+        # forks, which may live longer.
+        self._lock = open(path / _LOCK, "ab")  # noqa: SIM115
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise NgraphError(
+                f"another job keeps its checkpoints in {path}: give each job a folder of its own"
+            ) from error
+        for rest in path.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(rest, ignore_errors=True)
+
+    def begin(self, step: int) -> Path:
+        """Makes the folder that the parts of a checkpoint are written to.
+
+        Raises:
+            NgraphError: There is a checkpoint of this step, or of a later one.
+            OSError: The folder cannot be made.
+        """
+        newest = newest_step(self.path)
+        if newest is not None and newest >= step:
+            raise NgraphError(
+                f"{self.path} has a checkpoint of step {newest} already, so there cannot be one of "
+                f"step {step}: begin with resume(), or give another folder"
+            )
+        unfinished = self.path / f"{_UNFINISHED}{step}"
+        shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that has failed
+        unfinished.mkdir()
+        return unfinished
+
+    def finish(self, unfinished: Path, step: int, ranks: int, common: Record) -> None:
+        """Makes a checkpoint of the parts of all ranks; then deletes the oldest.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        names = [name for rank in range(ranks) for name in _names(rank)]
+        files = {name: _size_and_digest(unfinished / name) for name in names}
+        content = {
+            "format": _FORMAT, "step": step, "ranks": ranks, "files": files, "common": common
+        }  # fmt: skip
+        digest = _digest(_encoded(content))
+        _write(unfinished / _MANIFEST, _encoded({"content": content, "digest": digest}))
+        _bring_to_disk(unfinished)
+        unfinished.rename(self.path / _name(step))
+        _bring_to_disk(self.path)
+        for old in _steps(self.path)[:-KEPT]:
+            self._delete(old)
+
+    def abandon(self, unfinished: Path) -> None:
+        """Deletes what was begun."""
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest complete checkpoint; ``None`` if there has never been one.
+
+        What is newer but damaged is kept under another name, and named in a warning.
+
+        Raises:
+            NgraphError: There are checkpoints, and all of them are damaged.
+            OSError: The folder cannot be read.
+        """
+        damaged: list[tuple[int, str]] = []
+        for step in reversed(_steps(self.path)):
+            try:
+                found = _verified(self.path, step)
+            except _Damaged as error:
+                damaged.append((step, str(error)))
+                continue
+            for number, why in damaged:
+                self._set_aside(number, why)
+            return found
+        for number, why in damaged[:1]:
+            raise NgraphError(
+                f"{self.path / _name(number)} is damaged ({why}), and there is no complete "
+                "checkpoint beside it: give another folder to begin anew"
+            )
+        return None
+
+    def _delete(self, step: int) -> None:
+        # Renamed first: if this process is killed now, no half checkpoint is left.
+        doomed = self.path / f"{_UNFINISHED}old-{step}"
+        try:
+            (self.path / _name(step)).rename(doomed)
+        except OSError as error:  # one too many is no reason to end a training
+            warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
+            return
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _set_aside(self, step: int, why: str) -> None:
+        path = self.path / _name(step)
+        target = self.path / f"{_DAMAGED}{path.name}"
+        for number in range(1, 1000):
+            if not target.exists():
+                break
+            target = self.path / f"{_DAMAGED}{path.name}-{number}"
+        path.rename(target)
+        warnings.warn(
+            f"{path} is damaged ({why}): it is called {target.name} now, and the job continues "
+            "from an earlier checkpoint",
+            stacklevel=2,
+        )
+
+
+def newest_step(path: Path) -> int | None:
+    """The step of the newest checkpoint of a folder, going by its name; ``None``: there is none."""
+    return max(_steps(path), default=None)
+
+
+def write_part(unfinished: Path, rank: int, record: Record, arrays: Sequence[np.ndarray]) -> None:
+    """Writes what one rank keeps, and brings it to the disk.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    of_arrays, of_record = _names(rank)
+    with open(unfinished / of_arrays, "wb") as file:
+        np.savez(file, *arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    _write(unfinished / of_record, _encoded(record))
+
+
+def read_record(unfinished: Path, rank: int) -> Record:
+    """What another rank keeps beside its arrays, before the checkpoint is finished.
+
+    Raises:
+        NgraphError: It is not what that rank has written.
+        OSError: It cannot be read.
+    """
+    path = unfinished / _names(rank)[1]
+    try:
+        return _decoded(path.read_bytes())
+    except _Damaged as error:
+        raise NgraphError(f"{path} is damaged ({error})") from error
+
+
+def digest_of(array: np.ndarray) -> str:
+    """The digest of dtype, shape and elements."""
+    form = f"{array.dtype.str} {array.shape} ".encode()
+    return _digest(form, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08}"
+
+
+def _names(rank: int) -> tuple[str, str]:
+    return f"rank_{rank}.npz", f"rank_{rank}.json"
+
+
+def _steps(path: Path) -> list[int]:
+    """The steps of a folder's checkpoints, in order."""
+    if not path.is_dir():
+        return []
+    return sorted(int(found[1]) for name in os.listdir(path) if (found := _NAME.fullmatch(name)))
+
+
+def _verified(folder: Path, step: int) -> Checkpoint:
+    """A checkpoint all of whose files are as they were written."""
+    path = folder / _name(step)
+    try:
+        document = _decoded((path / _MANIFEST).read_bytes())
+        content: Any = document["content"]
+        if document["digest"] != _digest(_encoded(content)):
+            raise _Damaged(f"the digest of {_MANIFEST} is wrong")
+        if content["format"] != _FORMAT:
+            raise NgraphError(f"{path} is of another version of paddle_ngraph: install that")
+        if content["step"] != step:
+            raise _Damaged(f"it is that of step {content['step']}")
+        for rank in range(content["ranks"]):
+            for name in _names(rank):
+                if _size_and_digest(path / name) != content["files"][name]:
+                    raise _Damaged(f"the digest of {name} is wrong")
+        return Checkpoint(folder, step, content["ranks"], content["common"])
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        raise _Damaged(f"{Path(error.filename or path).name}: {error.strerror}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _Damaged(f"{_MANIFEST} makes no sense") from error
+
+
+def _encoded(content: Any) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _decoded(data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _Damaged("a file is no JSON") from error
+    if not isinstance(content, dict) or _encoded(content) != data:
+        raise _Damaged("a file is not as it was written")
+    return content
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _size_and_digest(path: Path) -> list[Any]:
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+            size += len(data)
+    return [size, digest.hexdigest()]
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _bring_to_disk(folder: Path) -> None:
+    """The names in a folder, that is; its files are there already."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,290 @@
+"""Checkpoints of a job: all that a training needs to go on as if nothing had happened.
+
+Rank 0 writes the variables, and every rank writes those that differ from rank 0's (gradients that
+accumulate, running statistics in between) and its streams of random numbers. Each stage is done by
+all ranks or fails on all of them, with the same sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.distributed import checkpoint_files, first_run
+from paddle_ngraph.distributed.checkpoint_files import Checkpoint, Folder
+from paddle_ngraph.distributed.job import Job
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import plain_stream, stream_of
+from paddle_ngraph.paddle_seam.protocols import Program, Scope
+
+
+def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
+    """The checkpoints of a job, in the folder that was given here or to the launcher.
+
+    Raises:
+        NgraphError: Nobody has named a folder, or it cannot be used.
+    """
+    name = os.environ.get(checkpoint_files.VARIABLE, "") if given is None else os.fspath(given)
+    if not name:
+        raise NgraphError(
+            "there is no folder for checkpoints: give folder=, or start the job with "
+            "python -m paddle_ngraph launch --checkpoint DIR"
+        )
+    path = Path(name).absolute()
+    if path not in job.checkpoints:
+        job.checkpoints[path] = Checkpoints(job, path)
+    return job.checkpoints[path]
+
+
+class Checkpoints:
+    """The checkpoints of a job in one folder. All ranks call the same methods in the same order.
+
+    Args:
+        job: The job.
+        path: The folder, which all ranks see.
+
+    Raises:
+        NgraphError: The folder cannot be used.
+    """
+
+    def __init__(self, job: Job, path: Path) -> None:
+        self._job = job
+        self._path = path
+        self._folder: Folder | None = None  # of rank 0
+        self._step: int | None = None  # of the checkpoint that was written or read last
+        self._stage(f"{path} cannot be used", of_first=self._open)
+
+    def save(self, program: Program, step: int, scope: Scope) -> None:
+        """Writes a checkpoint; see :func:`paddle_ngraph.distributed.checkpoint`."""
+        if not 0 <= step <= checkpoint_files.LAST_STEP:
+            raise NgraphError(f"step={step}: give the number of steps that are done")
+        what = f"the checkpoint of step {step} cannot be written"
+        rank, digest = self._job.place.rank, first_run.digest(program)
+        variables: dict[str, np.ndarray] = {}
+        record: dict[str, Any] = {}
+
+        def collect() -> str:
+            variables.update(_read(program, scope))
+            record.update(_record(program))
+            return f"step {step} of program {digest}"
+
+        self._refuse_differences(self._stage(what, collect))
+        if step == self._step:
+            return
+        first, *_ = self._stage(what, of_first=lambda: self._begin(step))
+        unfinished = Path(first)
+        try:
+            self._stage(what, of_first=lambda: _write(unfinished, 0, record, variables))
+            if self._job.place.ranks > 1:
+                self._stage(
+                    what, of_others=lambda: _write(unfinished, rank, record, variables, unlike=0)
+                )
+            self._stage(what, of_first=lambda: self._finish(unfinished, step, digest))
+        except BaseException:
+            if self._folder is not None:
+                self._folder.abandon(unfinished)
+            raise
+        self._step = step
+
+    def restore(self, program: Program, scope: Scope) -> int:
+        """Continues from the newest checkpoint; see :func:`paddle_ngraph.distributed.resume`."""
+        what = f"the checkpoints in {self._path} cannot be used"
+        found, *_ = self._stage(what, of_first=self._newest)
+        if not found:
+            return 0
+        checkpoint = Checkpoint(self._path, *json.loads(found))
+        parts: list[Callable[[], None]] = []
+
+        def read() -> None:
+            parts.extend(self._read_parts(checkpoint, program, scope))
+
+        self._stage(what, read)
+        for put_in_place in parts:
+            put_in_place()
+        self._step = checkpoint.step
+        return checkpoint.step
+
+    # -- stages ----------------------------------------------------------------------------------
+
+    def _stage(
+        self,
+        what_failed: str,
+        of_all: Callable[[], object] | None = None,
+        *,
+        of_first: Callable[[], object] | None = None,
+        of_others: Callable[[], object] | None = None,
+    ) -> list[Any]:
+        """Does something on each rank; returns what each has returned, by rank.
+
+        Raises:
+            NgraphError: It has failed on a rank: on all of them, with the same sentence.
+        """
+        rank = self._job.place.rank
+        work = of_all or (of_first if rank == 0 else of_others)
+        said, why = None, ""
+        try:
+            said = work() if work is not None else None
+        except NgraphError as error:
+            why = str(error)
+        except OSError as error:
+            why = f"{what_failed}: {error.strerror or error}"
+            if error.filename is not None:
+                why += f" ({error.filename})"
+        heard = [json.loads(each) for each in self._job.exchange(json.dumps([said, why]))]
+        for _, reason in heard:
+            if reason:
+                raise NgraphError(reason)
+        return [each for each, _ in heard]
+
+    @staticmethod
+    def _refuse_differences(said: Sequence[str]) -> None:
+        for rank, each in enumerate(said):
+            if each != said[0]:
+                raise NgraphError(
+                    f"rank 0 is about to write a checkpoint of {said[0]}, and rank {rank} of "
+                    f"{each}: all ranks have to call checkpoint() after the same steps"
+                )
+
+    # -- of rank 0 -------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._folder = Folder(self._path)
+
+    def _begin(self, step: int) -> str:
+        assert self._folder is not None
+        return str(self._folder.begin(step))
+
+    def _finish(self, unfinished: Path, step: int, digest: str) -> None:
+        assert self._folder is not None
+        self._folder.finish(unfinished, step, self._job.place.ranks, {"program": digest})
+
+    def _newest(self) -> str:
+        assert self._folder is not None
+        found = self._folder.newest()
+        return "" if found is None else json.dumps([found.step, found.ranks, found.common])
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _read_parts(
+        self, checkpoint: Checkpoint, program: Program, scope: Scope
+    ) -> list[Callable[[], None]]:
+        """Reads all that belongs to this rank; what is returned puts it in its place."""
+        place, digest = self._job.place, first_run.digest(program)
+        if checkpoint.ranks != place.ranks:
+            raise NgraphError(
+                f"{checkpoint.path} is that of {checkpoint.ranks} ranks, and this job has "
+                f"{place.ranks}: start it with as many, or give another folder to begin anew"
+            )
+        if checkpoint.common["program"] != digest:
+            raise NgraphError(
+                f"{checkpoint.path} is that of another program: give another folder to begin anew"
+            )
+        values: dict[str, np.ndarray] = {}
+        for rank in dict.fromkeys((0, place.rank)):
+            record, arrays = checkpoint.part(rank)
+            values.update(zip(record["variables"], arrays))
+        variables = first_run.variables_of(program, scope)
+        tensors = {name: variable.get_tensor() for name, variable in variables.items()}
+        for name, tensor in tensors.items():
+            if name not in values or list(values[name].shape) != list(tensor.shape()):
+                raise NgraphError(f"{checkpoint.path} has no {name!r} of this shape")
+        scheduler, schedule = _scheduler(program), record["schedule"]
+        if _keys(schedule) != _keys(_state(scheduler)):
+            raise NgraphError(
+                f"{checkpoint.path} is that of another schedule of the learning rate: give another "
+                "folder to begin anew"
+            )
+
+        def set_variables() -> None:
+            for name, tensor in tensors.items():
+                tensor.set(values[name], paddle.CPUPlace())
+
+        def set_schedule() -> None:
+            if scheduler is not None:
+                scheduler.set_state_dict(schedule)
+
+        return [set_variables, set_schedule, lambda: _set_random_streams(record["random"])]
+
+
+# -- what one rank keeps -------------------------------------------------------------------------
+
+
+def _read(program: Program, scope: Scope) -> dict[str, np.ndarray]:
+    variables = first_run.variables_of(program, scope)
+    return {name: np.array(variable.get_tensor()) for name, variable in variables.items()}
+
+
+def _record(program: Program) -> dict[str, Any]:
+    scheduler = _scheduler(program)
+    try:
+        schedule = json.loads(json.dumps(_state(scheduler), default=_plain))
+    except (TypeError, ValueError) as error:
+        raise NgraphError(
+            f"the state of {type(scheduler).__name__} cannot be kept: its state_dict() "
+            f"has to consist of numbers and text ({error})"
+        ) from error
+    return {"schedule": schedule, "random": _random_streams()}
+
+
+def _write(
+    unfinished: Path,
+    rank: int,
+    record: Mapping[str, Any],
+    variables: Mapping[str, np.ndarray],
+    unlike: int | None = None,
+) -> None:
+    """Writes the variables of a rank, without those that another rank has, too."""
+    digests = {name: checkpoint_files.digest_of(value) for name, value in variables.items()}
+    known = {} if unlike is None else checkpoint_files.read_record(unfinished, unlike)["variables"]
+    own = {name: digest for name, digest in digests.items() if known.get(name) != digest}
+    names = sorted(own)
+    full = {**record, "variables": {name: own[name] for name in names}}
+    checkpoint_files.write_part(unfinished, rank, full, [variables[name] for name in names])
+
+
+def _scheduler(program: Program) -> Any:
+    return getattr(program, "lr_scheduler", None)
+
+
+def _state(scheduler: Any) -> dict[str, Any] | None:
+    return None if scheduler is None else scheduler.state_dict()
+
+
+def _keys(state: Any) -> Any:
+    """The keys of a state, with those inside."""
+    return {key: _keys(state[key]) for key in state} if isinstance(state, dict) else None
+
+
+def _plain(number: Any) -> Any:
+    if isinstance(number, np.generic):
+        return number.item()
+    raise TypeError(f"{type(number).__name__} is neither")
+
+
+def _random_streams() -> dict[str, Any]:
+    """The streams that operators, NumPy and Python draw from, as what JSON can hold."""
+    of_numpy = np.random.get_state(legacy=False)
+    version, numbers, spare = random.getstate()
+    return {
+        "paddle": [plain_stream(stream) for stream in paddle.get_rng_state("cpu")],
+        "numpy": json.loads(json.dumps(of_numpy, default=_listed)),
+        "python": [version, list(numbers), spare],
+    }
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else _plain(value)
+
+
+def _set_random_streams(streams: Mapping[str, Any]) -> None:
+    paddle.set_rng_state([stream_of(plain) for plain in streams["paddle"]], "cpu")
+    np.random.set_state(streams["numpy"])
+    version, numbers, spare = streams["python"]
+    random.setstate((version, tuple(numbers), spare))

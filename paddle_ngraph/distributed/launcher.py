@@ -1,0 +1,483 @@
+"""Starts the ranks of a job on this machine, watches them, and starts them again.
+
+A rank that ends badly, or is stuck, ends the job: the others cannot go on without it. What is said
+about the end is what happened first, as the failures of the others follow from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from paddle_ngraph.distributed import checkpoint_files, reports
+from paddle_ngraph.errors import NgraphError
+
+_BETWEEN_LOOKS = 0.05  # seconds, as all times here
+# A stopped launcher has not heard anything either: it counts no more than this for each look.
+_LONGEST_LOOK = 1.0
+# What follows from a failure gets so long to show, and to be told apart from its cause.
+_UNTIL_JUDGED = 2.0
+# The peers of a process that is killed notice a little earlier than its parent does.
+_HEAD_START = 0.25
+# If anything fails, whoever has been silent for so long has caused it.
+_SILENT = 5.0
+_UNTIL_KILLED, _UNTIL_KILLED_BY_USER = 2.0, 5.0
+_SHOWN_LINES = 20
+_RANK_STARTER = str(Path(__file__).with_name("bound_to_launcher.py"))
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is launched, and how.
+
+    Attributes:
+        script: The Python script.
+        arguments: Its arguments.
+        ranks: The number of processes.
+        max_restarts: So often all ranks are started again.
+        checkpoint: The folder for checkpoints, if there are any.
+        log_dir: The folder for the output of all ranks but 0.
+        timeout: A rank that shows no sign of life for so many seconds is stuck.
+        port: That of the store; ``None``: a free one for each start.
+    """
+
+    script: str
+    arguments: Sequence[str]
+    ranks: int
+    max_restarts: int = 0
+    checkpoint: str | None = None
+    log_dir: str = "log"
+    timeout: float = 20.0
+    port: int | None = None
+
+    def check(self) -> None:
+        """Raises NgraphError for what cannot be launched."""
+        if self.ranks < 1:
+            raise NgraphError(f"--nproc {self.ranks}: give the number of processes, 1 or more")
+        if self.max_restarts < 0:
+            raise NgraphError(f"--max-restarts {self.max_restarts}: give a number, 0 or more")
+        if not self.timeout > 0:
+            raise NgraphError(f"--timeout {self.timeout}: give a number of seconds above 0")
+        if self.port is not None and not 0 < self.port < 65536:
+            raise NgraphError(f"--port {self.port}: give a number from 1 to 65535")
+        if not Path(self.script).is_file():
+            raise NgraphError(f"there is no script {self.script}: give the path of a Python file")
+
+
+def launch(options: Options) -> int:
+    """Runs a job to its end. Returns the exit status.
+
+    Returns:
+        0: all ranks have ended well; 1: a rank has not; 2: all ranks refuse to run, for the same
+        reason; 128 and the number of the signal that has ended the launcher.
+
+    Raises:
+        NgraphError: The options make no sense, a folder cannot be used, or a port is in use.
+    """
+    options.check()
+    if options.checkpoint is not None:
+        _check_folder(Path(options.checkpoint), "--checkpoint")
+    with _logs(options) as logs, _signals() as signals:
+        for restart in range(options.max_restarts + 1):
+            end = _Start(options, logs, signals).run()
+            if end.status != 1:
+                break
+            if restart < options.max_restarts:
+                _say(f"{end.sentence}; all ranks start again {_from_where(options)} "
+                     f"(restart {restart + 1} of {options.max_restarts})")  # fmt: skip
+    if end.sentence:
+        _say(end.sentence)
+    return end.status
+
+
+class _End(NamedTuple):
+    """How a start of all ranks has ended."""
+
+    status: int
+    sentence: str = ""
+
+
+class _Failure(NamedTuple):
+    """What a rank itself has said about its end."""
+
+    when: float
+    what: str
+    refuses: bool  # what it was asked to do
+
+
+class _Evidence(NamedTuple):
+    """Something that ends a job."""
+
+    when: float
+    what: str
+
+
+def _say(sentence: str) -> None:
+    print(f"paddle_ngraph: {sentence}", file=sys.stderr, flush=True)
+
+
+def _from_where(options: Options) -> str:
+    step = None
+    if options.checkpoint is not None:
+        step = checkpoint_files.newest_step(Path(options.checkpoint))
+    return "from the beginning" if step is None else f"from step {step}"
+
+
+# -- ranks ---------------------------------------------------------------------------------------
+
+
+class _Rank:
+    """A process of the job, as it is seen from outside.
+
+    Args:
+        number: Of the rank.
+        command: What it runs.
+        variables: Its environment.
+        log: Where it prints; ``None``: where the launcher does.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        command: Sequence[str],
+        variables: dict[str, str],
+        log: IO[bytes] | None,
+    ) -> None:
+        self.number = number
+        self.log = log
+        self.log_begins = os.fstat(log.fileno()).st_size if log is not None else 0
+        self.status: int | None = None  # negative: the signal that has killed it
+        self.ended = 0.0
+        self.meetings = 0
+        self.failure: _Failure | None = None
+        self.silent = 0.0
+        self._has_said = False
+        self._spent = -1
+        self._pipe, end = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._rest = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", _RANK_STARTER, str(os.getpid()), *command],
+            env={**variables, reports.VARIABLE: str(end)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[end],
+            start_new_session=True,
+        )
+        os.close(end)
+
+    def look(self, elapsed: float) -> None:
+        """Notes what has happened in the last seconds."""
+        if self.status is None:
+            # Not reaped yet: its number, which is that of its group, stays its own.
+            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                killed = found.si_code != os.CLD_EXITED
+                self.status = -found.si_status if killed else found.si_status
+                self.ended = time.monotonic()
+        hears = self._read()
+        if self.status is None:
+            self._count_silence(hears, elapsed)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._pipe, 1 << 16)
+        except BlockingIOError:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            said = json.loads(line)
+            self.meetings = said.get("meetings", self.meetings)
+            if "failure" in said and self.failure is None:
+                self.failure = _Failure(time.monotonic(), said["failure"], said["refuses"])
+        return bool(data)
+
+    def _count_silence(self, hears: bool, elapsed: float) -> None:
+        """A process lives if it reports, or computes.
+
+        Before it reports for the first time it may wait for anything; but not stopped.
+        """
+        self._has_said |= hears
+        state, spent = _state_of(self._process.pid)
+        if hears or spent != self._spent or not (self._has_said or state in "Tt"):
+            self.silent = 0.0
+        else:
+            self.silent += elapsed
+        self._spent = spent
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process and those that it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def forget(self) -> None:
+        """Ends it for good."""
+        if self.status != 0:
+            self.signal(signal.SIGKILL)
+        self._process.wait()
+        os.close(self._pipe)
+
+    def last_lines(self) -> list[str]:
+        """The end of what it has printed since it was started."""
+        if self.log is None:
+            return []
+        with open(self.log.name, "rb") as file:
+            file.seek(max(self.log_begins, os.fstat(file.fileno()).st_size - (1 << 16)))
+            return file.read().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
+
+
+def _state_of(pid: int) -> tuple[str, int]:
+    """The state of a process, as a letter, and the ticks that it has computed."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "Z", -1
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[11]) + int(fields[12])
+
+
+# -- one start of all ranks ----------------------------------------------------------------------
+
+
+class _Start:
+    """All ranks, from their start to their end.
+
+    Args:
+        options: What is launched.
+        logs: The files that ranks print to; of rank 0, ``None``.
+        signals: The signals that the launcher has got.
+    """
+
+    def __init__(
+        self, options: Options, logs: Sequence[IO[bytes] | None], signals: list[int]
+    ) -> None:
+        self._options = options
+        self._logs = logs
+        self._signals = signals
+        self._ranks: list[_Rank] = []
+        self._last_look = time.monotonic()
+
+    def run(self) -> _End:
+        """Starts the ranks and watches them. None of them lives afterwards."""
+        patience = _UNTIL_KILLED
+        try:
+            # Kept until they have ended: so nobody else gets these ports.
+            with _ports(self._options) as ports:
+                for rank, log in enumerate(self._logs):
+                    self._ranks.append(self._started(rank, ports, log))
+                end = self._watch()
+                if self._signals:
+                    patience = _UNTIL_KILLED_BY_USER
+                self._stop(patience)
+                return end
+        finally:
+            for each in self._ranks:
+                each.forget()
+
+    def _started(self, rank: int, ports: Sequence[int], log: IO[bytes] | None) -> _Rank:
+        options = self._options
+        command = [sys.executable, options.script, *options.arguments]
+        if log is not None:
+            os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
+        return _Rank(rank, command, _environment(rank, ports, options), log)
+
+    def _watch(self) -> _End:
+        while not self._signals:
+            self._look()
+            if all(rank.status == 0 for rank in self._ranks):
+                return _End(0)
+            if self._evidence() is not None:
+                return self._judged()
+            time.sleep(_BETWEEN_LOOKS)
+        return _End(128 + self._signals[0])
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        elapsed, self._last_look = min(now - self._last_look, _LONGEST_LOOK), now
+        for rank in self._ranks:
+            rank.look(elapsed)
+
+    def _judged(self) -> _End:
+        """What has ended the job, once the consequences are there, too."""
+        until = time.monotonic() + _UNTIL_JUDGED
+        while time.monotonic() < until and not self._signals:
+            if all(rank.failure or rank.status is not None for rank in self._ranks):
+                break
+            time.sleep(_BETWEEN_LOOKS)
+            self._look()
+        failures = [rank.failure for rank in self._ranks if rank.failure is not None]
+        reasons = {failure.what for failure in failures}
+        if len(failures) == len(self._ranks) and len(reasons) == 1 and failures[0].refuses:
+            return _End(2, failures[0].what)
+        evidence = self._evidence(_SILENT)
+        assert evidence is not None
+        culprit, (when, what) = evidence
+        for line in _shown(culprit):
+            print(line, file=sys.stderr)
+        early = [str(rank.number) for rank in self._ranks if rank.status == 0 and rank.ended < when]
+        if early and culprit.status != 0:
+            what += f", after rank {' and '.join(early)} had ended with exit status 0"
+        return _End(1, f"rank {culprit.number} {what}")
+
+    def _evidence(self, silent: float | None = None) -> tuple[_Rank, _Evidence] | None:
+        """What happened first of all that ends a job, and to which rank."""
+        limit = self._options.timeout if silent is None else min(silent, self._options.timeout)
+        found = [(each, what) for each in self._ranks if (what := self._against(each, limit))]
+        return min(found, key=lambda pair: pair[1].when, default=None)
+
+    def _against(self, rank: _Rank, limit: float) -> _Evidence | None:
+        if rank.status is not None and rank.status < 0:
+            number = signal.Signals(-rank.status)
+            # What Paddle aborts of may well be a consequence.
+            start = 0.0 if number == signal.SIGABRT else _HEAD_START
+            return _Evidence(rank.ended - start, f"was killed by {number.name}{_by_whom(number)}")
+        if rank.failure is not None:
+            return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
+        if rank.status:
+            return _Evidence(rank.ended, f"has ended with exit status {rank.status}")
+        if rank.status == 0:
+            waiting = [o for o in self._ranks if o.status is None and o.meetings > rank.meetings]
+            if not waiting:
+                return None
+            return _Evidence(
+                rank.ended,
+                f"has ended with exit status 0, and rank {waiting[0].number} still waits for it",
+            )
+        if rank.silent >= limit:
+            return _Evidence(
+                time.monotonic() - rank.silent,
+                f"is stuck: it has shown no sign of life for {rank.silent:.0f} seconds",
+            )
+        return None
+
+    def _stop(self, patience: float) -> None:
+        """Asks all that still live to end, and waits a little."""
+        for rank in self._ranks:
+            if rank.status is None:
+                rank.signal(signal.SIGTERM)
+        until = time.monotonic() + patience
+        while any(r.status is None for r in self._ranks) and time.monotonic() < until:
+            if len(self._signals) > 1:  # the user insists
+                break
+            time.sleep(_BETWEEN_LOOKS)
+            self._look()
+
+
+def _by_whom(number: signal.Signals) -> str:
+    return " (the kernel does that where memory runs out)" if number == signal.SIGKILL else ""
+
+
+def _shown(rank: _Rank) -> Iterator[str]:
+    """The last lines of a rank that prints to a file."""
+    lines = rank.last_lines()
+    if rank.log is not None and lines:
+        yield f"-- the last lines of {rank.log.name}:"
+        yield from lines
+        yield "--"
+
+
+def _environment(rank: int, ports: Sequence[int], options: Options) -> dict[str, str]:
+    """What ``paddle.distributed.launch`` tells a rank, too, so that scripts run under both."""
+    endpoints = [f"127.0.0.1:{port}" for port in ports]
+    variables = {
+        **os.environ,
+        "PADDLE_MASTER": endpoints[0],
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+        "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_TRAINERS_NUM": str(options.ranks),
+        "PADDLE_GLOBAL_RANK": str(rank),
+        "PADDLE_GLOBAL_SIZE": str(options.ranks),
+        "PADDLE_LOCAL_RANK": str(rank),
+        "PADDLE_LOCAL_SIZE": str(options.ranks),
+        "PADDLE_RANK_IN_NODE": str(rank),
+        "PADDLE_NNODES": "1",
+        "PADDLE_DISTRI_BACKEND": "gloo",
+        "PADDLE_LOG_DIR": str(Path(options.log_dir).absolute()),
+    }
+    variables.setdefault("PYTHONUNBUFFERED", "1")  # or a killed rank's last lines are lost
+    if options.checkpoint is not None:
+        variables[checkpoint_files.VARIABLE] = str(Path(options.checkpoint).absolute())
+    return variables
+
+
+# -- what a job needs ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _ports(options: Options) -> Iterator[list[int]]:
+    """A port for each rank, the first for the store: reserved, but nobody listens yet."""
+    with contextlib.ExitStack() as stack:
+        numbers = []
+        for rank in range(options.ranks):
+            probe = stack.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", options.port or 0 if rank == 0 else 0))
+            except OSError as error:
+                raise NgraphError(
+                    f"--port {options.port} cannot be used ({error.strerror}): give another one, "
+                    "or none"
+                ) from error
+            numbers.append(int(probe.getsockname()[1]))
+        yield numbers
+
+
+@contextlib.contextmanager
+def _logs(options: Options) -> Iterator[list[IO[bytes] | None]]:
+    """The files that all ranks but 0 print to."""
+    with contextlib.ExitStack() as stack:
+        files: list[Any] = [None]
+        for rank in range(1, options.ranks):
+            path = Path(options.log_dir) / f"workerlog.{rank}"
+            try:
+                os.makedirs(options.log_dir, exist_ok=True)
+                file = stack.enter_context(open(path, "ab", buffering=0))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.truncate(0)
+            except BlockingIOError as error:
+                raise NgraphError(
+                    f"another job prints to {path}: give each job a --log-dir of its own"
+                ) from error
+            except OSError as error:
+                raise NgraphError(f"--log-dir {options.log_dir}: {error.strerror}") from error
+            files.append(file)
+        yield files
+
+
+def _check_folder(path: Path, option: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise NgraphError(f"{option} {path} cannot be written to: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The signals that ask the launcher to end, as they come."""
+    got: list[int] = []
+    before = {}
+    for number in _STOPPING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            before[number] = signal.signal(number, lambda number, frame: got.append(number))
+    try:
+        yield got
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
