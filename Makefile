@@ -21,7 +21,7 @@ CPP := $(filter %.cc %.h,$(SOURCES)) $(wildcard paddle_ngraph/transpiler/native/
 TIDY := $(filter-out %/mkl_layers.cc %/mkl_packed/threads.cc,$(filter %.cc,$(SOURCES)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-native imdb server ocr paddleocr paddleocr-run test test-threads sanitize fuzz kills models \
+.PHONY: help demo demo-native imdb server distributed ocr paddleocr paddleocr-run test test-threads sanitize fuzz kills models \
 	style lint bench packed docs clean
 
 help:  ## Show the targets.
@@ -39,6 +39,11 @@ imdb: $(VENV)/.built  ## Learn the sentiment of movie reviews (bow and cnn).
 
 server: $(VENV)/.built  ## Learn it with a parameter server and two trainers.
 	$(RUN) -m paddle.distributed.launch --nproc_per_node 3 --log_dir server_demo_output demos/server_demo/train.py
+
+distributed: $(VENV)/.built  ## Learn it on two processes, of which one is killed in the middle.
+	rm -rf distributed_demo_output
+	$(RUN) -m paddle_ngraph launch --nproc 2 --max-restarts 1 --checkpoint distributed_demo_output/checkpoints \
+		--log-dir distributed_demo_output demos/distributed_demo/train.py --kill
 
 ocr: $(VENV)/.built  ## Read a photograph of a page with PP-OCR, natively and through nGraph.
 	$(RUN) demos/ocr_demo/read.py

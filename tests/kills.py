@@ -111,7 +111,7 @@ def disturb(job: Job, kills: int, seed: int) -> list[str]:
         if not _wait_for(job, is_under_way):
             break
         pid = int(job.lines(rank)[-1][2])
-        time.sleep(draw.uniform(0, 0.3))
+        time.sleep(draw.uniform(0, 0.05))
         if writing:
             _wait_for(job, lambda: list(job.checkpoints.glob(".unfinished-*")), 20)
             time.sleep(draw.uniform(0, 0.005))
@@ -153,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=0, help="default: 8 for each kill")
+    parser.add_argument("--steps", type=int, default=0, help="default: 12 for each kill")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        steps = options.steps or 8 * (options.kills + 1)
+        steps = options.steps or 12 * (options.kills + 1)
         for each in check(Path(folder), options.kills, options.seed, steps):
             print(each)
     print("every loss is that of the undisturbed training")
