@@ -11,6 +11,7 @@
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
+  plan         independent parts on core groups of their own
   native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
@@ -33,6 +34,7 @@ from benchmarks import (
     ocr_widths,
     overhead,
     paddleocr_pages,
+    plan,
     precision,
     revisions,
     scaling,
@@ -55,6 +57,7 @@ TOPICS: dict[str, Callable] = {
     "intervals": intervals.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,
+    "plan": plan.measure,
     "native": native.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,

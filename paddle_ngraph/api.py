@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from paddle_ngraph import installation, library
 
 if TYPE_CHECKING:
+    from paddle_ngraph.plan.execution_plan import ExecutionPlan
     from paddle_ngraph.program.report import Report
     from paddle_ngraph.saved_models.saving import Inputs
     from paddle_ngraph.statistics import CacheInfo
@@ -372,6 +373,94 @@ def distribute_to_server(program: Any, fetch_list: Any = None) -> ServerForm:
     from paddle_ngraph.transpiler import server_transpiler
 
     return server_transpiler.transpile(program, _listed(fetch_list))
+
+
+def execution_plan(
+    program: Any, default_devices: Sequence[str] | str | None = None, fetch_list: Any = None
+) -> ExecutionPlan:
+    """Makes a plan that says which device runs which operators of a program.
+
+    Operators of one device make up intervals; intervals that do not depend on each other run at the
+    same time, each when its inputs are there::
+
+        plan = paddle_ngraph.execution_plan(program, ["CPU:0", "CPU:1"], [loss])
+        plan.place("linear_0.*", "CPU:1")
+        print(plan)  # operators, intervals, devices, copies
+        executor.run(plan.program, feed=..., fetch_list=plan.fetches)
+
+    What holds is, first, ``place()`` of the plan; then :func:`device` while the program was built;
+    then the default devices. The planned program is an ordinary program as :func:`transpile` makes
+    one; intervals are made of whatever can be converted, however small. See docs/execution_plan.md.
+
+    Args:
+        program: A static program, PIR or ProgramDesc, which stays as it is.
+        default_devices: Where operators go that no rule places: branches that do not depend on each
+            other are spread over these devices. By default ``CPU``: all cores.
+        fetch_list: What runs of the planned program will fetch, as for :func:`transpile`.
+
+    Returns:
+        The plan: ``place()``, ``program``, ``fetches``, ``operators``, ``to_dot()``.
+
+    Raises:
+        NgraphError: As :func:`transpile`; or there is no such device.
+    """
+    library.load()
+    from paddle_ngraph.plan.execution_plan import ExecutionPlan
+
+    return ExecutionPlan(program, default_devices, _listed(fetch_list))
+
+
+def devices() -> list[str]:
+    """The devices that operators can be placed on.
+
+    Returns:
+        ``CPU``, which is all cores that the process may use; each core, ``CPU:3``; and ``native``,
+        Paddle's own kernels. Any of the cores make up a group: ``CPU:0-3``, ``CPU:0,2``.
+    """
+    library.load()
+    from paddle_ngraph.plan import devices as found
+
+    return found.devices()
+
+
+def device(name: str) -> AbstractContextManager[None]:
+    """Places the operators that are added to the main program inside the ``with`` block.
+
+    Their gradients and updates go with them. An inner block takes precedence over those around it.
+    It takes effect in :func:`execution_plan`, and in programs that the engine runs as they are.
+
+    Args:
+        name: One of the :func:`devices`, or a group of cores.
+
+    Raises:
+        NgraphError: There is no such device, or no static PIR program is being built.
+    """
+    library.load()
+    from paddle_ngraph.plan import devices as found
+
+    return found.device(name)
+
+
+def copy(x: Any, device: str) -> Any:
+    """Adds an operator to the main program that copies a variable to a device.
+
+    Plans put such operators in where data changes device; by hand they say where. The result has
+    the same numbers. Between groups of cores no data is moved.
+
+    Args:
+        x: A variable of a static PIR program.
+        device: One of the :func:`devices`, or a group of cores.
+
+    Returns:
+        The variable there.
+
+    Raises:
+        NgraphError: There is no such device, or ``x`` is no such variable.
+    """
+    library.load()
+    from paddle_ngraph.plan import devices as found
+
+    return found.copy(x, device)
 
 
 def save_inference_model(

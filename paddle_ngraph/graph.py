@@ -148,6 +148,7 @@ class Graph:
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
         threads: The maximum number of threads for a run; 0: as the flags say.
+        device: Where an execution plan has placed it; empty: nowhere in particular.
     """
 
     ops: list[Op]
@@ -161,6 +162,7 @@ class Graph:
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
     threads: int = 0
+    device: str = ""
 
     @property
     def trains(self) -> bool:
@@ -207,6 +209,8 @@ class Graph:
             others["eager_weights"] = True
         if self.threads:
             others["threads"] = self.threads
+        if self.device:
+            others["device"] = self.device
         return {
             "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
             "inputs": [spec.id for spec in self.inputs],
@@ -338,4 +342,5 @@ def _from_json(data: dict[str, Any]) -> Graph:
         gradients=list(data.get("gradients", ())),
         eager_weights=bool(data.get("eager_weights", False)),
         threads=data.get("threads", 0),
+        device=data.get("device", ""),
     )

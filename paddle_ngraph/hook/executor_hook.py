@@ -47,6 +47,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Variable,
 )
+from paddle_ngraph.plan import data_dependency_engine
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -438,7 +439,8 @@ class SwitchedExecutor:
 class _EngineExecutor:
     """Runs rewritten programs, even where Paddle runs old-style ones.
 
-    This uses ``StandaloneExecutor``, unless one engine operator is the whole program.
+    This uses ``StandaloneExecutor``, unless one engine operator is the whole program, or the
+    program is nothing but engine operators on several devices.
 
     Args:
         place, plan, scope: As in :class:`SwitchedExecutor`.
@@ -466,6 +468,8 @@ class _EngineExecutor:
         self._unfed = [name for program in old for name in _unfed(program)]
         self._interpreted = scopes.Bound(scope, self._names, self._make_interpreted)
         self._whole = scopes.Bound(scope, self._names, self._find_whole)
+        self._schedule = None if has_order else self._find_schedule()
+        self._planned = scopes.Bound(scope, self._names, self._find_planned)
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
@@ -477,6 +481,9 @@ class _EngineExecutor:
             whole = self.whole
             if whole is not None:
                 return whole.run()
+            planned = self._planned.get()
+            if planned is not None:
+                return whole_program.Fetched(planned.run())
         with _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
@@ -496,6 +503,21 @@ class _EngineExecutor:
             return None
         (program,) = self._programs.values()
         return whole_program.find(program, self._scope)
+
+    def _find_schedule(self) -> data_dependency_engine.Schedule | None:
+        if len(self._plan.job_list()) != 1 or len(self._programs) != 1:
+            return None
+        (program,) = self._programs.values()
+        return data_dependency_engine.schedule_of(program)
+
+    def _find_planned(self, _: scopes.Binding) -> data_dependency_engine.PlannedProgram | None:
+        schedule = self._schedule
+        if schedule is None or any(map(self._is_missing, schedule.sources.values())):
+            return None
+        return data_dependency_engine.PlannedProgram(schedule, self._scope)
+
+    def _is_missing(self, name: str) -> bool:
+        return self._scope.find_var(name) is None
 
     def _names(self) -> frozenset[str]:
         return scopes.names_in(self._programs.values())

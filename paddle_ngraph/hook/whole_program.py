@@ -15,13 +15,20 @@ from paddle_ngraph import _core
 from paddle_ngraph.function.registry import KNOWN
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
-from paddle_ngraph.program.view import FETCH, LISTS, SHADOW_OUTPUT, is_engine, scope_name
+from paddle_ngraph.program.view import (
+    FEEDS,
+    FETCH,
+    LISTS,
+    SHADOW_OUTPUT,
+    is_engine,
+    is_fed,
+    scope_name,
+)
 
-_FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 _PARAMETER = "builtin.parameter"
 # The dtypes that NumPy also has.
 _ARRAYS = KNOWN - {"bfloat16"}
-_AROUND = LISTS | _FEEDS | {_PARAMETER}
+_AROUND = LISTS | FEEDS | {_PARAMETER}
 
 
 class Fetched(list[Any]):
@@ -39,14 +46,14 @@ class WholeProgram:
     ) -> None:
         sources = _sources(engine)
         names = [scope_name(op) for op in sources]
-        self._feed_names = [name for op, name in zip(sources, names) if _is_fed(op)]
+        self._feed_names = [name for op, name in zip(sources, names) if is_fed(op)]
         fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
         self._takes_arrays = fits and {scope_name(op) for op in feeds} == set(self._feed_names)
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],
             engine.attrs()["interval"],
             [_tensor(scope, name) for name in names],
-            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if _is_fed(op)],
+            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if is_fed(op)],
             fetches,
         )
 
@@ -131,7 +138,7 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
     fetches = _fetches(others, engine)
     if fetches is None or any(scope.find_var(scope_name(op)) is None for op in _sources(engine)):
         return None
-    return WholeProgram(engine, [op for op in others if _is_fed(op)], fetches, scope)
+    return WholeProgram(engine, [op for op in others if is_fed(op)], fetches, scope)
 
 
 def find_layer(
@@ -177,7 +184,7 @@ def _engine_of(program: Program, end: str) -> tuple[Operation, list[Operation]] 
     if len(engines) != 1 or any(op.name() not in _AROUND | {end} for op in others):
         return None
     (engine,) = engines
-    if any(op.name() not in _FEEDS | {_PARAMETER} for op in _sources(engine)):
+    if any(op.name() not in FEEDS | {_PARAMETER} for op in _sources(engine)):
         return None
     return engine, others
 
@@ -214,11 +221,6 @@ def _number(value: Value, engine: Operation) -> int | None:
     """Which result of the operator a value is."""
     numbers = {result.id: number for number, result in enumerate(engine.results())}
     return numbers.get(value.id)
-
-
-def _is_fed(op: Operation) -> bool:
-    """Whether it names a variable that is given new contents in every run."""
-    return op.name() in _FEEDS and not any(op.attrs().get("persistable", ()))
 
 
 def _declared(value: Value) -> tuple[str, list[int]]:

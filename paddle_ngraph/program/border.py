@@ -11,6 +11,7 @@ from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.partition import Interval
+from paddle_ngraph.program.placement import cores_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
 
@@ -88,7 +89,8 @@ class _GraphBuilder:
             eager_weights=self._purpose.eager_weights,
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
             gradients=list(self._purpose.gradients),
-            threads=self._purpose.threads,
+            threads=len(cores_of(self._interval.device)) or self._purpose.threads,
+            device=self._interval.device,
         )
         return Border(
             interval=self._interval,

@@ -14,6 +14,7 @@ from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find
 from paddle_ngraph.graph import Op
 from paddle_ngraph.program.capability import Candidates, Capability
 from paddle_ngraph.program.integers import Integers
+from paddle_ngraph.program.placement import NATIVE
 from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, value_id
 
 
@@ -106,6 +107,8 @@ class _Classifier:
 
     def _described(self, node: OpNode, entry: Converter) -> Op | str:
         """The operator as converters see it, or why it stays native."""
+        if node.device == NATIVE:
+            return "it is placed on native Paddle"
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
         op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from paddle_ngraph.program.view import BlockView, OpNode
 
+Deeds = Callable[[OpNode], frozenset[str]]
+
 
 def by_memory_and_order(
-    view: BlockView, is_native: Callable[[OpNode], bool]
+    view: BlockView,
+    is_native: Callable[[OpNode], bool],
+    deeds: Deeds = attrgetter("ordered"),
 ) -> Mapping[OpNode, Sequence[OpNode]]:
     """The operators that each operator of a block has to follow, data aside.
 
@@ -20,6 +25,7 @@ def by_memory_and_order(
     Args:
         view: The block.
         is_native: Whether Paddle's interpreter will run an operator.
+        deeds: Which of these an operator does.
     """
     in_lists = _in_lists(view)
     found: dict[OpNode, list[OpNode]] = {}
@@ -41,7 +47,7 @@ def by_memory_and_order(
             writer[root] = node
         for root in read:
             readers.setdefault(root, []).append(node)
-        for deed in node.ordered:
+        for deed in deeds(node):
             if deed in last_ordered:
                 before.append(last_ordered[deed])
             last_ordered[deed] = node

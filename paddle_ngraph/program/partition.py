@@ -4,6 +4,10 @@ Every operator gets a level: interval ``k`` runs before the native operators of 
 these before interval ``k + 1``. An operator that cannot be converted and does not depend on the
 middle of an interval therefore never splits it. An operator is moved to the latest interval it may
 be in, which keeps its results inside.
+
+Where operators are placed on devices, an interval has operators of one device. It begins where data
+comes from another device, and ends where another device waits for data: so intervals of two devices
+run at the same time wherever their operators could.
 """
 
 from __future__ import annotations
@@ -19,10 +23,15 @@ from paddle_ngraph.program.view import LISTS, OpNode
 
 @dataclass
 class Interval:
-    """Operators that one engine operator stands for, in program order."""
+    """Operators that one engine operator stands for, in program order; all on one device."""
 
     level: int
     nodes: list[OpNode]
+
+    @property
+    def device(self) -> str:
+        """Where they are placed; empty: nowhere in particular."""
+        return self.nodes[0].device
 
     @property
     def range(self) -> list[int]:
@@ -46,11 +55,11 @@ class Partition(NamedTuple):
 def partition(capable: Capability) -> Partition:
     """Groups the convertible operators into intervals."""
     levels = _levels(capable)
-    members: dict[int, list[OpNode]] = {}
+    members: dict[tuple[int, str], list[OpNode]] = {}
     for node in capable.view.nodes:
         if capable.can_convert(node) and node not in capable.constants:
-            members.setdefault(levels[node], []).append(node)
-    return Partition([Interval(level, members[level]) for level in sorted(members)], levels)
+            members.setdefault((levels[node], node.device), []).append(node)
+    return Partition([Interval(key[0], members[key]) for key in sorted(members)], levels)
 
 
 def _levels(capable: Capability) -> dict[OpNode, int]:
@@ -65,7 +74,8 @@ def _levels(capable: Capability) -> dict[OpNode, int]:
                 step = 1 if edge.apart or not capable.can_convert(edge.source) else 0
             level = max(level, levels[edge.source] + step)
         levels[node] = level
-    _move_late(capable, edges, levels)
+    if not any(node.device for node in capable.ops):
+        _move_late(capable, edges, levels)  # which makes other devices wait
     return levels
 
 
@@ -96,4 +106,18 @@ def _dependencies(capable: Capability) -> dict[OpNode, list[_Edge]]:
         apart = capable.read_by_value(node)
         data = [_Edge(maker, vid in apart) for vid in node.reads for maker in capable.makers(vid)]
         edges[node] = [*data, *map(_Edge, others[node])]
+    _part_devices(capable, edges)
     return edges
+
+
+def _part_devices(capable: Capability, edges: dict[OpNode, list[_Edge]]) -> None:
+    """Operators of two devices do not share an interval; nor what one of them waits for."""
+
+    def crosses(node: OpNode, edge: _Edge) -> bool:
+        both = capable.can_convert(node) and capable.can_convert(edge.source)
+        return both and node.device != edge.source.device
+
+    awaited = {edge.source for node in edges for edge in edges[node] if crosses(node, edge)}
+    for node in edges if awaited else ():
+        for edge in edges[node]:
+            edge.apart |= edge.source in awaited

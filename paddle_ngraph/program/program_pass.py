@@ -60,13 +60,22 @@ def apply(
     """
     if (programs := _rewritten.get()) is not None:
         programs.append(program)
-    loops.copy_start_values(program)
-    packed = packed_layers.apply(program)
+    packed = prepare(program)
     purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)
     return report
+
+
+def prepare(program: Any) -> int:
+    """What changes operators before they are grouped; a second time it changes nothing.
+
+    Returns:
+        How many recurrent layers have packed weights from now on.
+    """
+    loops.copy_start_values(program)
+    return packed_layers.apply(program)
 
 
 def apply_by_name(block: Any, scope: Any) -> None:
@@ -142,8 +151,7 @@ def rewritten_programs() -> AbstractContextManager[list[Any]]:
 def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
-    loops.copy_start_values(copy)
-    packed = packed_layers.apply(copy)
+    packed = prepare(copy)
     purpose = Purpose(False, open_size)
     return Report([_plan_block(b, purpose).report() for b in blocks_outside_in(copy)], packed)
 
@@ -172,6 +180,8 @@ class _Plan(NamedTuple):
                 last=interval.range[1],
                 types=[node.type for node in interval.nodes],
                 draws=bool(capable.drawing(interval.nodes)),
+                device=interval.device,
+                indices=[node.index for node in interval.nodes],
             )
             for interval in (border.interval for border in self.borders)
         ]

@@ -24,12 +24,16 @@ class IntervalReport:
         first, last: Positions of its first and last operator.
         types: The types of all.
         draws: Whether it takes random numbers.
+        device: Where it is placed; empty: nowhere in particular.
+        indices: The positions of all its operators.
     """
 
     first: int
     last: int
     types: list[str]
     draws: bool
+    device: str = ""
+    indices: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,8 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
     lines = [f"{block.program}, {title}" if block.program else title]
     for interval in block.intervals:
         lines.append(
-            f"  interval [{interval.first}, {interval.last}]: "
+            f"  interval [{interval.first}, {interval.last}]"
+            f"{' on ' + interval.device if interval.device else ''}: "
             f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
         )
     by_reason: dict[tuple[str, str], list[int]] = {}

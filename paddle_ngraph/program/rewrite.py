@@ -32,13 +32,15 @@ class _Rewriter:
     ) -> None:
         self._capable = capable
         self._view = capable.view
-        self._borders = {border.interval.level: border for border in borders}
+        self._borders: dict[int, list[Border]] = {}
+        for border in borders:
+            self._borders.setdefault(border.interval.level, []).append(border)
         self._levels = levels
         self._current = dict(capable.view.values)  # variable -> the value that holds it now
 
     def run(self) -> None:
         borders = self._borders
-        inside = {node for border in borders.values() for node in border.interval.nodes}
+        inside = {node for level in borders.values() for b in level for node in b.interval.nodes}
         kept = [node for node in self._view.nodes if node not in inside]
         first = [n for n in kept if n.is_source or n in self._capable.constants]
         last = [n for n in kept if n.type == "cf.yield"]
@@ -48,8 +50,9 @@ class _Rewriter:
         for node in rest:
             by_level.setdefault(self._levels[node], []).append(node)
         for level in sorted({*by_level, *borders}):
-            if level in borders and (borders[level].outputs or borders[level].states):
-                self._insert(borders[level])
+            for border in borders.get(level, ()):
+                if border.outputs or border.states:
+                    self._insert(border)
             self._to_end(by_level.get(level, []))
         self._to_end(last)
         self._drop_dead(inside)

@@ -15,6 +15,7 @@ from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.placement import PLACE_ATTRIBUTE, device_of
 
 # They name a variable or a constant and compute nothing.
 SOURCES = frozenset(
@@ -25,6 +26,8 @@ SOURCES = frozenset(
         "builtin.constant",
     }
 )
+# Those of them that may be fed.
+FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
 # They hand a variable on and compute nothing.
 SINKS = frozenset(
     {
@@ -107,10 +110,7 @@ _COMMUNICATING = frozenset(
         "pd_op.send_and_recv",
     }
 )
-# Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
-# comes from.
-_PLACE = "struct_name"
-# It ends so in programs whose operators run one by one, as they stand.
+# The place of operators ends so in programs whose operators run one by one, as they stand.
 _IN_ORDER = "/in_order"
 # What operators do that must stay in order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
@@ -135,6 +135,7 @@ class OpNode:
             processes (``COMMUNICATE``), which expect the same order from all.
         writes_variables: Whether it overwrites something that outlives a run, as far as its block
             shows.
+        device: Where it was placed; empty: nowhere in particular.
     """
 
     op: Operation
@@ -147,6 +148,7 @@ class OpNode:
     ordered: frozenset[str] = frozenset()
     writes_variables: bool = False
     touches_outside: bool = False
+    device: str = ""
 
     @property
     def is_source(self) -> bool:
@@ -342,7 +344,7 @@ class BlockView:
         return vid
 
     def _node(self, op: Operation, index: int) -> OpNode:
-        node = OpNode(op=op, index=index, type=op.name())
+        node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
         node.reads = [self._known(value) for value in _operands(op)]
         node.writes = [self._known(value) for value in op.results() if value.initialized()]
         if op.num_regions() > 0:
@@ -414,6 +416,11 @@ class BlockView:
 def scope_name(op: Operation) -> str:
     """The name of the variable of the scope that an operator reads, writes or is fed."""
     return str(op.attrs()[SCOPE_NAMES.get(op.name(), "name")])
+
+
+def is_fed(op: Operation) -> bool:
+    """Whether an operator names a variable that is given new contents in every run."""
+    return op.name() in FEEDS and not any(op.attrs().get("persistable", ()))
 
 
 def _rivals(block: Block) -> dict[int, str]:
@@ -547,8 +554,8 @@ def run_in_order(program: Program) -> None:
     for block in blocks_outside_in(program):
         for op in block.ops:
             if op.name().startswith("pd_op.") and not _is_in_order(op):
-                place = op.str_attr(_PLACE) if op.has_attr(_PLACE) else ""
-                op.set_str_attr(_PLACE, place + _IN_ORDER)
+                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, place + _IN_ORDER)
 
 
 def runs_in_order(program: Program) -> bool:
@@ -557,7 +564,7 @@ def runs_in_order(program: Program) -> bool:
 
 
 def _is_in_order(op: Operation) -> bool:
-    return op.has_attr(_PLACE) and op.str_attr(_PLACE).endswith(_IN_ORDER)
+    return op.has_attr(PLACE_ATTRIBUTE) and op.str_attr(PLACE_ATTRIBUTE).endswith(_IN_ORDER)
 
 
 def may_write_variables(program: Program | Block) -> bool:

@@ -55,6 +55,14 @@ def test_precision(tmp_path):
     assert "| PP-OCR orientation" in (tmp_path / "precision.md").read_text()
 
 
+def test_plan(tmp_path):
+    found = run(tmp_path, "plan")["plan"]["two_towers"]
+    assert found.keys() == {"native", "one function", "plan"}
+    assert all(way["ms"] > 0 and way["ratio"] > 0 for way in found.values())
+    assert found["one function"]["ratio"] == 1
+    assert "| two towers, batch 16 |" in (tmp_path / "plan.md").read_text()
+
+
 def test_memory(tmp_path):
     found = run(tmp_path, "memory")["memory"]["training"]["rnn"]
     assert len(found) == 6

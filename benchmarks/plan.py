@@ -1,0 +1,219 @@
+"""Execution plans: independent parts on core groups of their own, against all cores for each."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from argparse import Namespace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from benchmarks.options import Progress
+from benchmarks.worker import PeerError, Worker
+from benchmarks.works import Array
+
+TURNS, SECONDS = 12, 0.5
+TOLERANCE = 1e-3
+TOWER, LAYERS = 256, 6
+PICTURE = 96
+ABOUT = f"""\
+*Two towers*: two stacks of {LAYERS} layers of {TOWER} with layer normalization, whose results a
+layer compares. *Ensemble*: the mean of four MobileNetV2 of half width, {PICTURE} x {PICTURE}. *One
+function*: the engine as it is, all of the program in one function on all cores. *Plan*: a branch
+has a core group of its own, as `paddle_ngraph.execution_plan` spreads them over groups of equal
+size. Processes take turns of {SECONDS} s; the medians of {TURNS} turns in each of {{rounds}}
+rounds, and in brackets how many times as fast as one function."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is measured: its name in the table, its branches, samples at once, whether it trains."""
+
+    title: str
+    branches: int
+    batch: int
+    trains: bool = False
+
+
+NETWORKS = {
+    "two_towers": Network("two towers, batch 16", 2, 16),
+    "two_towers_trained": Network("two towers, batch 16, a step of Adam", 2, 16, trains=True),
+    "ensemble": Network("ensemble of 4, batch 1", 4, 1),
+}
+# Whether the engine is on, and whether there is a plan.
+WAYS = {"native": (False, False), "one function": (True, False), "plan": (False, True)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One network in one way.
+
+    Attributes:
+        ms: The median time of a run.
+        ratio: The median, over turns, of the time of one function over this time.
+    """
+
+    ms: float
+    ratio: float
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``plan.md`` and ``.json`` after each network."""
+    names = ["two_towers"] if options.quick else list(NETWORKS)
+    rounds, turns = (1, 2) if options.quick else (options.rounds, TURNS)
+    found: dict[str, dict[str, Any]] = {}
+    with Progress("plan", len(names)) as progress:
+        for name in names:
+            progress.say(name)
+            ways = _compare(name, rounds, turns)
+            found[name] = {way: asdict(item) for way, item in ways.items()}
+            texts = (f"{way} {item.ms:.2f} ms {item.ratio:.2f}x" for way, item in ways.items())
+            progress.done(f"{name}: {', '.join(texts)}")
+            rows = [[NETWORKS[n].title, *map(_cell, items.values())] for n, items in found.items()]
+            sections = [ABOUT.format(rounds=rounds), report.table(["", *WAYS], rows)]
+            report.write(options.output, "plan", "Execution plans", sections, {"plan": found})
+
+
+def _compare(name: str, rounds: int, turns: int) -> dict[str, Found]:
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        with ExitStack() as stack:
+            workers = {way: stack.enter_context(_worker(name, way)) for way in WAYS}
+            values = {way: worker.ask("first_runs") for way, worker in workers.items()}
+            for way, value in values.items():
+                if not np.isclose(value, values["native"], rtol=TOLERANCE, atol=TOLERANCE):
+                    raise PeerError(f"{name}, {way}: {value} instead of {values['native']}")
+            for _ in range(turns):
+                for way, worker in workers.items():
+                    times[way].append(worker.ask("turn"))
+    return {
+        way: Found(
+            statistics.median(mine) * 1000,
+            statistics.median(one / other for one, other in zip(times["one function"], mine)),
+        )
+        for way, mine in times.items()
+    }
+
+
+def _cell(item: dict[str, float]) -> str:
+    return f"{item['ms']:.2f} ms ({item['ratio']:.2f}x)"
+
+
+def _worker(name: str, way: str) -> Worker:
+    worker = Worker({})
+    worker.hold(Subject, name, *WAYS[way])
+    return worker
+
+
+# -- in a process of its own -----------------------------------------------------------------------
+
+
+class Subject:
+    """A network in one way, in a process of its own.
+
+    Args:
+        name: Of :data:`NETWORKS`.
+        engine: Whether it runs through the engine.
+        planned: Whether there is a plan.
+    """
+
+    def __init__(self, name: str, engine: bool, planned: bool) -> None:
+        import paddle
+
+        import paddle_ngraph
+
+        paddle.enable_static()
+        paddle_ngraph.disable()
+        self._uses_engine = engine or planned
+        self._engine = engine
+        network = NETWORKS[name]
+        self._program: Any = paddle.static.Program()
+        startup = paddle.static.Program()
+        with paddle.static.program_guard(self._program, startup):
+            paddle.seed(1)
+            build = _ensemble if name == "ensemble" else _two_towers
+            self._fetches = [build(network)]
+        self._scope, self._executor = paddle.static.Scope(), paddle.static.Executor()
+        self._executor.run(startup, scope=self._scope)
+        shape = [3, PICTURE, PICTURE] if name == "ensemble" else [TOWER]
+        generator = np.random.default_rng(0)
+        sample = generator.standard_normal((network.batch, *shape), dtype=np.float32)
+        self._feed = {"x": sample}
+        if planned:
+            groups = _core_groups(network.branches)
+            plan = paddle_ngraph.execution_plan(self._program, groups, self._fetches)
+            self._program, self._fetches = plan.program, plan.fetches
+
+    def first_runs(self) -> float:
+        """The mean of what the last of some runs fetched."""
+        import paddle_ngraph
+
+        for _ in range(5):
+            value = self._run()
+        if self._uses_engine and paddle_ngraph.stats()["engine_runs"] < 5:
+            raise PeerError("the engine did not run")
+        return float(np.mean(value))
+
+    def turn(self) -> float:
+        """The median seconds of a run."""
+        times: list[float] = []
+        end = time.perf_counter() + SECONDS
+        while time.perf_counter() < end or len(times) < 3:
+            start = time.perf_counter()
+            self._run()
+            times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    def _run(self) -> Array:
+        import paddle_ngraph
+
+        with paddle_ngraph.use_ngraph(self._engine):
+            results: list[Array] = self._executor.run(
+                self._program, feed=self._feed, fetch_list=self._fetches, scope=self._scope
+            )
+        return results[0]
+
+
+def _core_groups(branches: int) -> list[str]:
+    """Groups of equal size of the cores: one for each branch, if there are enough."""
+    import paddle_ngraph
+
+    cores = [int(name.split(":")[1]) for name in paddle_ngraph.devices() if ":" in name]
+    count = min(branches, len(cores))
+    size = len(cores) // count
+    parts = [cores[size * i : size * (i + 1)] for i in range(count)]
+    return ["CPU:" + ",".join(map(str, part)) for part in parts]
+
+
+def _two_towers(network: Network) -> Any:
+    import paddle
+    from paddle import nn
+
+    x = paddle.static.data("x", [network.batch, TOWER], "float32")
+
+    def tower() -> Any:
+        hidden = x
+        for _ in range(LAYERS):
+            hidden = nn.functional.gelu(nn.Linear(TOWER, TOWER)(nn.LayerNorm(TOWER)(hidden)))
+        return hidden
+
+    both = nn.Linear(2 * TOWER, 1)(paddle.concat([tower(), tower()], 1))
+    loss = paddle.mean(both**2)
+    if network.trains:
+        paddle.optimizer.Adam(1e-4).minimize(loss)
+    return loss
+
+
+def _ensemble(network: Network) -> Any:
+    import paddle
+    from paddle.vision.models import MobileNetV2
+
+    x = paddle.static.data("x", [network.batch, 3, PICTURE, PICTURE], "float32")
+    models = [MobileNetV2(scale=0.5, num_classes=100) for _ in range(network.branches)]
+    for model in models:
+        model.eval()
+    return paddle.add_n([paddle.nn.functional.softmax(model(x)) for model in models]) / len(models)

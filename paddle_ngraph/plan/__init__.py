@@ -1,0 +1,1 @@
+"""Execution plans: which device runs which operators, and what runs at the same time."""

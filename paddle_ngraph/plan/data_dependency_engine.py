@@ -1,0 +1,310 @@
+"""The data-dependency engine: the intervals of a program, each run when its inputs are there.
+
+A program of nothing but engine operators runs without Paddle's interpreter. Which operator waits
+for which is known beforehand: for data, for memory that is overwritten, and, where random numbers
+are drawn, for their order. A run starts operators in program order as soon as all that they wait
+for has ended and the cores of their device are free. So no core computes two intervals at once,
+whatever the number of threads, and results do not depend on which operator is faster.
+
+An operator takes all cores of its device at once, or waits without holding any: nothing can wait in
+a circle. If one fails, no other is started; what runs already ends, and the error is raised in the
+thread that asked for the run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from paddle_ngraph import _core
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.locks import new_lock
+from paddle_ngraph.paddle_seam.names import clear_tensor, new_scope
+from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
+from paddle_ngraph.plan.devices import usable_cores
+from paddle_ngraph.program import dependencies
+from paddle_ngraph.program.placement import cores_of
+from paddle_ngraph.program.view import (
+    DRAW,
+    FETCH,
+    LISTS,
+    SOURCES,
+    BlockView,
+    OpNode,
+    is_fed,
+    scope_name,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An engine operator of a program.
+
+    Attributes:
+        node: The operator.
+        cores: The cores of its device.
+        after: The numbers of the steps that it waits for.
+        reads: The variables that it is given: inputs, then states, by the ids of their memory.
+        writes: The variables that it makes.
+    """
+
+    node: OpNode
+    cores: frozenset[int]
+    after: frozenset[int]
+    reads: Sequence[str]
+    writes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A program as steps.
+
+    Attributes:
+        steps: Its engine operators, in program order.
+        sources: The names of the variables of the scope that they read, by id.
+        fed: Those of them that a run consumes.
+        fetches: What is fetched, by column.
+    """
+
+    steps: Sequence[Step]
+    sources: Mapping[str, str]
+    fed: Collection[str]
+    fetches: Sequence[str]
+
+
+def schedule_of(program: Program) -> Schedule | None:
+    """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
+    view = BlockView(program.global_block())
+    engines = [node for node in view.nodes if node.is_engine]
+    others = [node for node in view.nodes if not node.is_engine]
+    if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
+        return None
+    graphs = {node: Graph.from_string(node.graph) for node in engines}
+    if not any(graph.device for graph in graphs.values()):
+        return None
+    sources = {n.writes[0]: n for n in others if n.is_source and view.readers.get(n.writes[0])}
+    if any(node.type == "builtin.constant" for node in sources.values()):
+        return None
+    fetches = {n.op.attrs()["col"]: view.root(n.reads[0]) for n in others if n.type == FETCH}
+    made = {vid for node in engines for vid in node.writes[: len(graphs[node].outputs)]}
+    if sorted(fetches) != list(range(len(fetches))) or not made.issuperset(fetches.values()):
+        return None
+    steps = _steps(view, engines, graphs)
+    read = {vid for step in steps for vid in step.reads}
+    if not read <= made | sources.keys():
+        return None
+    return Schedule(
+        steps=steps,
+        sources={vid: scope_name(node.op) for vid, node in sources.items() if vid in read},
+        fed={vid for vid, node in sources.items() if vid in read and is_fed(node.op)},
+        fetches=[fetches[column] for column in range(len(fetches))],
+    )
+
+
+def _steps(
+    view: BlockView, engines: Sequence[OpNode], graphs: Mapping[OpNode, Graph]
+) -> list[Step]:
+    def deeds(node: OpNode) -> frozenset[str]:
+        return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
+
+    others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
+    numbers = {node: number for number, node in enumerate(engines)}
+    steps = []
+    for node in engines:
+        members = [m for vid in node.reads for m in view.members(vid)]
+        makers = [view.producer.get(view.root(member)) for member in members]
+        after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
+        steps.append(
+            Step(
+                node=node,
+                cores=frozenset(cores_of(graphs[node].device) or usable_cores()),
+                after=frozenset(after),
+                reads=[view.root(member) for member in members],
+                writes=node.writes[: len(graphs[node].outputs)],
+            )
+        )
+    return steps
+
+
+class PlannedProgram:
+    """A program whose engine operators run side by side. One run at a time.
+
+    Args:
+        schedule: The program.
+        scope: Where its variables are; all of them have to exist.
+    """
+
+    def __init__(self, schedule: Schedule, scope: Scope) -> None:
+        self._schedule = schedule
+        self._scope = scope
+        self._own = new_scope()
+        made = {vid for step in schedule.steps for vid in step.writes}
+        self._slots = {vid: self._own.var(vid).get_tensor() for vid in [*made, *schedule.fed]}
+        kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
+        given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
+        self._operators = [
+            _core.WholeProgram(
+                step.node.graph,
+                step.node.op.attrs()["interval"],
+                [given[vid] for vid in step.reads],
+                [],
+                list(range(len(step.writes))),
+            )
+            for step in schedule.steps
+        ]
+        self._readers = Counter(
+            vid for step in schedule.steps for vid in set(step.reads) if vid in made
+        )
+        self._lock = new_lock()
+        self._helpers: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def run(self) -> list[Tensor]:
+        """Runs it on the contents of the scope, and consumes the feeds.
+
+        Returns:
+            What is fetched.
+
+        Raises:
+            What the first of the operators raises that fail, in program order. The feeds are then
+            still there.
+        """
+        with self._lock:
+            names = self._schedule.sources
+            fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
+            for vid, tensor in fed.items():
+                _core.share_tensor(self._slots[vid], tensor)
+            try:
+                fetched = self._run_steps()
+            finally:
+                for slot in self._slots.values():
+                    clear_tensor(slot)
+            for tensor in fed.values():
+                clear_tensor(tensor)
+            return fetched
+
+    def _run_steps(self) -> list[Tensor]:
+        wanted = set(self._schedule.fetches)
+        fetched: dict[str, Tensor] = {}
+        readers = self._readers.copy()
+
+        def compute(number: int) -> None:
+            results = self._operators[number].run()
+            for vid, result in zip(self._schedule.steps[number].writes, results):
+                if vid in wanted:
+                    fetched[vid] = result
+                if readers[vid]:
+                    _core.share_tensor(self._slots[vid], result)
+
+        def ended(number: int) -> None:
+            for vid in set(self._schedule.steps[number].reads) & readers.keys():
+                readers[vid] -= 1
+                if not readers[vid]:  # its memory can be used again
+                    clear_tensor(self._slots[vid])
+
+        run = _Run(self._schedule.steps, compute, ended)
+        helpers: list[Future[None]] = []
+        try:
+            helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
+            run.work()
+        finally:
+            run.stop()
+            wait(helpers)
+        run.raise_failure()
+        return [fetched[vid] for vid in self._schedule.fetches]
+
+    @property
+    def _width(self) -> int:
+        """How many steps may run at once: no more than there are devices."""
+        return len({step.cores for step in self._schedule.steps})
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
+            self._helpers = ThreadPoolExecutor(self._width - 1, "paddle_ngraph_plan")
+            self._process = os.getpid()
+        return self._helpers
+
+
+def _tensor(scope: Scope, name: str) -> Tensor:
+    variable = scope.find_var(name)
+    assert variable is not None  # who made this has looked
+    return variable.get_tensor()
+
+
+class _Run:
+    """One run of steps, by any number of threads that each call :meth:`work`.
+
+    Args:
+        steps: In program order.
+        compute: Called with the number of a step, by several threads at once.
+        ended: Called with the number of a step that has succeeded, by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        compute: Callable[[int], None],
+        ended: Callable[[int], None],
+    ) -> None:
+        self._steps = steps
+        self._compute = compute
+        self._ended = ended
+        self._changed = threading.Condition()
+        self._missing = [set(step.after) for step in steps]
+        self._followers: list[list[int]] = [[] for _ in steps]
+        for number, step in enumerate(steps):
+            for before in step.after:
+                self._followers[before].append(number)
+        self._waiting = list(range(len(steps)))
+        self._busy: frozenset[int] = frozenset()
+        self._failures: dict[int, BaseException] = {}
+
+    def work(self) -> None:
+        """Runs steps until none is left to start."""
+        while (number := self._take()) is not None:
+            failure: BaseException | None = None
+            try:
+                self._compute(number)
+            except BaseException as error:  # raised again by raise_failure
+                failure = error
+            self._end(number, failure)
+
+    def stop(self) -> None:
+        """Starts no other step."""
+        with self._changed:
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def raise_failure(self) -> None:
+        """Raises what the first of the steps raised that failed, in program order."""
+        if self._failures:
+            raise self._failures[min(self._failures)]
+
+    def _take(self) -> int | None:
+        """The next step to start; waits for it. ``None`` when nothing is left to start."""
+        with self._changed:
+            while self._waiting:
+                for number in self._waiting:
+                    cores = self._steps[number].cores
+                    if not self._missing[number] and self._busy.isdisjoint(cores):
+                        self._waiting.remove(number)
+                        self._busy |= cores
+                        return number
+                self._changed.wait()
+            return None
+
+    def _end(self, number: int, failure: BaseException | None) -> None:
+        with self._changed:
+            self._busy -= self._steps[number].cores
+            if failure is None:
+                for follower in self._followers[number]:
+                    self._missing[follower].discard(number)
+                self._ended(number)
+            else:
+                self._failures[number] = failure
+                self._waiting.clear()
+            self._changed.notify_all()

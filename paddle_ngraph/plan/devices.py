@@ -1,0 +1,100 @@
+"""Devices that operators can be placed on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import in_pir_mode, maker_of
+from paddle_ngraph.paddle_seam.protocols import Operation
+from paddle_ngraph.program.placement import (
+    CPU,
+    NATIVE,
+    core_group,
+    cores_of,
+    place_copy,
+    place_on,
+)
+from paddle_ngraph.program.view import CONSTANTS, LISTS, SINKS, SOURCES
+
+
+def devices() -> list[str]:
+    """See :func:`paddle_ngraph.devices`."""
+    return [CPU, *(core_group((core,)) for core in usable_cores()), NATIVE]
+
+
+def usable_cores() -> tuple[int, ...]:
+    """The cores that the process may use."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def known_device(name: Any) -> str:
+    """The name of a device as plans write it: ``CPU:0,1`` is ``CPU:0-1``.
+
+    Raises:
+        NgraphError: There is no such device.
+    """
+    if name in (CPU, NATIVE):
+        return str(name)
+    cores = cores_of(name) if isinstance(name, str) else ()
+    if cores and set(cores) <= set(usable_cores()):
+        return core_group(cores)
+    usable = core_group(usable_cores())
+    raise NgraphError(
+        f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
+        f"these), or {NATIVE}"
+    )
+
+
+def can_be_placed(op: Operation) -> bool:
+    """Whether an operator computes something, so that it needs a device."""
+    return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
+
+
+@contextmanager
+def device(name: str) -> Iterator[None]:
+    """See :func:`paddle_ngraph.device`."""
+    chosen = known_device(name)
+    if not in_pir_mode():
+        raise NgraphError(
+            "device() places operators while a static PIR program is built: call "
+            "paddle.enable_static() first, or use place() of an execution plan"
+        )
+    block = paddle.static.default_main_program().global_block()
+    before = {op.id() for op in block.ops}
+    placed_inside.append(set())
+    try:
+        yield
+    finally:
+        inner = placed_inside.pop()
+        made = [op for op in block.ops if op.id() not in before and can_be_placed(op)]
+        for op in made:
+            if op.id() not in inner:
+                place_on(op, chosen)
+        for outer in placed_inside[-1:]:
+            outer.update(op.id() for op in made)
+
+
+# Operators that inner blocks of ``device`` have placed; programs are built by one thread at a time.
+placed_inside: list[set[int]] = []
+
+
+def copy(x: Any, name: str) -> Any:
+    """See :func:`paddle_ngraph.copy`."""
+    chosen = known_device(name)
+    if not in_pir_mode() or not isinstance(x, paddle.pir.Value):
+        raise NgraphError(
+            f"copy() takes a variable of a static PIR program, not {type(x).__name__}: outside of "
+            "one, paddle.assign copies"
+        )
+    copied = paddle.assign(x)
+    op = maker_of(copied)
+    place_copy(op, chosen)
+    for placed in placed_inside:
+        placed.add(op.id())
+    return copied

@@ -1,0 +1,367 @@
+"""The execution plan of a program: its operators on devices, in intervals, with copies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Program, Value
+from paddle_ngraph.plan.devices import can_be_placed, known_device
+from paddle_ngraph.plan.spreading import makers_of, spread
+from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.placement import (
+    CPU,
+    NATIVE,
+    device_of,
+    is_copy,
+    place_copy,
+    place_on,
+)
+from paddle_ngraph.program.report import Report, summary
+from paddle_ngraph.program.view import LISTS, SINKS, BlockView, OpNode, scope_name, value_id
+from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.transpiler.training_program import is_update
+
+
+@dataclass(frozen=True)
+class PlacedOperator:
+    """An operator of the planned program.
+
+    Attributes:
+        index: Its position in the operator list, copies included.
+        type: Its type.
+        device: Where it runs.
+        interval: The number of its interval; ``None`` if Paddle's own kernel runs it.
+        reason: Why that is so, then.
+        copied_from: The device that it copies from, if it is a copy.
+        reads: The positions of the operators whose results it reads.
+    """
+
+    index: int
+    type: str
+    device: str
+    interval: int | None
+    reason: str
+    copied_from: str | None
+    reads: Sequence[int]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a plan comes to."""
+
+    program: Program
+    fetches: list[Value]
+    operators: list[PlacedOperator]
+    report: Report
+
+
+class ExecutionPlan:
+    """See :func:`paddle_ngraph.execution_plan`."""
+
+    def __init__(
+        self, program: Any, default_devices: Sequence[str] | None, wanted: Sequence[Any]
+    ) -> None:
+        self._given = ngraph_transpiler.static_program(program, "execution_plan")
+        if isinstance(default_devices, str):
+            default_devices = [default_devices]
+        self._defaults = [known_device(name) for name in default_devices or [CPU]]
+        self._wanted = wanted
+        self._rules: list[tuple[int | str, str]] = []
+        self._made: _Made | None = None
+        ngraph_transpiler.copied(self._given, wanted)  # raises what is wrong with them
+
+    def place(self, which: Any, device: str) -> ExecutionPlan:
+        """Places operators of the outermost block on a device. Of several rules the last one holds.
+
+        Args:
+            which: An operator of the program (``op.name()`` is its type); a variable, for the
+                operator that computes it; or a pattern, with ``*`` and ``?``: of the type of
+                operators (``matmul``, ``conv2d*``), or of the name of a parameter that they read
+                (``linear_0.*``). Their gradients and updates go with them.
+            device: The device.
+
+        Returns:
+            The plan.
+
+        Raises:
+            NgraphError: There is no such operator or device. The plan is then as it was.
+        """
+        chosen = known_device(device)
+        rule = which if isinstance(which, str) else self._position(which)
+        if isinstance(rule, str):
+            copy, _ = ngraph_transpiler.copied(self._given, ())
+            view = BlockView(copy.global_block())
+            if not any(_matches(view, node, rule) for node in _placeable(view)):
+                raise NgraphError(
+                    f"no operator of the program matches {rule!r}: give the type of an operator, "
+                    "such as 'matmul', or the name of a parameter that it reads"
+                )
+        self._rules.append((rule, chosen))
+        self._made = None
+        return self
+
+    @property
+    def program(self) -> Program:
+        """The planned program: run it with ``Executor.run``, the engine switched on or off."""
+        return self._make().program
+
+    @property
+    def fetches(self) -> list[Value]:
+        """The variables of :attr:`program` that stand for those in the ``fetch_list``."""
+        return self._make().fetches
+
+    @property
+    def operators(self) -> list[PlacedOperator]:
+        """The operators of the outermost block that compute, in order."""
+        return self._make().operators
+
+    @property
+    def report(self) -> Report:
+        """What became of the program in the program pass."""
+        return self._make().report
+
+    def __str__(self) -> str:
+        operators = self.operators
+        intervals = _by_interval(operators)
+        copies = [op for op in operators if op.copied_from is not None]
+        native = [op for op in operators if op.interval is None]
+        counts = f"{len(intervals)} intervals, {len(copies)} copies, {len(native)} native operators"
+        lines = [f"{len(operators)} operators: {counts}."]
+        for number, members in intervals.items():
+            types = summary([op.type for op in members])
+            where = ", ".join(_ranges([op.index for op in members]))
+            lines.append(f"interval {number} on {members[0].device}: operators {where}: {types}")
+        lines += [f"copy {op.index}: {op.copied_from} -> {op.device}" for op in copies]
+        lines += [f"native {_short(op.type)} {op.index}: {op.reason}" for op in native]
+        return "\n".join(lines)
+
+    def to_dot(self) -> str:
+        """The plan as a graph in the DOT language: operators in intervals, devices by colour."""
+        lines = ["digraph plan {", "  node [shape=box, style=filled];"]
+        placed = sorted({op.device for op in self.operators})
+        colour = {device: f"/set312/{number % 12 + 1}" for number, device in enumerate(placed)}
+        for number, members in _by_interval(self.operators).items():
+            lines.append(f"  subgraph cluster_{number} {{")
+            lines.append(f'    label="interval {number} on {members[0].device}";')
+            lines += [f"    {_dot_node(op, colour[op.device])}" for op in members]
+            lines.append("  }")
+        native = [op for op in self.operators if op.interval is None]
+        lines += [f"  {_dot_node(op, colour[op.device])}" for op in native]
+        known = {op.index for op in self.operators}
+        lines += [
+            f"  op{maker} -> op{op.index};"
+            for op in self.operators
+            for maker in op.reads
+            if maker in known
+        ]
+        return "\n".join([*lines, "}"]) + "\n"
+
+    # -- making it -------------------------------------------------------------------------------
+
+    def _position(self, which: Any) -> int:
+        """The position of an operator, or of the maker of a variable, in the program."""
+        op = which.get_defining_op() if hasattr(which, "get_defining_op") else which
+        operators = self._given.global_block().ops if _is_pir(self._given) else []
+        identity = op.id() if hasattr(op, "id") and callable(op.id) else None
+        for position, other in enumerate(operators):
+            if identity is not None and other.id() == identity and can_be_placed(other):
+                return position
+        raise NgraphError(
+            f"place() takes an operator or variable of the program, or a pattern, not {which!r}"
+            if identity is None
+            else "place() was given an operator that is none of those of the program's outermost "
+            "block that compute something"
+        )
+
+    def _make(self) -> _Made:
+        if self._made is None:
+            copy, fetching = ngraph_transpiler.copied(self._given, self._wanted)
+            program_pass.prepare(copy)
+            self._place_all(BlockView(copy.global_block()))
+            _insert_copies(BlockView(copy.global_block()))
+            view = BlockView(copy.global_block())
+            nodes = _placeable(view)
+            reads = {node: [maker.index for maker in makers_of(view, node)] for node in nodes}
+            devices = {node: (device_of(node.op), _source(view, node)) for node in nodes}
+            report = ngraph_transpiler.rewrite(copy, open_size=None)
+            fetches = ngraph_transpiler.taken_out(copy, fetching)
+            operators = list(_described(nodes, reads, devices, report))
+            self._made = _Made(copy, fetches, operators, report)
+        return self._made
+
+    def _place_all(self, view: BlockView) -> None:
+        """Chooses a device for each operator: by a rule, by its forward operator, by default."""
+        nodes = _placeable(view)
+        fixed = {node: node.device for node in nodes if node.device}
+        for rule, device in self._rules:
+            for node in nodes:
+                is_meant = node.index == rule if isinstance(rule, int) else False
+                if is_meant or (isinstance(rule, str) and _matches(view, node, rule)):
+                    fixed[node] = device
+        followed = _followed(view, nodes)
+        for node, device in spread(view, nodes, fixed, followed, self._defaults).items():
+            place_on(node.op, device)
+
+
+def _is_pir(program: Any) -> bool:
+    return hasattr(program.global_block(), "move_op_to_block_end")
+
+
+def _placeable(view: BlockView) -> list[OpNode]:
+    return [node for node in view.nodes if can_be_placed(node.op)]
+
+
+def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
+    """Whether a pattern is that of an operator's type, or of a parameter that it reads."""
+    if node.type.removesuffix("_").endswith("_grad") or is_update(node.op):
+        return fnmatchcase(node.type, pattern) or fnmatchcase(_short(node.type), pattern)
+    names = [node.type, _short(node.type)]
+    for vid in node.reads:
+        maker = view.producer.get(vid)
+        if maker is not None and maker.type == "builtin.parameter":
+            names.append(scope_name(maker.op))
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def _followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
+    """The operator that each operator of the backward pass, or update, is placed with."""
+    found: dict[OpNode, OpNode] = {}
+    users: dict[str, list[OpNode]] = {}
+    for node in nodes:
+        base = node.type.removesuffix("_").removesuffix("_grad")
+        is_backward = node.type.removesuffix("_").endswith("_grad")
+        touched = {m for vid in [*node.reads, *node.writes] for m in view.members(vid)}
+        if is_update(node.op):
+            names = node.op.get_input_names()
+            gradient = value_id(node.op.operand_source(names.index("grad")))
+            maker = view.producer.get(gradient)
+            if maker is not None and maker in nodes:
+                found[node] = maker
+        elif is_backward:
+            shared: dict[OpNode, int] = {}
+            for vid in touched:
+                for other in users.get(vid, ()):
+                    if other.type.removesuffix("_") == base:
+                        shared[other] = shared.get(other, 0) + 1
+            if shared:
+                found[node] = max(shared, key=lambda other: (shared[other], other.index))
+        for vid in touched:
+            users.setdefault(vid, []).append(node)
+    return found
+
+
+# -- copies --------------------------------------------------------------------------------------
+
+
+def _insert_copies(view: BlockView) -> None:
+    """Puts a copy where data changes device: one for each variable and device."""
+    overwritten = {view.root(operand) for node in view.nodes for operand, _ in node.overwrites}
+    overwritten |= {view.root(vid) for node in view.nodes for vid in node.touches}
+    for node in view.nodes:
+        device = _device_of_results(view, node)
+        for vid in node.writes if device not in ("", NATIVE) else ():
+            # What is overwritten later is read where it is: a copy would keep what it was.
+            if view.is_tensor(vid) and view.root(vid) not in overwritten and not view.is_outer(vid):
+                _insert_copies_of(view, vid, device)
+
+
+def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
+    value = view.values[vid]
+    copies: dict[str, Value] = {}
+    for reader in dict.fromkeys(view.readers.get(vid, ())):
+        device = _device_of_reader(view, reader)
+        if device in ("", NATIVE, source) or is_copy(reader.op):
+            continue
+        if device not in copies:
+            (copies[device],) = _core.append_operator(view.block, "pd_op.assign", [value], None, [])
+            op = maker_of(copies[device])
+            place_copy(op, device)
+            op.move_before(reader.op)
+        for number, operand in enumerate(reader.op.operands_source()):
+            if operand.initialized() and operand.is_same(value):
+                reader.op.operand(number).set_source(copies[device])
+
+
+def _device_of_results(view: BlockView, node: OpNode) -> str:
+    """Where an operator computes; for what takes a list apart, where the list was made."""
+    if node.type not in LISTS:
+        return node.device
+    return next((maker.device for maker in makers_of(view, node)), "")
+
+
+def _device_of_reader(view: BlockView, reader: OpNode) -> str:
+    """Where a variable is read; of a list, where the first operator is that reads the list."""
+    if reader.type in LISTS:
+        readers = (r for vid in reader.writes for r in view.readers.get(vid, ()))
+        return next((_device_of_reader(view, r) for r in readers), "")
+    if reader.type in SINKS or reader.op.num_regions() > 0:
+        return ""
+    return reader.device
+
+
+def _source(view: BlockView, node: OpNode) -> str | None:
+    """The device that a copy copies from."""
+    if not is_copy(node.op):
+        return None
+    makers = makers_of(view, node)
+    return makers[0].device if makers else CPU
+
+
+# -- what it looks like --------------------------------------------------------------------------
+
+
+def _described(
+    nodes: Sequence[OpNode],
+    reads: Mapping[OpNode, Sequence[int]],
+    devices: Mapping[OpNode, tuple[str, str | None]],
+    report: Report,
+) -> Iterator[PlacedOperator]:
+    outermost = report.blocks[0]
+    intervals = {i: n for n, each in enumerate(outermost.intervals) for i in each.indices}
+    reasons = {op.index: op.reason for op in outermost.native}
+    for node in nodes:
+        device, source = devices[node]
+        number = intervals.get(node.index)
+        yield PlacedOperator(
+            index=node.index,
+            type=node.type,
+            device=NATIVE if number is None else device,
+            interval=number,
+            reason="" if number is not None else reasons.get(node.index, "nothing reads it"),
+            copied_from=source,
+            reads=reads[node],
+        )
+
+
+def _by_interval(operators: Sequence[PlacedOperator]) -> dict[int, list[PlacedOperator]]:
+    found: dict[int, list[PlacedOperator]] = {}
+    for op in operators:
+        if op.interval is not None:
+            found.setdefault(op.interval, []).append(op)
+    return dict(sorted(found.items()))
+
+
+def _ranges(numbers: Sequence[int]) -> Iterator[str]:
+    """Positions as ranges: ``3-7``."""
+    first = last = None
+    for number in [*sorted(numbers), None]:
+        if first is not None and last is not None and number != last + 1:
+            yield str(first) if first == last else f"{first}-{last}"
+            first = None
+        first = number if first is None else first
+        last = number
+
+
+def _dot_node(op: PlacedOperator, colour: str) -> str:
+    title = _short(op.type) if op.copied_from is None else f"copy {op.copied_from} to {op.device}"
+    return f'op{op.index} [label="{op.index} {title}\\n{op.device}", fillcolor="{colour}"];'
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix("pd_op.")

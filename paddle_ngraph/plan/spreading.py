@@ -1,0 +1,89 @@
+"""Devices for operators that no rule places.
+
+Operators are taken in program order. Each goes to the device on which it would end first, by a
+rough estimate of what operators take; data from another device comes later by the cost of a border.
+So branches that do not depend on each other get different devices, and chains stay together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from paddle_ngraph.program import cost
+from paddle_ngraph.program.view import BlockView, OpNode
+
+# What the borders of two intervals cost, where one waits for the other.
+_US_OF_BORDER = 200.0
+# Products that one core computes in a microsecond, at about half of its peak.
+_PRODUCTS_PER_US = 30e3
+_MULTIPLYING = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
+
+
+def spread(
+    view: BlockView,
+    nodes: Sequence[OpNode],
+    fixed: Mapping[OpNode, str],
+    followed: Mapping[OpNode, OpNode],
+    devices: Sequence[str],
+) -> dict[OpNode, str]:
+    """The device of each operator.
+
+    Args:
+        view: The block.
+        nodes: The operators, in program order.
+        fixed: The devices of those for which a rule gives one.
+        followed: For those that go where another one is, that one.
+        devices: What the others are spread over.
+    """
+    found: dict[OpNode, str] = {}
+    free: dict[str, float] = {}  # when each device has nothing more to do
+    ends: dict[OpNode, float] = {}
+    for node in nodes:
+        makers = [maker for maker in makers_of(view, node) if maker in ends]
+        us = us_of(view, node)
+
+        def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
+            ready = (ends[m] + _US_OF_BORDER * (found[m] != device) for m in makers)
+            return max(free.get(device, 0.0), *ready, 0.0) + us
+
+        device = fixed.get(node) or found.get(followed.get(node, node))
+        if device is None:
+            device = min(devices, key=end_on)
+        ends[node] = free[device] = end_on(device)
+        found[node] = device
+    return found
+
+
+def makers_of(view: BlockView, node: OpNode) -> list[OpNode]:
+    """The operators that compute what an operator reads, through lists."""
+    found: dict[OpNode, None] = {}
+    pending = list(node.reads)
+    while pending:
+        vid = pending.pop()
+        maker = view.producer.get(vid)
+        if maker is None or maker.is_source:
+            continue
+        if maker.type.startswith("builtin."):
+            pending += maker.reads
+        else:
+            found[maker] = None
+    return list(found)
+
+
+def us_of(view: BlockView, node: OpNode) -> float:
+    """About how many microseconds one core takes for an operator."""
+    read = [_elements(view, m) for vid in node.reads for m in view.members(vid)]
+    written = [_elements(view, vid) for vid in node.writes]
+    us = cost.US_PER_OPERATOR + (sum(read) + sum(written)) / cost.ELEMENTS_PER_US
+    name = node.type.removeprefix("pd_op.")
+    if name.startswith(_MULTIPLYING) and len(read) > 1 and written:
+        # With [M, K], [K, N] and [M, N] this is MKN.
+        us += math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
+    return us
+
+
+def _elements(view: BlockView, vid: str) -> int:
+    if not view.is_tensor(vid):
+        return 0
+    return math.prod(cost.TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)

@@ -1,0 +1,78 @@
+"""On which device an operator is placed: a mark that it carries through clones and files."""
+
+from __future__ import annotations
+
+import re
+
+from paddle_ngraph.paddle_seam.protocols import Operation
+
+# All cores that the engine may use.
+CPU = "CPU"
+# Paddle's own kernels.
+NATIVE = "native"
+
+# Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
+# comes from.
+PLACE_ATTRIBUTE = "struct_name"
+# What that begins with if a device was chosen, and for what copies to a device.
+_MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
+_GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
+# Linux has no more.
+_MOST_CORES = 8192
+
+
+def device_of(op: Operation) -> str:
+    """The device that was chosen for an operator; empty if none was."""
+    found = _MARK.match(_place(op))
+    return found[2] if found else ""
+
+
+def is_copy(op: Operation) -> bool:
+    """Whether an operator copies its input to the device that it is placed on."""
+    found = _MARK.match(_place(op))
+    return found is not None and found[1] == "copy_to"
+
+
+def place_on(op: Operation, device: str) -> None:
+    """Chooses a device for an operator, instead of the one that was chosen before."""
+    kind = "copy_to" if is_copy(op) else "device"
+    op.set_str_attr(PLACE_ATTRIBUTE, f"/{kind}={device}{_MARK.sub('', _place(op))}")
+
+
+def place_copy(op: Operation, device: str) -> None:
+    """Makes an operator that returns its input a copy to a device."""
+    op.set_str_attr(PLACE_ATTRIBUTE, f"/copy_to={device}{_MARK.sub('', _place(op))}")
+
+
+def _place(op: Operation) -> str:
+    return op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+
+
+def cores_of(device: str) -> tuple[int, ...]:
+    """The cores in the name of a core group, such as ``CPU:0-3``, in order.
+
+    Returns:
+        Nothing, if the name is not that of a core group.
+    """
+    found = _GROUP.match(device)
+    if found is None:
+        return ()
+    cores: set[int] = set()
+    for part in found[1].split(","):
+        first, _, last = part.partition("-")
+        begin, end = int(first), int(last or first)
+        if not begin <= end < _MOST_CORES:
+            return ()
+        cores.update(range(begin, end + 1))
+    return tuple(sorted(cores))
+
+
+def core_group(cores: tuple[int, ...]) -> str:
+    """The name of a core group: ``CPU:0-3`` for the cores 0, 1, 2 and 3."""
+    parts: list[list[int]] = []
+    for core in sorted(set(cores)):
+        if parts and core == parts[-1][1] + 1:
+            parts[-1][1] = core
+        else:
+            parts.append([core, core])
+    return "CPU:" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
