@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from paddle_ngraph import installation, library
 
 if TYPE_CHECKING:
+    from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
     from paddle_ngraph.program.report import Report
     from paddle_ngraph.saved_models.saving import Inputs
@@ -408,6 +409,41 @@ def execution_plan(
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
 
     return ExecutionPlan(program, default_devices, _listed(fetch_list))
+
+
+def data_parallel(program: Any, places: int, fetch_list: Any = None) -> DataParallel:
+    """Makes a program that computes equal slices of a batch at once, in one process.
+
+    There is one copy of the parameters. Each slice has an equal part of the cores; gradients are
+    averaged over the slices, and there is one update. So it computes what the program computes of
+    the whole batch, if the loss is a mean over its samples::
+
+        made = paddle_ngraph.data_parallel(main_program, 2, [loss])
+        executor.run(made.program, feed=..., fetch_list=made.fetches)
+
+    Feeds with an open first dimension are split; all slices get the others. Results with an open
+    first dimension are put together, others are means over the slices. Dropout draws other numbers
+    than for the whole batch. See docs/execution_plan.md.
+
+    Args:
+        program: A static program, PIR or ProgramDesc, which stays as it is; for inference, or with
+            an optimizer. All that it computes of its data has to be convertible.
+        places: The number of slices. A batch has to be a multiple of it.
+        fetch_list: What runs of the new program will fetch, as for :func:`transpile`.
+
+    Returns:
+        The new program, and the variables that stand for those in the list.
+
+    Raises:
+        NgraphError: As :func:`transpile`; ``places`` is no whole number, 1 or more; or the program
+            cannot be computed in slices: no feed has an open first dimension, something computed of
+            the data stays native, is whole numbers for the whole batch, or updates variables
+            (as batch normalization does in training).
+    """
+    library.load()
+    from paddle_ngraph.plan import data_parallel as slicing
+
+    return slicing.data_parallel(program, places, _listed(fetch_list))
 
 
 def devices() -> list[str]:

@@ -27,7 +27,7 @@ from paddle_ngraph.paddle_seam.names import clear_tensor, new_scope
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
 from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import cores_of
+from paddle_ngraph.program.placement import cores_of, parts_of
 from paddle_ngraph.program.view import (
     DRAW,
     FETCH,
@@ -46,14 +46,14 @@ class Step:
 
     Attributes:
         node: The operator.
-        cores: The cores of its device.
+        groups: The cores of its device; or several groups of cores, of which it takes one.
         after: The numbers of the steps that it waits for.
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
         writes: The variables that it makes.
     """
 
     node: OpNode
-    cores: frozenset[int]
+    groups: Sequence[frozenset[int]]
     after: frozenset[int]
     reads: Sequence[str]
     writes: Sequence[str]
@@ -121,13 +121,23 @@ def _steps(
         steps.append(
             Step(
                 node=node,
-                cores=frozenset(cores_of(graphs[node].device) or usable_cores()),
+                groups=_groups(graphs[node].device),
                 after=frozenset(after),
                 reads=[view.root(member) for member in members],
                 writes=node.writes[: len(graphs[node].outputs)],
             )
         )
     return steps
+
+
+def _groups(device: str) -> Sequence[frozenset[int]]:
+    """The groups of cores of which a device is one."""
+    cores = usable_cores()
+    count = min(parts_of(device), len(cores))
+    if count:
+        size = len(cores) // count
+        return [frozenset(cores[size * i : size * (i + 1)]) for i in range(count)]
+    return [frozenset(cores_of(device) or cores)]
 
 
 class PlannedProgram:
@@ -220,7 +230,7 @@ class PlannedProgram:
     @property
     def _width(self) -> int:
         """How many steps may run at once: no more than there are devices."""
-        return len({step.cores for step in self._schedule.steps})
+        return len({group for step in self._schedule.steps for group in step.groups})
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
@@ -260,7 +270,7 @@ class _Run:
             for before in step.after:
                 self._followers[before].append(number)
         self._waiting = list(range(len(steps)))
-        self._busy: frozenset[int] = frozenset()
+        self._busy: dict[int, frozenset[int]] = {}
         self._failures: dict[int, BaseException] = {}
 
     def work(self) -> None:
@@ -288,18 +298,20 @@ class _Run:
         """The next step to start; waits for it. ``None`` when nothing is left to start."""
         with self._changed:
             while self._waiting:
+                busy = frozenset().union(*self._busy.values())
                 for number in self._waiting:
-                    cores = self._steps[number].cores
-                    if not self._missing[number] and self._busy.isdisjoint(cores):
+                    groups = () if self._missing[number] else self._steps[number].groups
+                    free = next((group for group in groups if busy.isdisjoint(group)), None)
+                    if free is not None:
                         self._waiting.remove(number)
-                        self._busy |= cores
+                        self._busy[number] = free
                         return number
                 self._changed.wait()
             return None
 
     def _end(self, number: int, failure: BaseException | None) -> None:
         with self._changed:
-            self._busy -= self._steps[number].cores
+            del self._busy[number]
             if failure is None:
                 for follower in self._followers[number]:
                     self._missing[follower].discard(number)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.partition import Interval
-from paddle_ngraph.program.placement import cores_of
+from paddle_ngraph.program.placement import threads_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
 
@@ -89,7 +90,7 @@ class _GraphBuilder:
             eager_weights=self._purpose.eager_weights,
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
             gradients=list(self._purpose.gradients),
-            threads=len(cores_of(self._interval.device)) or self._purpose.threads,
+            threads=self._threads(),
             device=self._interval.device,
         )
         return Border(
@@ -100,6 +101,10 @@ class _GraphBuilder:
             outputs=[self._content[root] for root in outputs],
             replaced_by=replaced,
         )
+
+    def _threads(self) -> int:
+        wanted = threads_of(self._interval.device, _core.num_threads())
+        return wanted or self._purpose.threads
 
     def _is_weight(self, root: str) -> bool:
         value = self._view.values[root]

@@ -17,6 +17,8 @@ PLACE_ATTRIBUTE = "struct_name"
 # What that begins with if a device was chosen, and for what copies to a device.
 _MARK = re.compile(r"^/(device|copy_to)=([\w:,.-]+)")
 _GROUP = re.compile(r"^CPU:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
+# One of several equal parts of the cores, whichever has nothing to do.
+_SHARE = re.compile(r"^CPU:one-of-(\d{1,4})$")
 # Linux has no more.
 _MOST_CORES = 8192
 
@@ -37,6 +39,11 @@ def place_on(op: Operation, device: str) -> None:
     """Chooses a device for an operator, instead of the one that was chosen before."""
     kind = "copy_to" if is_copy(op) else "device"
     op.set_str_attr(PLACE_ATTRIBUTE, f"/{kind}={device}{_MARK.sub('', _place(op))}")
+
+
+def unplace(op: Operation) -> None:
+    """Takes back what was chosen for an operator."""
+    op.set_str_attr(PLACE_ATTRIBUTE, _MARK.sub("", _place(op)))
 
 
 def place_copy(op: Operation, device: str) -> None:
@@ -65,6 +72,23 @@ def cores_of(device: str) -> tuple[int, ...]:
             return ()
         cores.update(range(begin, end + 1))
     return tuple(sorted(cores))
+
+
+def share(parts: int) -> str:
+    """The device that is one of so many equal parts of the cores, whichever is free."""
+    return f"CPU:one-of-{parts}"
+
+
+def parts_of(device: str) -> int:
+    """Of how many parts a device is one; 0: it is none of that kind."""
+    found = _SHARE.match(device)
+    return int(found[1]) if found else 0
+
+
+def threads_of(device: str, cores: int) -> int:
+    """How many threads a device has, if there are so many cores; 0: as many as there are."""
+    parts = parts_of(device)
+    return max(1, cores // parts) if parts else len(cores_of(device))
 
 
 def core_group(cores: tuple[int, ...]) -> str:

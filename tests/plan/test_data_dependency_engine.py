@@ -29,7 +29,7 @@ TIMEOUT = 60
 
 
 def step(cores: set[int], after: set[int]) -> Step:
-    return Step(None, frozenset(cores), frozenset(after), (), ())  # type: ignore[arg-type]
+    return Step(None, [frozenset(cores)], frozenset(after), (), ())  # type: ignore[arg-type]
 
 
 def run_in_threads(run: _Run, count: int) -> None:
@@ -59,7 +59,7 @@ def test_no_core_computes_two_steps_at_once():
     lock, busy, clashes = threading.Lock(), set(), []
 
     def compute(number: int) -> None:
-        cores = steps[number].cores
+        (cores,) = steps[number].groups
         with lock:
             clashes.extend(busy & cores)
             busy.update(cores)

@@ -348,6 +348,13 @@ def test_explain_names_devices_of_a_program_that_is_placed():
     assert "on CPU:1" in str(paddle_ngraph.explain(Program(in_two_places).main))
 
 
+def test_the_engine_heeds_devices_without_a_plan(planned_runs):
+    program = Program(in_two_places)
+    for step in range(3):
+        program.both(x=floats(4, WIDTH, seed=step))
+    assert len(planned_runs) == 3
+
+
 # -- what survives ---------------------------------------------------------------------------------
 
 

@@ -1,0 +1,216 @@
+"""Data parallelism in one process: a program on several slices of a batch at once.
+
+What is computed of the data becomes one interval, and that interval several operators, one for each
+slice. They have one graph, so that one function serves them all, with one copy of the parameters.
+What they compute is put together: results for samples one after the other, everything else as the
+mean over slices. Clipping, decay and updates follow once, with the gradients of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle_ngraph import _core
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.plan.devices import can_be_placed
+from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
+from paddle_ngraph.program.report import Report
+from paddle_ngraph.program.view import (
+    BlockView,
+    OpNode,
+    dtype_name,
+    is_engine,
+    is_fed,
+    scope_name,
+    value_id,
+)
+from paddle_ngraph.transpiler import ngraph_transpiler
+from paddle_ngraph.transpiler.building import Builder
+from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
+
+# More slices than any machine has cores.
+_MOST_PLACES = 1024
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """A program that computes slices of a batch at once.
+
+    Attributes:
+        program: Run it with ``Executor.run``, the engine switched on or off.
+        fetches: The variables in it that stand for those in the ``fetch_list``.
+        places: The number of slices.
+    """
+
+    program: Program
+    fetches: list[Value]
+    places: int
+
+
+def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
+    """See :func:`paddle_ngraph.data_parallel`."""
+    given = ngraph_transpiler.static_program(program, "data_parallel")
+    is_number = isinstance(places, int) and not isinstance(places, bool)
+    if not is_number or not 1 <= places <= _MOST_PLACES:
+        raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MOST_PLACES}")
+    copy, fetching = ngraph_transpiler.copied(given, wanted)
+    program_pass.prepare(copy)
+    slices = _Slices(copy, places)
+    slices.make()
+    ngraph_transpiler.rewrite(copy, open_size=None)
+    return DataParallel(copy, ngraph_transpiler.taken_out(copy, fetching), places)
+
+
+class _Slices:
+    """A program whose operators are changed in place.
+
+    Args:
+        program: The program.
+        places: The number of slices.
+    """
+
+    def __init__(self, program: Program, places: int) -> None:
+        self._program = program
+        self._block = program.global_block()
+        self._places = places
+
+    def make(self) -> None:
+        """Replaces what is computed of the data with one engine operator for each slice.
+
+        Raises:
+            NgraphError: The program is none that can be computed in slices.
+        """
+        engine = self._gather()
+        graph = Graph.from_string(engine.attrs()["graph"])
+        before = Builder(self._block, engine)
+        inputs = _members(engine.operand_source(0))
+        parts = [self._parts(before, value) for value in inputs]
+        before.place()
+        outputs = list(engine.results()[: len(graph.outputs)])
+        interval = list(engine.attrs()["interval"])
+        made = [
+            _core.insert_ngraph_engine(
+                self._block,
+                engine,
+                [part[number] for part in parts],
+                [],
+                outputs,
+                engine.attrs()["graph"],
+                interval,
+            )
+            for number in range(self._places)
+        ]
+        after = Builder(self._block, engine)
+        for old, slices in zip(outputs, zip(*made)):
+            if not old.use_empty():
+                old.replace_all_uses_with(self._together(after, list(slices)))
+        after.place()
+        combined = [maker_of(value) for value in engine.operands_source() if value.initialized()]
+        self._block.remove_op(engine)
+        for op in combined:
+            self._block.remove_op(op)
+
+    def _gather(self) -> Operation:
+        """Makes one engine operator of all that is computed of the data."""
+        view = BlockView(self._block)
+        computing = [node for node in view.nodes if can_be_placed(node.op)]
+        if any(node.is_engine for node in computing):
+            raise NgraphError(
+                "the program has engine operators already: pass the program that they were made of"
+            )
+        local = self._of_data(view)
+        for node in computing:
+            place_on(node.op, share(self._places) if node in local else NATIVE)
+        report = ngraph_transpiler.rewrite(self._program, open_size=None)
+        _refuse_native(report, {node.index for node in local})
+        engines = [op for op in self._block.ops if is_engine(op.name())]
+        for op in self._block.ops:
+            if device_of(op) == NATIVE:
+                unplace(op)
+        if len(engines) != 1:
+            raise NgraphError(
+                f"what the program computes of its data makes {len(engines)} intervals, not one: "
+                "such a program cannot be computed in slices"
+            )
+        (engine,) = engines
+        if Graph.from_string(engine.attrs()["graph"]).states:
+            raise NgraphError(
+                "the program updates variables while it computes gradients or results: such a "
+                "program cannot be computed in slices"
+            )
+        return engine
+
+    def _of_data(self, view: BlockView) -> set[OpNode]:
+        """The operators that compute something of the data, up to the gradients of parameters."""
+        gradients: set[str] = set()
+        if any(is_update(node.op) for node in view.nodes):
+            training = TrainingProgram(self._program)
+            if statistics := training.running_statistics():
+                name = scope_name(maker_of(statistics[0]))
+                raise NgraphError(
+                    "a batch normalization takes the mean of the whole batch, and updates "
+                    f"{name!r} with it: such a program cannot be trained in slices"
+                )
+            gradients = {value_id(gradient.value) for gradient in training.gradients}
+        sources = [node for node in view.nodes if node.is_source and is_fed(node.op)]
+        data = {node.writes[0] for node in sources if _is_sliced(node.op.result(0))}
+        if not data:
+            raise NgraphError(
+                "no feed of the program has an open first dimension, the samples of a batch: "
+                "declare it as in paddle.static.data('x', [-1, ...])"
+            )
+        found = set()
+        for node in view.nodes:
+            members = {m for vid in node.reads for m in view.members(vid)} | set(node.reads)
+            if members & data:
+                data |= set(node.writes) - gradients
+                if can_be_placed(node.op):
+                    found.add(node)
+        return found
+
+    def _parts(self, build: Builder, value: Value) -> list[Value]:
+        """An input of the interval for each slice."""
+        maker = maker_of(value)
+        if not is_fed(maker) or not _is_sliced(value):
+            return [value] * self._places
+        axis = build.number(0, "int32")
+        (parts,) = build.results("pd_op.split_with_num", [value, axis], num=self._places)
+        return list(parts)
+
+    def _together(self, build: Builder, slices: list[Value]) -> Value:
+        """What the slices have computed, for the whole batch."""
+        if _is_sliced(slices[0]):
+            whole: Value = build("pd_op.concat", [slices, build.number(0, "int32")])
+            return whole
+        dtype = dtype_name(slices[0].dtype)
+        if not dtype.startswith(("float", "bfloat")):
+            raise NgraphError(
+                f"a result of dtype {dtype} is neither a mean over samples nor one for each "
+                "sample: such a program cannot be computed in slices"
+            )
+        return build.scaled(build("pd_op.add_n", [slices]), 1 / self._places)
+
+
+def _is_sliced(value: Value) -> bool:
+    """Whether a variable has a row for each sample."""
+    return len(value.shape) > 0 and value.shape[0] < 0
+
+
+def _members(value: Value) -> list[Value]:
+    return list(maker_of(value).operands_source())
+
+
+def _refuse_native(report: Report, local: set[int]) -> None:
+    for block in report.blocks[:1]:
+        for op in block.native:
+            if op.index in local:
+                raise NgraphError(
+                    f"{op.type} (operator {op.index}) is computed of the data and stays native "
+                    f"({op.reason}): such a program cannot be computed in slices"
+                )

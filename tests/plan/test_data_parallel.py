@@ -1,0 +1,203 @@
+"""Data parallelism in one process: slices of a batch at once give what the whole batch gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.paddle_seam.names import IrMapping
+from tests.plan.networks import WIDTH, data, tower, training, two_towers
+from tests.programs import Program, floats
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+
+class Sliced:
+    """A program, and the same in slices; both sides have variables of their own."""
+
+    def __init__(self, build: Any, places: int) -> None:
+        self.native, self.engine = Program(build), Program(build)
+        self.made = paddle_ngraph.data_parallel(self.engine.main, places, self.engine.fetches)
+
+    def run(self, **feed: np.ndarray) -> list[np.ndarray]:
+        with paddle.static.scope_guard(self.engine.scope):
+            return self.engine.executor.run(
+                self.made.program, feed=feed, fetch_list=self.made.fetches
+            )
+
+    def both(self, **feed: np.ndarray) -> None:
+        """One run each; asserts that they agree, and that the engine ran."""
+        expected = self.native.run(engine=False, **feed)
+        before = paddle_ngraph.stats()["engine_runs"]
+        results = self.run(**feed)
+        assert paddle_ngraph.stats()["engine_runs"] > before, "the engine did not run"
+        for one, other in zip(expected, results):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-6)
+
+
+def classification() -> list[Any]:
+    """Integer labels, softmax, weight decay, clipping by the global norm, a schedule."""
+    x, label = data(), paddle.static.data("label", [-1, 1], "int64")
+    logits = nn.Linear(WIDTH, 5)(tower(x))
+    loss = paddle.mean(F.cross_entropy(logits, label))
+    rate = paddle.optimizer.lr.StepDecay(0.05, 2)
+    clip = nn.ClipGradByGlobalNorm(0.5)
+    paddle.optimizer.AdamW(rate, weight_decay=0.02, grad_clip=clip).minimize(loss)
+    return [loss, logits]
+
+
+def convolutions() -> list[Any]:
+    x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
+    hidden = F.max_pool2d(F.relu(nn.Conv2D(3, 8, 3)(x)), 2)
+    loss = paddle.mean(nn.Linear(200, 4)(paddle.flatten(hidden, 1)) ** 2)
+    paddle.optimizer.Momentum(0.002, 0.9).minimize(loss)
+    return [loss, hidden]
+
+
+@pytest.mark.parametrize("places", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("build", [two_towers, training])
+def test_results_are_those_of_the_whole_batch(build, places):
+    sliced = Sliced(build, places)
+    for step in range(4):
+        sliced.both(x=floats(12, WIDTH, seed=step))
+
+
+def test_a_classifier_trains_as_on_the_whole_batch():
+    sliced = Sliced(classification, 2)
+    draw = np.random.default_rng(0)
+    for step in range(6):
+        label = draw.integers(0, 5, (8, 1))
+        sliced.both(x=floats(8, WIDTH, seed=step), label=label)
+    sources = [op.attrs() for op in sliced.native.main.global_block().ops]
+    names = [each["parameter_name"] for each in sources if "parameter_name" in each]
+    assert len(names) >= 8
+    for name in names:
+        np.testing.assert_allclose(
+            sliced.engine.variable(name), sliced.native.variable(name), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_convolutions_train_as_on_the_whole_batch():
+    sliced = Sliced(convolutions, 2)
+    for step in range(4):
+        sliced.both(x=floats(6, 3, 12, 12, seed=step))
+
+
+def test_batches_of_several_sizes():
+    sliced = Sliced(training, 2)
+    for size in (4, 8, 2, 20, 4):
+        sliced.both(x=floats(size, WIDTH, seed=size))
+
+
+def test_one_function_serves_all_slices(planned_runs):
+    """So there is one copy of the weights, which are constants of it."""
+    sliced = Sliced(two_towers, 4)
+    for step in range(3):
+        sliced.both(x=floats(8, WIDTH, seed=step))
+    stats = paddle_ngraph.stats()
+    assert stats["functions_with_weights"] == 1
+    assert stats["engine_runs"] == 3 * (4 + 2)  # split, slices, results
+    assert len(planned_runs) == 3
+
+
+def test_slices_run_at_the_same_time(planned_runs):
+    sliced = Sliced(two_towers, 4)
+    sliced.both(x=floats(8, WIDTH))
+    steps = planned_runs[0]._schedule.steps
+    slices = [step for step in steps if len(step.groups) > 1]
+    assert len(slices) == 4
+    assert {step.after for step in slices} == {frozenset({0})}, "one waits for another"
+    assert all(len(step.groups) == 4 for step in slices)
+
+
+def test_what_has_no_open_dimension_is_for_all_slices():
+    def build() -> list[Any]:
+        x, scale = data(), paddle.static.data("scale", [1, WIDTH], "float32")
+        return [F.relu(x * scale), paddle.mean(x * scale)]
+
+    Sliced(build, 2).both(x=floats(6, WIDTH), scale=floats(1, WIDTH, seed=5))
+
+
+def test_dropout_is_drawn_for_each_slice_as_the_seed_says():
+    sliced = [Sliced(lambda: training(0.4), 2) for _ in range(2)]
+    found = []
+    for each in sliced:
+        paddle.seed(7)
+        found.append([each.run(x=floats(8, WIDTH, seed=step))[0] for step in range(3)])
+    assert found[0] == found[1] and len(set(map(float, found[0]))) == 3
+
+
+def test_a_batch_that_does_not_divide_is_an_error_and_nothing_is_lost():
+    sliced = Sliced(training, 2)
+    sliced.both(x=floats(8, WIDTH))
+    with pytest.raises(ValueError, match="divisible"):
+        sliced.run(x=floats(7, WIDTH))
+    for step in range(3):
+        sliced.both(x=floats(8, WIDTH, seed=step))
+
+
+@pytest.mark.parametrize("places", [0, -1, 1.0, "2", None, True, 10**9])
+def test_bad_numbers_of_places(places):
+    with pytest.raises(paddle_ngraph.NgraphError, match=r"places is .*whole number from 1"):
+        paddle_ngraph.data_parallel(Program(two_towers).main, places)
+
+
+def refused(build: Any, reason: str) -> None:
+    program = Program(build)
+    before = str(program.main)
+    with pytest.raises(paddle_ngraph.NgraphError, match=reason) as error:
+        paddle_ngraph.data_parallel(program.main, 2, program.fetches)
+    assert "\n" not in str(error.value)
+    assert str(program.main) == before
+
+
+def test_programs_that_cannot_be_computed_in_slices():
+    def closed() -> list[Any]:
+        return [F.relu(paddle.static.data("x", [8, 4], "float32"))]
+
+    def native() -> list[Any]:
+        return [paddle.erfinv(F.relu(data()))]
+
+    def whole_numbers() -> list[Any]:
+        return [paddle.sum(paddle.cast(data() > 0, "int32"))]
+
+    def normalized() -> list[Any]:
+        loss = paddle.mean(nn.BatchNorm1D(WIDTH)(nn.Linear(WIDTH, WIDTH)(data())) ** 3)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss]
+
+    refused(closed, "no feed of the program has an open first dimension")
+    refused(native, "erfinv .* stays native")
+    refused(whole_numbers, "int.* neither a mean over samples nor one for each sample")
+    refused(normalized, "a batch normalization takes the mean of the whole batch")
+
+
+def test_a_program_with_engine_operators_is_refused():
+    program = Program(two_towers)
+    transpiled = paddle_ngraph.transpile(program.main)
+    with pytest.raises(paddle_ngraph.NgraphError, match="engine operators already"):
+        paddle_ngraph.data_parallel(transpiled, 2)
+
+
+def test_it_survives_a_clone():
+    sliced = Sliced(two_towers, 2)
+    expected = sliced.run(x=floats(4, WIDTH))
+    made = sliced.made
+    operators = [op.name() for op in made.program.global_block().ops]
+    mapping = IrMapping()
+    clone = made.program.clone(mapping)
+    assert [op.name() for op in clone.global_block().ops] == operators
+    fetches = [mapping.look_up(value) for value in made.fetches]
+    with paddle.static.scope_guard(sliced.engine.scope):
+        results = sliced.engine.executor.run(
+            clone, feed={"x": floats(4, WIDTH)}, fetch_list=fetches
+        )
+    for one, other in zip(expected, results):
+        np.testing.assert_array_equal(one, other)
