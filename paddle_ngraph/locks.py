@@ -23,6 +23,11 @@ def new_lock() -> Any:
     return lock
 
 
+def new_condition() -> threading.Condition:
+    """A condition whose lock is one of these; who waits for it is not forked."""
+    return threading.Condition(new_lock())
+
+
 def _renew() -> None:
     for lock in _locks:
         if lock.acquire(blocking=False):  # free, or this thread's own

@@ -142,6 +142,49 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
 # -- two ranks that differ -----------------------------------------------------------------------
 
 
+def test_links_do_not_take_each_other_for_another(tmp_path):
+    """Gloo's keys name no group: each link has a table of its own."""
+    script = """
+        import threading
+        import numpy as np, paddle
+        from paddle_ngraph import distributed
+        from paddle_ngraph.distributed import job, server
+        from paddle_ngraph.distributed.link import Kind, Message
+
+        distributed.init()
+        mine = job.current()
+        rank, ranks = mine.place.rank, mine.place.ranks
+
+        def talk(number, link):
+            for turn in range(3):
+                if rank == 0:
+                    (array,) = link.receive().arrays
+                    assert array[0] == number, (array, number)
+                else:
+                    link.send(Message(Kind.PUSH, [np.array([number])]))
+
+        def make(number, made):
+            paddle.disable_static()
+            with lock:
+                link = server._link(mine, number)
+            talk(number, link)
+            made.append(number)
+
+        lock = threading.Lock()
+        for turn in range(10):
+            numbers = [8000 + 10 * turn + each for each in range(1, ranks)]
+            numbers, made = numbers if rank == 0 else numbers[rank - 1 : rank], []
+            threads = [threading.Thread(target=make, args=(each, made)) for each in numbers]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+            assert sorted(made) == numbers
+        mine.barrier()
+    """
+    jobs.assert_fine(jobs.run_ranks(tmp_path, script, 3))
+
+
 def test_two_ranks_that_differ(tmp_path):
     """In partition: their collectives keep their place. In anything else: they are told."""
     folder, port = tmp_path, jobs.free_port()

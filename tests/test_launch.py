@@ -246,6 +246,9 @@ def test_all_ranks_start_again_with_a_new_port(run, tmp_path):
         """
         assert os.environ["PADDLE_NGRAPH_CHECKPOINT_DIR"] == os.path.abspath("kept")
         join()
+        other = f"{1 - rank}.starts"
+        while not os.path.exists(other) or len(open(other).readlines()) <= restart:
+            time.sleep(0.01)
         if restart < 2 and rank == restart:
             os.kill(os.getpid(), signal.SIGKILL)
         if restart < 2:
@@ -311,6 +314,8 @@ def test_no_rank_outlives_the_launcher(tmp_path, number):
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(jobs.ROOT)},
         start_new_session=True,
+        # Whoever runs the tests in the background of a shell has SIGINT ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     end = time.monotonic() + 240
     while len(processes(tmp_path)) < 4 and time.monotonic() < end:
@@ -382,5 +387,5 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
 
 def test_a_training_that_is_killed_and_stopped_loses_nothing(tmp_path):
     """``make kills`` does it 20 times."""
-    done = kills.check(tmp_path, kills=4, seed=1, steps=60)
-    assert len(done) == 4
+    done = kills.check(tmp_path, kills=2, seed=1, steps=20)
+    assert len(done) == 2

@@ -15,7 +15,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.hook import dynamic_hook, predictor_hook
+from paddle_ngraph.hook import capture, dynamic_hook, predictor_hook
 from paddle_ngraph.paddle_seam import check, names, protocols, replaced
 from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place, resolve, signature_of
 from tests import unfit_paddle
@@ -217,6 +217,7 @@ def test_each_place_is_told_once() -> None:
 def test_each_place_is_replaced_by_something_called_alike(place: Place) -> None:
     dynamic_hook.switch(True)  # what it replaces, it does when it is asked for
     dynamic_hook.switch(False)
+    capture.install()
     if place is replaced.PREDICTOR_POOL:
         assert place.now is predictor_hook.PredictorPool
         return

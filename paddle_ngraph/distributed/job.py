@@ -21,7 +21,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context
+from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_seam.protocols import Store
 from paddle_ngraph.saved_models.saved_model import last_line
 
@@ -115,6 +115,23 @@ class Job:
         if self.place.rank == 0 and not paddle.distributed.is_initialized():
             _refuse_used_port(self.place.master)
         return global_store()
+
+    def new_store(self, name: str) -> Store:
+        """Another table, which rank 0 opens and one other rank uses.
+
+        Args:
+            name: Of the table, the same for both; every table has another one.
+        """
+        if self.place.rank == 0:
+            with socket.socket() as reserved:  # Paddle listens there beside it
+                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                reserved.bind(("", 0))
+                port = int(reserved.getsockname()[1])
+                store = new_store("127.0.0.1", port, True, 0)
+            self.store.set(name, str(port))
+            return store
+        host = self.place.master.rpartition(":")[0]
+        return new_store(host, int(self.store.get(name)), False, 0)
 
     def connect(self) -> None:
         """Makes the gloo contexts that collective operators of static programs need."""

@@ -207,13 +207,14 @@ class _Rank:
         return bool(data)
 
     def _count_silence(self, hears: bool, elapsed: float) -> None:
-        """A process lives if it reports, or computes.
+        """A process lives if it reports, computes, or waits for a core.
 
         Before it reports for the first time it may wait for anything; but not stopped.
         """
         self._has_said |= hears
         state, spent = _state_of(self._process.pid)
-        if hears or spent != self._spent or not (self._has_said or state in "Tt"):
+        idle = self._has_said or state in "Tt"
+        if hears or spent != self._spent or not idle or _waits_for_core(self._process.pid):
             self.silent = 0.0
         else:
             self.silent += elapsed
@@ -248,6 +249,15 @@ def _state_of(pid: int) -> tuple[str, int]:
         return "Z", -1
     fields = text.rpartition(")")[2].split()
     return fields[0], int(fields[11]) + int(fields[12])
+
+
+def _waits_for_core(pid: int) -> bool:
+    """Whether a thread of a process could compute."""
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if path.read_text().rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
 
 
 # -- one start of all ranks ----------------------------------------------------------------------

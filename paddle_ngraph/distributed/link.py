@@ -31,6 +31,7 @@ class Kind(IntEnum):
     DONE = 3  # nothing will follow
     ANSWER = 4
     FAILURE = 5  # one array: a sentence in UTF-8
+    START = 6  # what each process keeps a copy of
 
 
 class Message(NamedTuple):
@@ -54,7 +55,7 @@ class Link:
     """A connection of two processes. To be made, and used, by one thread in dynamic mode.
 
     Args:
-        store: The table of the job.
+        store: A table for these two alone: gloo writes keys there that name no group.
         number: That of the link, the same for both.
         side: 0 or 1.
     """

@@ -29,6 +29,7 @@ from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, Se
 _FIRST_LINK = 7000
 # Rows are sent to the program in multiples: each number of rows is a shape to compile for.
 _FEWEST_ROWS = 16
+_CPU = paddle.CPUPlace()
 
 Arrays = Sequence[np.ndarray]
 
@@ -47,6 +48,10 @@ def _meet(job: Job, form: ServerForm, serves: bool) -> None:
 def _number_of_link(job: Job, trainer: int) -> int:
     """One that was never used; the same on both sides, as long as the ranks do not meet again."""
     return _FIRST_LINK + job.meetings * job.place.ranks + trainer
+
+
+def _link(job: Job, number: int) -> Link:
+    return Link(job.new_store(f"ngraph/link/{number}"), number, int(job.place.rank != 0))
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -95,7 +100,8 @@ class Server:
         Raises:
             NgraphError: A trainer has gone, or failed.
         """
-        first_run.variables_of(self._form.server, self._scope)
+        for program in (self._form.server, self._form.trainer):
+            first_run.variables_of(program, self._scope)
         _meet(self._job, self._form, serves=True)
         threads = [
             threading.Thread(
@@ -122,7 +128,7 @@ class Server:
         paddle.disable_static()  # in this thread
         try:
             with self._linking:
-                link = Link(self._job.store, number, 0)
+                link = _link(self._job, number)
             kind = Kind.GET
             while kind not in (Kind.DONE, Kind.FAILURE):
                 message = link.receive()
@@ -138,6 +144,9 @@ class Server:
         if message.kind == Kind.FAILURE:
             self._trainers.discard(trainer)
             raise NgraphError(f"trainer {trainer} has failed: {sentence_of(message)}")
+        if message.kind == Kind.START:
+            self._outboxes[trainer].put(Message(Kind.ANSWER, self._kept()))
+            return
         if message.kind == Kind.GET:
             self._outboxes[trainer].put(Message(Kind.ANSWER, self._read(message.arrays)))
             return
@@ -151,6 +160,12 @@ class Server:
             for each in self._waiting:
                 self._outboxes[each].put(Message(Kind.ANSWER))
             self._waiting = {}
+
+    def _kept(self) -> list[np.ndarray]:
+        """What trainers keep copies of, as bytes."""
+        found = first_run.variables_of(self._form.trainer, self._scope)
+        arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
+        return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
     def _read(self, numbers: Arrays) -> list[np.ndarray]:
         """The parameters, and rows of the tables."""
@@ -227,6 +242,20 @@ class Trainer:
         number = _number_of_link(job, job.place.rank)
         self._thread = threading.Thread(target=self._talk, args=(number,), daemon=True)
         self._thread.start()
+        self._start()
+
+    def _start(self) -> None:
+        """Begins with what the server has."""
+        variables = first_run.variables_of(self._form.trainer, self._scope)
+        for name, sent in zip(self._form.kept, self._ask(Message(Kind.START))):
+            tensor = variables[name].get_tensor()
+            own = np.array(tensor)
+            if own.nbytes != sent.nbytes:
+                raise NgraphError(
+                    f"the variable {name!r} has {own.nbytes} bytes here and {sent.nbytes} on the "
+                    "server: run the startup program of the same program on both"
+                )
+            tensor.set(np.frombuffer(sent.tobytes(), own.dtype).reshape(own.shape), _CPU)
 
     def share(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a batch that this trainer computes.
@@ -307,7 +336,7 @@ class Trainer:
         """Passes messages on by the link of a number, in a thread."""
         paddle.disable_static()  # in this thread
         try:
-            link = Link(self._job.store, number, 1)
+            link = _link(self._job, number)
             kind = Kind.GET
             while kind not in (Kind.DONE, Kind.FAILURE):
                 kind = link.send_next(self._requests).kind

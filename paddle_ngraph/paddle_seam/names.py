@@ -68,6 +68,8 @@ PartialProgramLayer: Any = resolve(_LAYER)
 
 # The store of this job: rank 0 is its server, as PADDLE_MASTER and PADDLE_TRAINER_ID say.
 global_store: Callable[[], Store] = _read(_CORE, "create_or_get_global_tcp_store", "() -> Store")
+# Another one: host, port, whether it is opened here, for how many processes to wait.
+new_store: Callable[[str, int, bool, int], Store] = _read(_CORE, "TCPStore")
 make_gloo_context: Callable[[Store, str, int, int], None] = _read(
     f"{_CORE}:CommContextManager",
     "create_gloo_comm_context",

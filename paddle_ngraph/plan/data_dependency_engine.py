@@ -14,7 +14,6 @@ thread that asked for the run.
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 
 from paddle_ngraph import _core
 from paddle_ngraph.graph import Graph
-from paddle_ngraph.locks import new_lock
+from paddle_ngraph.locks import new_condition, new_lock
 from paddle_ngraph.paddle_seam.names import clear_tensor, new_scope
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
@@ -263,7 +262,7 @@ class _Run:
         self._steps = steps
         self._compute = compute
         self._ended = ended
-        self._changed = threading.Condition()
+        self._changed = new_condition()
         self._missing = [set(step.after) for step in steps]
         self._followers: list[list[int]] = [[] for _ in steps]
         for number, step in enumerate(steps):

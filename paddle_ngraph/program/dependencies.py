@@ -27,7 +27,7 @@ def by_memory_and_order(
         is_native: Whether Paddle's interpreter will run an operator.
         deeds: Which of these an operator does.
     """
-    in_lists = _in_lists(view)
+    in_lists = _in_lists(view, is_native)
     found: dict[OpNode, list[OpNode]] = {}
     writer: dict[str, OpNode] = {}
     readers: dict[str, list[OpNode]] = {}
@@ -55,7 +55,8 @@ def by_memory_and_order(
     return found
 
 
-def _in_lists(view: BlockView) -> set[str]:
-    """The variables that are members of lists."""
-    lists = (node for node in view.nodes if node.type == "builtin.combine")
-    return {view.root(vid) for node in lists for vid in node.reads}
+def _in_lists(view: BlockView, is_native: Callable[[OpNode], bool]) -> set[str]:
+    """The members of the lists that Paddle's interpreter reads."""
+    lists = [node for node in view.nodes if node.type == "builtin.combine"]
+    read = [n for n in lists if any(map(is_native, view.readers.get(n.writes[0], ())))]
+    return {view.root(vid) for node in read for vid in node.reads}

@@ -84,6 +84,8 @@ class ServerForm(NamedTuple):
         fetches: The variables in it that stand for those in the ``fetch_list``.
         gradients: The variables in it that go to the server: all gradients in one, if there are any
             but those of tables; those of the rows of each table.
+        kept: The names of the variables that it has besides: frozen parameters and statistics. They
+            are the server's when training starts.
         server: Takes gradients, updates parameters.
         tables: The tables.
         lookup: A program that reads rows of the tables on the server, and the variables in it that
@@ -95,6 +97,7 @@ class ServerForm(NamedTuple):
     trainer: Program
     fetches: list[Value]
     gradients: list[Value]
+    kept: list[str]
     server: Program
     tables: list[Table]
     lookup: tuple[Program, list[Value]]
@@ -123,6 +126,7 @@ def transpile(program: Any, wanted: Sequence[Any] = ()) -> ServerForm:
         trainer=trainer,
         fetches=ngraph_transpiler.taken_out(trainer, fetching),
         gradients=form.gradients,
+        kept=sorted(training_program.variables(trainer).keys() - dict(form.dense).keys()),
         server=server,
         tables=form.tables,
         lookup=_lookup(form.tables, shapes),

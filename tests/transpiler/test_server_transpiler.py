@@ -41,8 +41,11 @@ class Pair(Trainer):
         for name in training_program.variables(made.trainer):
             tensor = other.scope.find_var(name).get_tensor()
             tensor.set(0 * np.array(tensor) - 7, paddle.CPUPlace())
+        self._start()
 
     def _ask(self, message):
+        if message.kind == Kind.START:
+            return self.server._kept()
         if message.kind == Kind.GET:
             return self.server._read(message.arrays)
         return self.server._update([message.arrays])
@@ -111,6 +114,39 @@ def test_trainers_read_what_only_the_server_writes():
         return [loss]
 
     assert_trains_alike(build, feeds())
+
+
+def test_trainers_start_with_what_the_server_has():
+    """Frozen parameters of several dtypes, and statistics: random ones are not those of others."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        frozen, table = nn.Linear(4, 5), nn.Embedding(3, 5)
+        for each in (frozen.weight, frozen.bias, table.weight):
+            each.stop_gradient = True
+        shift = paddle.create_parameter([1], "float64", name="shift")
+        shift.stop_gradient = True
+        hidden = frozen(x) + table(paddle.full([1], 1, "int64")) + paddle.cast(shift, "float32")
+        hidden = nn.Linear(5, 2)(nn.BatchNorm1D(5)(hidden))
+        loss = paddle.mean(hidden**2)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss]
+
+    pair = Pair(build)
+    assert len(pair._form.kept) == 6
+    for name in pair._form.kept:
+        mine, served = (
+            np.array(scope.find_var(name).get_tensor()) for scope in (pair._scope, pair.twin.scope)
+        )
+        np.testing.assert_array_equal(mine, served)
+        assert not np.all(mine == -7)
+    native = Twin(build)
+    with paddle_ngraph.use_ngraph():
+        found = pair.steps(feeds())
+    for batch, losses in zip(feeds(), found):
+        with native.inside():
+            expected = native.executor.run(native.program, feed=batch, fetch_list=native.fetches)
+        np.testing.assert_allclose(losses, expected, rtol=2e-5)
 
 
 def test_a_schedule_is_the_servers():
