@@ -12,7 +12,7 @@ from benchmarks.options import Progress, chosen
 from benchmarks.peers import PEERS, Assets
 from benchmarks.worker import Worker
 
-MODELS = ("resnet50", "mobilenet_v2", "bert")
+MODELS = ("resnet50", "mobilenet_v2", "bert", *works.CHAINS)
 ABOUT = """\
 A fresh process each, batch 1: from the call of `Executor.run` to its result, once. Median of
 {rounds}. Cold: `FLAGS_ngraph_cache_dir` is an empty folder; warm: another process has run the same

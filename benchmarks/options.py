@@ -12,7 +12,7 @@ from benchmarks import peers, report, works
 
 def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentParser:
     """The command line of ``python -m benchmarks``."""
-    models = sorted({*works.INFERENCE_MODELS, *works.TRAINING})
+    models = sorted({*works.INFERENCE_MODELS, *works.CHAINS, *works.TRAINING})
     options = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=description,

@@ -132,15 +132,25 @@ def _bert() -> tuple[list[Variable], list[Variable]]:
     return [words, segments], list(network(words, segments))
 
 
+def _chain(length: int) -> tuple[list[Variable], list[Variable]]:
+    x = paddle.static.data("x", [None, 64], "float32")
+    y = x
+    for _ in range(length // 2):
+        y = paddle.tanh(y) * 1.01
+    return [x], [y]
+
+
 _BUILT: dict[str, Callable[[], tuple[list[Variable], list[Variable]]]] = {
     "resnet50": lambda: _pictures(paddle.vision.models.resnet50()),
     "mobilenet_v2": lambda: _pictures(paddle.vision.models.mobilenet_v2()),
     "bert": _bert,
+    "chain_500": lambda: _chain(500),
+    "chain_2000": lambda: _chain(2000),
 }
 
 
 def saved(model: str, folder: Path) -> Path:
-    """Where the program of ``model`` lies, a name in ``works.INFERENCE_MODELS``.
+    """Where the program of ``model`` lies, a name that ``works.inference`` knows.
 
     A published one is downloaded; another one is made from seeded weights in ``folder``, unless it
     is there already.

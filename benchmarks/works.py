@@ -136,9 +136,16 @@ INFERENCE_MODELS = {
 }
 
 
+# What takes long to compile, not to run.
+CHAINS = {
+    f"chain_{length}": (f"{length} elementwise operators in a row", _pictures("x", 64))
+    for length in (500, 2000)
+}
+
+
 def inference(model: str, batch: int) -> Work:
-    """One run of ``model``, a name in ``INFERENCE_MODELS``."""
-    description, draw = INFERENCE_MODELS[model]
+    """One run of ``model``, a name in ``INFERENCE_MODELS`` or ``CHAINS``."""
+    description, draw = {**INFERENCE_MODELS, **CHAINS}[model]
     return Work(model, description, batch, draw)
 
 

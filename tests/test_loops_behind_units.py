@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from openvino import Model, Type
 from openvino import opset15 as ops
 
 from paddle_ngraph.function import plugin_faults
+from tests.programs import Program, floats
 
 SCRIPT = Path(__file__).parent / "loops_behind_units.py"
 RANDOM = Path(__file__).parent / "random_units.py"
@@ -84,3 +86,27 @@ def test_what_cannot_crash_keeps_its_loops(shape, build):
     model = Model([build(x)], [x], "kept")
     plugin_faults.keep_loops_apart(model)
     assert not model.has_rt_info("ngraph_loops_apart")
+
+
+@pytest.mark.parametrize(("length", "is_marked"), [(100, False), (200, True)])
+def test_long_chains_of_elementwise_nodes_are_not_fused(length, is_marked):
+    """The time for it grows with the square of their number."""
+    x = ops.parameter([4, 8], Type.f32)
+    y = x
+    for number in range(length):
+        y = ops.tanh(y) if number % 2 else ops.add(x, y)
+    model = Model([y], [x], "chain")
+    plugin_faults.keep_loops_apart(model)
+    assert model.has_rt_info("ngraph_loops_apart") == is_marked
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+def test_a_long_chain_computes_what_native_does():
+    def build():
+        x = paddle.static.data("x", [4, 8])
+        y = x
+        for _ in range(150):
+            y = paddle.tanh(y) * 1.01 + x
+        return y
+
+    Program(build).both(x=floats(4, 8))

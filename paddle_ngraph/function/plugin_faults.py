@@ -31,6 +31,8 @@ _SWAPPED = {"Greater": opset15.less, "GreaterEqual": opset15.less_equal}
 
 # The core compiles a model with this in its runtime information without fused loops (snippets).
 _LOOPS_APART = "ngraph_loops_apart"
+# The time that the plugin takes to fuse elementwise nodes grows with the square of their number.
+_LONGEST_LOOP = 128
 # What the plugin sees through when it looks for the parts of a unit, or removes.
 _PASSED = ELEMENTWISE | {"Mod", "PRelu", "Reshape", "Softmax", "Squeeze", "Transpose", "Unsqueeze"}
 _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
@@ -107,9 +109,14 @@ def keep_loops_apart(model: Model) -> None:
     end earlier than it could, so each elementwise node after it counts as its end.
     """
     traits: dict[str, frozenset[str]] = {}
+    lengths: dict[str, int] = {}
     for node in model.get_ordered_ops():
         traits[node.get_name()] = _traits(node, traits)
-        if node.get_type_name() in ELEMENTWISE and _joins(node, traits):
+        if node.get_type_name() not in ELEMENTWISE:
+            continue
+        sources = [lengths.get(value.get_node().get_name(), 0) for value in node.input_values()]
+        lengths[node.get_name()] = length = 1 + max(sources)
+        if length > _LONGEST_LOOP or _joins(node, traits):
             model.set_rt_info(True, _LOOPS_APART)
             return
 
