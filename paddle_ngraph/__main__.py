@@ -162,6 +162,12 @@ def _parser() -> argparse.ArgumentParser:
         help="with --optimize-memory: about how large the dimensions will be that the model leaves "
         "open, such as the batch (default: 64)",
     )
+    transpile.add_argument(
+        "--shapes",
+        metavar="NAME=SIZExSIZE",
+        nargs="+",
+        help="with --optimize-memory: the shapes that will be fed, of some inputs or all",
+    )
     transpile.add_argument("--force", action="store_true", help="replace a model that is there")
     transpile.add_argument(
         "--ranks",
@@ -367,13 +373,14 @@ def _memory_transpiler(options: argparse.Namespace) -> Callable[[Any], None] | N
     """What optimizes a program for memory, if that was asked for, and prints what it did."""
     from paddle_ngraph.transpiler import memory_transpiler
 
-    given = {"recompute": options.recompute, "open_size": options.open_size}
-    given = {name: value for name, value in given.items() if value is not None}
+    names = ("recompute", "open_size", "shapes")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if not options.optimize_memory:
         for name in given:
             raise NgraphError(f"--{name.replace('_', '-')} is for --optimize-memory: give both")
         return None
-    limits = memory_transpiler.Limits(**given)
+    shapes = _shapes(given.pop("shapes", ()))
+    limits = memory_transpiler.Limits(**given, input_shapes=shapes)
     limits.check()
     return lambda program: print(memory_transpiler.rewrite(program, limits))
 

@@ -603,7 +603,10 @@ def test_an_inference_model_runs_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["pir", "old"])
-@pytest.mark.parametrize("options", [[], ["--recompute", "0", "--open-size", "6"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--recompute", "0", "--open-size", "6"], ["--open-size", "6", "--shapes", "x=9x4"]],
+)
 def test_a_saved_model_is_optimized(tmp_path, capsys, form, options):
     prefix, native = saved(tmp_path, form)
     expected = native.run()[:1]
@@ -626,6 +629,11 @@ def test_a_saved_model_is_optimized(tmp_path, capsys, form, options):
     [
         (["--recompute", "5"], "--recompute is for --optimize-memory: give both"),
         (["--open-size", "5"], "--open-size is for --optimize-memory: give both"),
+        (["--shapes", "x=5x4"], "--shapes is for --optimize-memory: give both"),
+        (
+            ["--optimize-memory", "--shapes", "y=5x4"],
+            "input_shapes names y, and the program is fed",
+        ),
         (["--optimize-memory", "--recompute=-1"], "recompute is -1.0: give a number of MB"),
         (["--optimize-memory", "--open-size", "0"], "open_size is 0: give a whole number"),
     ],
