@@ -1,10 +1,11 @@
 """The data-dependency engine: the intervals of a program, each run when its inputs are there.
 
-A program of nothing but engine operators, and collectives between them, runs without Paddle's interpreter. Which operator waits
-for which is known beforehand: for data, for memory that is overwritten, and, where random numbers
-are drawn, for their order. A run starts operators in program order as soon as all that they wait
-for has ended and the cores of their device are free. So no core computes two intervals at once,
-whatever the number of threads, and results do not depend on which operator is faster.
+A program of nothing but engine operators, and collectives between them, runs without Paddle's
+interpreter. Which operator waits for which is known beforehand: for data, for memory that is
+overwritten, and, where random numbers are drawn, for their order. A run starts operators in program
+order as soon as all that they wait for has ended and the cores of their device are free. So no core
+computes two intervals at once, whatever the number of threads, and results do not depend on which
+operator is faster.
 
 A collective that is placed on the link takes no core: it runs beside whatever does not wait for it.
 Collectives take turns in program order, the same on every rank.
