@@ -187,6 +187,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="RUNS",
         help="with --ranks: add up the gradients of so many runs for an update (default: 1)",
     )
+    transpile.add_argument(
+        "--overlap",
+        action="store_true",
+        help="with --ranks: average a bucket while the backward pass computes the next one",
+    )
     transpile.set_defaults(command=_transpile)
 
     codegen = commands.add_parser(
@@ -336,7 +341,11 @@ def _distribution_options(options: argparse.Namespace) -> DistributionOptions | 
     """How a program is distributed, if that was asked for."""
     from paddle_ngraph.transpiler.distribution_transpiler import Options
 
-    given = {"bucket_mb": options.bucket_mb, "accumulate": options.accumulate}
+    given = {
+        "bucket_mb": options.bucket_mb,
+        "accumulate": options.accumulate,
+        "overlap": options.overlap or None,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     if options.ranks is None:
         for name in given:

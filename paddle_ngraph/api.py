@@ -313,6 +313,7 @@ def distribute(
     *,
     bucket_mb: float = 25.0,
     accumulate: int = 1,
+    overlap: bool = False,
 ) -> Distributed:
     """Makes the program of each of several processes of a program that trains in one.
 
@@ -334,6 +335,8 @@ def distribute(
         bucket_mb: The size of a bucket in MB, at most. A larger gradient has one of its own.
         accumulate: Over so many runs gradients are added up before they are averaged over the ranks
             and make an update: all but the last are runs of the program ``accumulating``.
+        overlap: Whether a bucket is averaged while the backward pass computes the next one: give
+            ``bucket_mb`` such that there are some buckets.
 
     Returns:
         The program of a rank, one that gives all ranks the variables of rank 0, and the variables
@@ -347,7 +350,9 @@ def distribute(
     library.load()
     from paddle_ngraph.transpiler import distribution_transpiler
 
-    options = distribution_transpiler.Options(bucket_mb=bucket_mb, accumulate=accumulate)
+    options = distribution_transpiler.Options(
+        bucket_mb=bucket_mb, accumulate=accumulate, overlap=overlap
+    )
     return distribution_transpiler.transpile(program, ranks, _listed(fetch_list), options)
 
 

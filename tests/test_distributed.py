@@ -81,6 +81,98 @@ def test_dynamic_mode_and_old_style_programs(tmp_path):
             assert rank[way]["engine_runs"] >= 2 * len(losses), way
 
 
+OVERLAP = """
+import json, os, sys, threading
+import numpy as np, paddle, paddle_ngraph
+from paddle import nn
+from paddle_ngraph import distributed
+from paddle_ngraph.plan import data_dependency_engine as engine
+
+paddle.enable_static()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+distributed.init(seed=3)
+paddle_ngraph.enable()
+
+def make(overlap):
+    main, startup, scope = paddle.static.Program(), paddle.static.Program(), paddle.static.Scope()
+    with paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
+        hidden = paddle.static.data("x", [-1, 16])
+        for _ in range(4):
+            hidden = nn.functional.dropout(paddle.tanh(nn.Linear(16, 16)(hidden)), 0.1)
+        loss = paddle.mean(hidden**2)
+        adam = paddle.optimizer.Adam(0.01, grad_clip=nn.ClipGradByGlobalNorm(0.01))
+        how = {"bucket_mb": 0.002, "overlap": overlap}
+        distributed.distributed_optimizer(adam, **how).minimize(loss)
+    paddle.seed(distributed.rank())
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup, scope=scope)
+    draw = np.random.default_rng(1)
+    def step():
+        feed = distributed.share({"x": draw.normal(size=(8, 16)).astype("float32")})
+        return float(executor.run(main, feed=feed, fetch_list=[loss], scope=scope)[0])
+    feed = distributed.share({"x": np.zeros((8, 16), "float32")})
+    distributed.prepare(executor, main, feed, [loss], scope)
+    return step
+
+later_began = threading.Event()
+collectives = []
+
+class Slow(engine._Collective):
+    # The first one ends when what comes later in the program has begun.
+    def run(self):
+        collectives.append(self)
+        if len(collectives) == 1:
+            assert later_began.wait(60), "nothing was computed meanwhile"
+        return super().run()
+
+class Interval:
+    def __init__(self, operator):
+        self.operator = operator
+
+    def run(self):
+        if collectives:
+            later_began.set()
+        return self.operator.run()
+
+{more}
+"""
+
+AT_ONCE = """
+losses = []
+for overlap in (False, True):
+    step = make(overlap)
+    losses.append([step() for _ in range(10)])
+assert losses[0] == losses[1], losses
+interval = engine._interval
+engine._Collective, engine._interval = Slow, lambda *given: Interval(interval(*given))
+make(True)  # prepare() runs a step
+assert len(collectives) >= 3 and later_began.is_set()
+distributed.barrier()
+"""
+
+KILLED = """
+step = make(True)
+step()
+if distributed.rank() == 1:
+    os._exit(0)
+try:
+    step(), step()
+except RuntimeError as error:
+    print("noticed", flush=True)
+"""
+
+
+def test_gradients_are_averaged_while_others_are_computed(tmp_path):
+    ended = jobs.run_ranks(tmp_path, OVERLAP.replace("{more}", AT_ONCE), 2)
+    jobs.assert_fine(ended)
+
+
+def test_a_rank_that_goes_while_gradients_are_averaged_is_noticed(tmp_path):
+    ended = jobs.run_ranks(tmp_path, OVERLAP.replace("{more}", KILLED), 2)
+    jobs.assert_fine(ended)
+    assert "noticed" in ended[0].output
+
+
 # -- parameter server ----------------------------------------------------------------------------
 
 

@@ -237,6 +237,38 @@ def test_a_rank_that_ends_early_is_named_when_others_fail(run):
     assert sentence == f"rank 0 has failed: RuntimeError: gone, {early}"
 
 
+MEETING = """
+import os, signal, sys, time
+from paddle_ngraph import distributed
+
+distributed.init()
+if distributed.rank() == 1:
+    {end}
+print("it waits")
+distributed.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "what"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
+        ("sys.exit(3)", "has ended with exit status 3"),
+        ("raise ValueError('bad')", "has failed: ValueError: bad"),
+        ("time.sleep(1); sys.exit()", "has ended with exit status 0, and rank 0 still waits for"),
+    ],
+)
+def test_who_does_not_come_to_a_meeting_is_named(tmp_path, monkeypatch, capfd, end, what):
+    """And not rank 0, which notices first."""
+    monkeypatch.chdir(tmp_path)
+    Path("script.py").write_text(MEETING.format(end=end))
+    monkeypatch.setenv("PYTHONPATH", str(jobs.ROOT))
+    assert launcher.launch(Options("script.py", [], 2)) == 1
+    out = capfd.readouterr()
+    assert "it waits" in out.out
+    assert said_by(out.err)[-1].startswith(f"rank 1 {what}")
+
+
 # -- restarts ------------------------------------------------------------------------------------
 
 

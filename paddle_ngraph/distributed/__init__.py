@@ -184,7 +184,9 @@ def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: An
     return _checkpoints(folder).restore(_pir(program), _scope(scope))
 
 
-def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0) -> Any:
+def distributed_optimizer(
+    optimizer: Any, *, bucket_mb: float = 25.0, overlap: bool = False
+) -> Any:
     """An optimizer whose ``minimize`` also makes the program that of one rank.
 
     It has everything that ``optimizer`` has. The startup program gives all ranks the variables of
@@ -193,6 +195,7 @@ def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0) -> Any:
     Args:
         optimizer: Any optimizer of Paddle.
         bucket_mb: The size in MB of the flat buckets in which gradients are averaged, at most.
+        overlap: Whether a bucket is averaged while the backward pass computes the next one.
 
     Raises:
         NgraphError: :func:`init` has not been called.
@@ -200,7 +203,7 @@ def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0) -> Any:
     from paddle_ngraph.distributed.optimizer import DistributedOptimizer
     from paddle_ngraph.transpiler.distribution_transpiler import Options
 
-    return DistributedOptimizer(optimizer, ranks(), Options(bucket_mb=bucket_mb))
+    return DistributedOptimizer(optimizer, ranks(), Options(bucket_mb=bucket_mb, overlap=overlap))
 
 
 def serve(

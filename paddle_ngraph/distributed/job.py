@@ -12,6 +12,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import paddle
 
 from paddle_ngraph import flags
 from paddle_ngraph.distributed import reports
+from paddle_ngraph.distributed.meetings import Meetings
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 # The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
 # wait for others, with a number that Paddle does not get to.
 RING, ALONE = 0, 6999
+# Of the jobs of a process, which have one store: all ranks make them in the same order.
+_numbers = count()
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Job:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self._number = next(_numbers)
         self.meetings = 0
         self.checkpoints: dict[Path, Checkpoints] = {}
 
@@ -115,6 +120,12 @@ class Job:
         if self.place.rank == 0 and not paddle.distributed.is_initialized():
             _refuse_used_port(self.place.master)
         return global_store()
+
+    @cached_property
+    def _meeting_place(self) -> Meetings:
+        place, key = self.place, f"ngraph/meetings/{self._number}"
+        host = place.master.rpartition(":")[0]
+        return Meetings(place.rank, place.ranks, host, self.store, key)
 
     def new_store(self, name: str) -> Store:
         """Another table, which rank 0 opens and one other rank uses.
@@ -146,16 +157,17 @@ class Job:
         """What each rank says here, by rank; returns when all have said it.
 
         Raises:
-            NgraphError: Rank 0 has gone, or another rank has not come for 15 minutes.
+            NgraphError: Another rank has gone, or has not come for 15 minutes; or the store cannot
+                be opened.
         """
         if self.place.ranks == 1:
             return [text]
         self.meetings += 1
         reports.say_meeting(self.meetings)
-        keys = [f"ngraph/{self.meetings}/{rank}" for rank in range(self.place.ranks)]
         try:
-            self.store.set(keys[self.place.rank], text)
-            return [self.store.get(key).decode() for key in keys]
+            return self._meeting_place.exchange(text)
+        except NgraphError:
+            raise
         except Exception as error:  # Paddle's own have many types
             raise NgraphError(
                 f"rank {self.place.rank} waits in vain for the other ranks: rank 0 has gone, or "

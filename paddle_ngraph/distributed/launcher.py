@@ -29,7 +29,7 @@ _BETWEEN_LOOKS = 0.05  # seconds, as all times here
 _LONGEST_LOOK = 1.0
 # What follows from a failure gets so long to show, and to be told apart from its cause.
 _UNTIL_JUDGED = 2.0
-# The peers of a process that is killed notice a little earlier than its parent does.
+# The peers of a process that ends notice a little earlier than its parent does.
 _HEAD_START = 0.25
 # If anything fails, whoever has been silent for so long has caused it.
 _SILENT = 5.0
@@ -164,6 +164,7 @@ class _Rank:
         self.meetings = 0
         self.failure: _Failure | None = None
         self.silent = 0.0
+        self._said_to_end: float | None = None
         self._has_said = False
         self._spent = -1
         self._pipe, end = os.pipe()
@@ -202,9 +203,18 @@ class _Rank:
         for line in lines:
             said = json.loads(line)
             self.meetings = said.get("meetings", self.meetings)
+            self._said_to_end = said.get("ends", self._said_to_end)
             if "failure" in said and self.failure is None:
-                self.failure = _Failure(time.monotonic(), said["failure"], said["refuses"])
+                when = said.get("when", time.monotonic())  # all processes have the same clock
+                self.failure = _Failure(when, said["failure"], said["refuses"])
         return bool(data)
+
+    @property
+    def left(self) -> float:
+        """When the others may have noticed first that it ends, or has ended."""
+        if self._said_to_end is not None:
+            return self._said_to_end
+        return self.ended - _HEAD_START
 
     def _count_silence(self, hears: bool, elapsed: float) -> None:
         """A process lives if it reports, computes, or waits for a core.
@@ -338,7 +348,7 @@ class _Start:
         culprit, (when, what) = evidence
         for line in _shown(culprit):
             print(line, file=sys.stderr)
-        early = [str(rank.number) for rank in self._ranks if rank.status == 0 and rank.ended < when]
+        early = [str(rank.number) for rank in self._ranks if rank.status == 0 and rank.left < when]
         if early and culprit.status != 0:
             what += f", after rank {' and '.join(early)} had ended with exit status 0"
         return _End(1, f"rank {culprit.number} {what}")
@@ -353,18 +363,18 @@ class _Start:
         if rank.status is not None and rank.status < 0:
             number = signal.Signals(-rank.status)
             # What Paddle aborts of may well be a consequence.
-            start = 0.0 if number == signal.SIGABRT else _HEAD_START
-            return _Evidence(rank.ended - start, f"was killed by {number.name}{_by_whom(number)}")
+            when = rank.ended if number == signal.SIGABRT else rank.left
+            return _Evidence(when, f"was killed by {number.name}{_by_whom(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
-            return _Evidence(rank.ended, f"has ended with exit status {rank.status}")
+            return _Evidence(rank.left, f"has ended with exit status {rank.status}")
         if rank.status == 0:
-            waiting = [o for o in self._ranks if o.status is None and o.meetings > rank.meetings]
+            waiting = [o for o in self._ranks if o.status != 0 and o.meetings > rank.meetings]
             if not waiting:
                 return None
             return _Evidence(
-                rank.ended,
+                rank.left,
                 f"has ended with exit status 0, and rank {waiting[0].number} still waits for it",
             )
         if rank.silent >= limit:

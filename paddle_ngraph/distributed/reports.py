@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -40,6 +41,8 @@ class _Sender:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._show = sys.excepthook
         sys.excepthook = self._fail
+        # Its connections are closed on the way to the end, which may take a while.
+        atexit.register(lambda: self.send(ends=time.monotonic()))
         threading.Thread(target=self._live, daemon=True).start()
 
     def send(self, **said: Any) -> bool:
@@ -60,7 +63,8 @@ class _Sender:
     ) -> None:
         refuses = isinstance(error, NgraphError)
         sentence = str(error) if refuses else f"{kind.__name__}: {_last_line(error)}"
-        is_told = self.send(failure=sentence[:_LONGEST_SENTENCE], refuses=refuses)
+        said = sentence[:_LONGEST_SENTENCE]
+        is_told = self.send(failure=said, refuses=refuses, when=time.monotonic())
         if not (refuses and is_told):  # the launcher shows a sentence of ours
             self._show(kind, error, trace)
 

@@ -1,10 +1,14 @@
 """The data-dependency engine: the intervals of a program, each run when its inputs are there.
 
-A program of nothing but engine operators runs without Paddle's interpreter. Which operator waits
-for which is known beforehand: for data, for memory that is overwritten, and, where random numbers
-are drawn, for their order. A run starts operators in program order as soon as all that they wait
-for has ended and the cores of their device are free. So no core computes two intervals at once,
-whatever the number of threads, and results do not depend on which operator is faster.
+A program of nothing but engine operators, and collectives between them, runs without Paddle's
+interpreter. Which operator waits for which is known beforehand: for data, for memory that is
+overwritten, and, where random numbers are drawn, for their order. A run starts operators in program
+order as soon as all that they wait for has ended and the cores of their device are free. So no core
+computes two intervals at once, whatever the number of threads, and results do not depend on which
+operator is faster.
+
+A collective that is placed on the link takes no core: it runs beside whatever does not wait for it.
+Collectives take turns in program order, the same on every rank.
 
 An operator takes all cores of its device at once, or waits without holding any: nothing can wait in
 a circle. If one fails, no other is started; what runs already ends, and the error is raised in the
@@ -18,15 +22,24 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Protocol
+
+import paddle
 
 from paddle_ngraph import _core
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.locks import new_condition, new_lock
-from paddle_ngraph.paddle_seam.names import clear_tensor, new_scope
+from paddle_ngraph.paddle_seam.names import (
+    ExecutionJob,
+    ExecutionPlan,
+    StandaloneExecutor,
+    clear_tensor,
+    new_scope,
+)
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
 from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import cores_of, parts_of
+from paddle_ngraph.program.placement import LINK, cores_of, parts_of
 from paddle_ngraph.program.view import (
     DRAW,
     FETCH,
@@ -34,21 +47,28 @@ from paddle_ngraph.program.view import (
     SOURCES,
     BlockView,
     OpNode,
+    dtype_name,
     is_fed,
     scope_name,
 )
+from paddle_ngraph.transpiler.building import Builder
+
+# Where a collective runs: on none of the cores.
+_LINK = frozenset({-1})
+_PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
+_IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 
 @dataclass(frozen=True)
 class Step:
-    """An engine operator of a program.
+    """An engine operator of a program, or a collective.
 
     Attributes:
         node: The operator.
         groups: The cores of its device; or several groups of cores, of which it takes one.
         after: The numbers of the steps that it waits for.
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
-        writes: The variables that it makes.
+        writes: The variables that it makes; none for a collective, which overwrites what it reads.
     """
 
     node: OpNode
@@ -63,7 +83,7 @@ class Schedule:
     """A program as steps.
 
     Attributes:
-        steps: Its engine operators, in program order.
+        steps: Its engine operators and collectives, in program order.
         sources: The names of the variables of the scope that they read, by id.
         fed: Those of them that a run consumes.
         fetches: What is fetched, by column.
@@ -79,20 +99,24 @@ def schedule_of(program: Program) -> Schedule | None:
     """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
     view = BlockView(program.global_block())
     engines = [node for node in view.nodes if node.is_engine]
-    others = [node for node in view.nodes if not node.is_engine]
+    collectives = [node for node in view.nodes if node.device == LINK]
+    others = [node for node in view.nodes if not node.is_engine and node not in collectives]
     if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
         return None
     graphs = {node: Graph.from_string(node.graph) for node in engines}
-    if not any(graph.device for graph in graphs.values()):
+    if not collectives and not any(graph.device for graph in graphs.values()):
         return None
     sources = {n.writes[0]: n for n in others if n.is_source and view.readers.get(n.writes[0])}
     if any(node.type == "builtin.constant" for node in sources.values()):
         return None
     fetches = {n.op.attrs()["col"]: view.root(n.reads[0]) for n in others if n.type == FETCH}
     made = {vid for node in engines for vid in node.writes[: len(graphs[node].outputs)]}
-    if sorted(fetches) != list(range(len(fetches))) or not made.issuperset(fetches.values()):
+    communicated = {view.root(vid) for node in collectives for vid in node.reads}
+    if sorted(fetches) != list(range(len(fetches))) or not communicated <= made:
         return None
-    steps = _steps(view, engines, graphs)
+    if not (made - communicated).issuperset(fetches.values()):
+        return None
+    steps = _steps(view, graphs)
     read = {vid for step in steps for vid in step.reads}
     if not read <= made | sources.keys():
         return None
@@ -104,26 +128,25 @@ def schedule_of(program: Program) -> Schedule | None:
     )
 
 
-def _steps(
-    view: BlockView, engines: Sequence[OpNode], graphs: Mapping[OpNode, Graph]
-) -> list[Step]:
+def _steps(view: BlockView, graphs: Mapping[OpNode, Graph]) -> list[Step]:
     def deeds(node: OpNode) -> frozenset[str]:
         return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
 
     others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
-    numbers = {node: number for number, node in enumerate(engines)}
+    nodes = [node for node in view.nodes if node in graphs or node.device == LINK]
+    numbers = {node: number for number, node in enumerate(nodes)}
     steps = []
-    for node in engines:
+    for node in nodes:
         members = [m for vid in node.reads for m in view.members(vid)]
         makers = [view.producer.get(view.root(member)) for member in members]
         after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
         steps.append(
             Step(
                 node=node,
-                groups=_groups(graphs[node].device),
+                groups=_groups(graphs[node].device) if node in graphs else [_LINK],
                 after=frozenset(after),
                 reads=[view.root(member) for member in members],
-                writes=node.writes[: len(graphs[node].outputs)],
+                writes=node.writes[: len(graphs[node].outputs)] if node in graphs else [],
             )
         )
     return steps
@@ -155,14 +178,10 @@ class PlannedProgram:
         self._slots = {vid: self._own.var(vid).get_tensor() for vid in [*made, *schedule.fed]}
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
-        self._operators = [
-            _core.WholeProgram(
-                step.node.graph,
-                step.node.op.attrs()["interval"],
-                [given[vid] for vid in step.reads],
-                [],
-                list(range(len(step.writes))),
-            )
+        self._operators: list[_Operator] = [
+            _interval(step, [given[vid] for vid in step.reads])
+            if step.node.is_engine
+            else _Collective(step, self._own)
             for step in schedule.steps
         ]
         self._readers = Counter(
@@ -236,6 +255,44 @@ class PlannedProgram:
             self._helpers = ThreadPoolExecutor(self._width - 1, "paddle_ngraph_plan")
             self._process = os.getpid()
         return self._helpers
+
+
+class _Operator(Protocol):
+    """What runs a step."""
+
+    def run(self) -> Sequence[Tensor]: ...
+
+
+def _interval(step: Step, given: Sequence[Tensor]) -> _Operator:
+    kept = list(range(len(step.writes)))
+    interval = step.node.op.attrs()["interval"]
+    return _core.WholeProgram(step.node.graph, interval, list(given), [], kept)
+
+
+class _Collective:
+    """A collective of Paddle's, as a program of its own: it overwrites a variable of a scope.
+
+    Args:
+        step: What it is.
+        scope: Where the variable is, under its id.
+    """
+
+    def __init__(self, step: Step, scope: Scope) -> None:
+        program = paddle.pir.Program()
+        (vid,) = step.reads
+        source = step.node.op.operand_source(0)
+        build = Builder(program.global_block())
+        variable = build.variable(vid, list(source.shape), dtype_name(source.dtype))
+        build.like(step.node.op, [variable])
+        with _PIR_IN_EXECUTOR:
+            plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
+            self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, scope)
+
+    def run(self) -> Sequence[Tensor]:
+        """Waits for the other ranks. Raises what Paddle raises if one of them has gone."""
+        with _PIR_IN_EXECUTOR, _IN_THIS_THREAD:
+            self._executor.run([], False)
+        return ()
 
 
 def _tensor(scope: Scope, name: str) -> Tensor:

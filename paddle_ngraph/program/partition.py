@@ -7,7 +7,8 @@ be in, which keeps its results inside.
 
 Where operators are placed on devices, an interval has operators of one device. It begins where data
 comes from another device, and ends where another device waits for data: so intervals of two devices
-run at the same time wherever their operators could.
+run at the same time wherever their operators could. It also ends at a collective that is placed on
+the link, so that what comes later in the program can run meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 from paddle_ngraph.program import dependencies
 from paddle_ngraph.program.capability import Capability
+from paddle_ngraph.program.placement import LINK
 from paddle_ngraph.program.view import LISTS, OpNode
 
 
@@ -65,15 +67,18 @@ def partition(capable: Capability) -> Partition:
 def _levels(capable: Capability) -> dict[OpNode, int]:
     edges = _dependencies(capable)
     levels: dict[OpNode, int] = {}
+    first = 0  # after the collectives so far
     for node in capable.view.nodes:
         converted = capable.can_convert(node)
-        level = 0 if converted else -1
+        level = first if converted else -1
         for edge in edges[node]:
             step = 0
             if converted:
                 step = 1 if edge.apart or not capable.can_convert(edge.source) else 0
             level = max(level, levels[edge.source] + step)
         levels[node] = level
+        if node.device == LINK:
+            first = max(first, level + 1)
     if not any(node.device for node in capable.ops):
         _move_late(capable, edges, levels)  # which makes other devices wait
     return levels

@@ -10,6 +10,9 @@ from paddle_ngraph.paddle_seam.protocols import Operation
 CPU = "CPU"
 # Paddle's own kernels.
 NATIVE = "native"
+# What connects this process with others: a collective that runs there delays nothing that does not
+# read what it brings.
+LINK = "link"
 
 # Paddle keeps it, also in files, and computes nothing with it: where in the user's code an operator
 # comes from.

@@ -17,7 +17,9 @@ import numpy as np
 import paddle
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.placement import LINK, place_on
 from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT, dtype_name
 from paddle_ngraph.transpiler import ngraph_transpiler, training_program
 from paddle_ngraph.transpiler.building import Builder
@@ -36,11 +38,13 @@ class Options:
             of its own.
         accumulate: So many runs make an update, with the average of their gradients.
         ring: The number of the gloo context.
+        overlap: Whether gradients are averaged while the backward pass computes others.
     """
 
     bucket_mb: float = 25.0
     accumulate: int = 1
     ring: int = 0
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         if not self.bucket_mb > 0:
@@ -231,7 +235,10 @@ class _Collective:
             empty = build.zeros(list(others.shape), dtype_name(others.dtype))
             build("pd_op.assign_out_", [empty, others])
         shapes = [list(gradient.value.shape) for gradient in bucket]
-        averages = build.unflattened(self._averaged(build, flat, runs), shapes)
+        summed = self._averaged(build, flat, runs)
+        if self._options.overlap and self._ranks > 1:
+            place_on(maker_of(summed), LINK)
+        averages = build.unflattened(summed, shapes)
         build.place()
         for gradient, average in zip(bucket, averages):
             for op, operand in gradient.readers:

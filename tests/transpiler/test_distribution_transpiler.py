@@ -16,6 +16,7 @@ from paddle.base import core
 import paddle_ngraph
 from paddle_ngraph.__main__ import main as command_line
 from paddle_ngraph.paddle_seam.names import make_gloo_context
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.program.view import is_engine
 from paddle_ngraph.transpiler import distribution_transpiler, training_program
 from paddle_ngraph.transpiler.distribution_transpiler import Options
@@ -221,16 +222,16 @@ def test_buckets_are_as_large_as_they_may_be(megabytes):
     assert len(found) == (4 if megabytes < 1e-6 else 1)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("ranks", "overlap"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize(
     ("name", "form"),
     [("SGD", "pir"), ("Adam", "pir"), ("schedule", "pir"), ("momentum-norm-L2", "old")],
 )
-def test_gradients_are_accumulated(name, ranks, form):
+def test_gradients_are_accumulated(name, ranks, overlap, form):
     """Of two halves of a batch they are those of the batch."""
     native = Twin(trained(OPTIMIZERS[name], 1 / ranks), form)
     rank = Twin(trained(OPTIMIZERS[name]), form)
-    made = distributed(rank, ranks, accumulate=2, bucket_mb=50 / 2**20)
+    made = distributed(rank, ranks, accumulate=2, bucket_mb=50 / 2**20, overlap=overlap)
     programs = [made.accumulating, (made.program, made.fetches)]
     with rank.inside(), paddle_ngraph.use_ngraph():
         rank.executor.run(made.startup)
@@ -257,6 +258,30 @@ def test_a_bucket_goes_as_soon_as_its_gradients_are_there():
     collectives = [i for i, name in enumerate(operators) if name == "all_reduce_"]
     assert len(collectives) == 2
     assert collectives[0] < backward[-1] < collectives[1] < operators.index("squared_l2_norm")
+
+
+@pytest.mark.parametrize("form", ["pir", "old"])
+@pytest.mark.parametrize("engine", [True, False])
+def test_a_bucket_goes_while_others_are_computed(form, engine, monkeypatch):
+    """The backward pass is cut at each; nothing is computed in another way."""
+    runs, run = [], PlannedProgram.run
+    monkeypatch.setattr(PlannedProgram, "run", lambda self: (runs.append(self), run(self))[1])
+    found = []
+    for overlap in (False, True):
+        rank = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)
+        distributed(rank, bucket_mb=40 / 2**20, overlap=overlap)
+        buckets = names(rank.program).count("all_reduce_")
+        assert buckets == 3
+        with paddle_ngraph.use_ngraph(engine):
+            before = paddle_ngraph.stats()["engine_runs"]
+            found.append(rank.steps())
+            ran = paddle_ngraph.stats()["engine_runs"] - before
+        assert ran == engine * STEPS * (1 + buckets if overlap else 2)
+    np.testing.assert_array_equal(*found)
+    assert len(runs) == engine * STEPS
+    if engine:
+        links = [step for step in runs[0]._schedule.steps if not step.node.is_engine]
+        assert [step.after for step in links] == [{0}, {1, 2}, {3, 4}], "one after the other"
 
 
 def test_one_rank_needs_no_communication():
@@ -431,6 +456,7 @@ def test_a_saved_program_is_distributed(tmp_path, capsys, form):
     before = {file: file.read_bytes() for file in prefix.parent.iterdir()}
     new = tmp_path / "new" / "rank"
     command = ["transpile", str(prefix), "-o", str(new), "--ranks", "2", "--accumulate", "2"]
+    command += ["--overlap"]
     assert command_line(command) == 0
     files = [new.with_name(f"rank{each}.json") for each in (".startup", ".accumulating", "")]
     assert sorted(new.parent.iterdir()) == sorted(files)
@@ -455,6 +481,7 @@ def test_a_saved_program_is_distributed(tmp_path, capsys, form):
         (["--ranks", "2", "--bucket-mb", "-1"], "bucket_mb=-1.0: give a size"),
         (["--ranks", "2", "--accumulate", "0"], "accumulate=0: give a number of runs"),
         (["--bucket-mb", "9"], "--bucket-mb is for --ranks: give both"),
+        (["--overlap"], "--overlap is for --ranks: give both"),
         (["--ranks", "2", "--optimize-memory"], "--ranks and --optimize-memory: give one"),
     ],
 )
