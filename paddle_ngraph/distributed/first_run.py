@@ -83,6 +83,17 @@ def variables_of(program: Program, scope: Scope) -> dict[str, Variable]:
     return found
 
 
+def alone(program: Program) -> tuple[Program, IrMapping]:
+    """A copy whose collectives are those of this rank alone, and what became of its values."""
+    mapping = IrMapping()
+    copy = program.clone(mapping)
+    for block in blocks_outside_in(copy):
+        for op in block.ops:
+            if op.has_attr("ring_id"):
+                op.set_int_attr("ring_id", ALONE)
+    return copy, mapping
+
+
 def compile_alone(
     executor: Any,
     program: Program,
@@ -91,12 +102,7 @@ def compile_alone(
     scope: Scope,
 ) -> None:
     """Runs a step on copies of the variables, without the other ranks: functions are built."""
-    mapping = IrMapping()
-    copy = program.clone(mapping)
-    for block in blocks_outside_in(copy):
-        for op in block.ops:
-            if op.has_attr("ring_id"):
-                op.set_int_attr("ring_id", ALONE)
+    copy, mapping = alone(program)
     copies = new_scope()
     for name, variable in variables_of(program, scope).items():
         copies.var(name).get_tensor().set(np.array(variable.get_tensor()), paddle.CPUPlace())

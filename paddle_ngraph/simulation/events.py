@@ -7,6 +7,8 @@ resources of one of its groups free. A task takes its resources at once, and kee
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -51,25 +53,34 @@ def simulate(tasks: Mapping[Key, Task]) -> dict[Key, Span]:
     Raises:
         NgraphError: Tasks wait for each other in a circle, or for one that is not there.
     """
-    missing = {key: set(task.after) for key, task in tasks.items()}
-    waiting, running, spans = list(tasks), set[Key](), dict[Key, Span]()
+    keys = list(tasks)
+    followers = defaultdict[Hashable, list[int]](list)
+    for number, task in enumerate(tasks.values()):
+        for before in set(task.after):
+            followers[before].append(number)
+    missing = [len(set(task.after)) for task in tasks.values()]
+    ready = [number for number, count in enumerate(missing) if not count]
+    running, spans = set[Key](), dict[Key, Span]()
     now = 0.0
-    while waiting or running:
-        for key in [key for key in waiting if not missing[key]]:
+    while ready or running:
+        for number in list(ready):
+            key = keys[number]
             busy = frozenset().union(*(spans[other].group for other in running))
             group = next((each for each in tasks[key].groups if busy.isdisjoint(each)), None)
             if group is not None:
                 spans[key] = Span(now, now + tasks[key].ms, group)
-                waiting.remove(key)
+                ready.remove(number)
                 running.add(key)
-        if not running:
-            names = ", ".join(map(str, waiting))
-            raise NgraphError(f"these tasks wait for each other, or for what is not there: {names}")
         now = min(spans[key].end for key in running)
         ended = {key for key in running if spans[key].end <= now}
         running -= ended
-        for before in missing.values():
-            before -= ended
+        for follower in (each for key in ended for each in followers[key]):
+            missing[follower] -= 1
+            if not missing[follower]:
+                insort(ready, follower)
+    if len(spans) < len(tasks):
+        names = ", ".join(str(key) for key in tasks if key not in spans)
+        raise NgraphError(f"these tasks wait for each other, or for what is not there: {names}")
     return spans
 
 

@@ -13,6 +13,8 @@ from paddle_ngraph.simulation.profile import Profile
 from paddle_ngraph.simulation.reliability import expected
 
 _CORE, _NETWORK = "core", "network"
+# What sends gets the core in the middle of an interval, as soon as one of so many parts has ended.
+_SLICES = 8
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,11 @@ def tasks_of_step(
     sending: dict[Hashable, Task] = {}
     last = len(profile.intervals) - 1
     for number, interval in enumerate(profile.intervals):
-        ms, before = interval.ms[cores] * factor, list(computing)[-1:]
-        computing["interval", number] = Task(ms, before, _taking(_CORE))
+        for part in range(_SLICES):
+            ms, before = interval.ms[cores] * factor / _SLICES, list(computing)[-1:]
+            computing["interval", number, part] = Task(ms, before, _taking(_CORE))
         if interval.bucket_bytes and cluster.ranks > 1:
-            ready = ("interval", number if way.overlaps else last)
+            ready = ("interval", number if way.overlaps else last, _SLICES - 1)
             after = [ready, *list(sending)[-1:]]
             sending.update(
                 _all_reduce(profile, cluster, way.algorithm, interval.bucket_bytes, number, after)
