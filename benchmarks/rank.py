@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -30,12 +29,14 @@ from paddle_ngraph import distributed
 from paddle_ngraph.distributed import first_run, job
 from paddle_ngraph.paddle_seam.names import make_gloo_context, new_store
 from paddle_ngraph.transpiler import cutting, distribution_transpiler, ngraph_transpiler
-from paddle_ngraph.transpiler.training_program import TrainingProgram
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
 BUCKET_MB = 5.0
 SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
 _CHAINED = 4  # all-reduces of a run: what a run costs besides is divided by it
+_TURNS = 5
 _OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
+Run = Callable[[], object]
 
 
 def main(folder: str, started: str, cores: str, seconds: str, models: str) -> None:
@@ -45,50 +46,66 @@ def main(folder: str, started: str, cores: str, seconds: str, models: str) -> No
         folder: Where rank 0 writes ``found.json``.
         started: When the job was started, in seconds since the epoch.
         cores: How many the machine has.
-        seconds: How long each measurement is to take.
+        seconds: How long everything is measured, each thing about as long.
         models: Names in ``works.TRAINING``, with commas.
     """
     paddle.enable_static()
     distributed.init(seed=0)
     if distributed.ranks() == 1:  # a job of one rank has no gloo context of its own
         make_gloo_context(new_store("127.0.0.1", _free_port(), True, 0), str(job.ALONE), 0, 1)
-    measure = Clock(float(seconds))
-    found: dict[str, Any] = {"models": {}}
+    joined_s = time.time() - float(started)
+    subjects, restart_s = {}, {}
     for name in models.split(","):
-        subject = Subject(name)
-        found.setdefault("restart_s", time.time() - float(started))
-        found["models"][name] = subject.measured(measure, int(cores), Path(folder))
+        start = time.perf_counter()
+        subjects[name] = Subject(name)
+        restart_s[name] = joined_s + time.perf_counter() - start
+    runs = {
+        f"{name} {what}": run
+        for name, subject in subjects.items()
+        for what, run in subject.runs(distributed.ranks() <= int(cores)).items()
+    }
     if distributed.ranks() > 1:
-        found["all_reduce"] = {size: measure(_all_reduce(size)) / _CHAINED for size in SIZES}
+        runs |= {f"all_reduce {size}": _all_reduce(size) for size in SIZES}
+    before = paddle_ngraph.stats()["engine_runs"]
+    found: dict[str, Any] = {
+        "ms": _measured(runs, float(seconds)),
+        "restart_s": restart_s,
+        "bucket_bytes": {name: subject.bucket_bytes for name, subject in subjects.items()},
+        "checkpoint_s": {name: each.checkpoint(Path(folder)) for name, each in subjects.items()},
+    }
+    for size in SIZES if distributed.ranks() > 1 else ():
+        found["ms"][f"all_reduce {size}"] = [
+            ms / _CHAINED for ms in found["ms"][f"all_reduce {size}"]
+        ]
+    if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _TURNS:
+        raise PeerError("the engine did not run")
     if distributed.rank() == 0:
         (Path(folder) / "found.json").write_text(json.dumps(found))
     distributed.barrier()
 
 
-class Clock:
-    """Measures runs: the same number of them on each rank, or one would wait for another.
+def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+    """The milliseconds of runs that take turns: what else the machine does slows down all of them.
 
-    Args:
-        seconds: About how long a measurement takes.
+    All ranks do the same number of runs, or one would wait for another in a collective.
     """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def times(self, run: Callable[[], object]) -> list[float]:
-        """The milliseconds of each of some runs."""
+    firsts = []
+    for run in runs.values():
         run()
-        first = _timed(run)
-        wanted = max(5, min(500, round(self._seconds * 1e3 / first)))
-        count = int(job.current().exchange(str(wanted))[0])
-        return [_timed(run) for _ in range(count)]
+        firsts.append(_timed(run))
+    of_turn = seconds * 1e3 / len(runs) / _TURNS
+    wanted = json.dumps([max(3, min(200, round(of_turn / first))) for first in firsts])
+    counts = json.loads(job.current().exchange(wanted)[0])
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(_TURNS):
+        for (name, run), count in zip(runs.items(), counts):
+            distributed.barrier()
+            run()
+            found[name] += [_timed(run) for _ in range(count)]
+    return found
 
-    def __call__(self, run: Callable[[], object]) -> float:
-        """The median milliseconds of a run."""
-        return statistics.median(self.times(run))
 
-
-def _timed(run: Callable[[], object]) -> float:
+def _timed(run: Run) -> float:
     start = time.perf_counter()
     run()
     return (time.perf_counter() - start) * 1e3
@@ -100,7 +117,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _all_reduce(size: int) -> Callable[[], object]:
+def _all_reduce(size: int) -> Run:
     """A run of some all-reduces of so many bytes, one after the other."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program, paddle.static.Program()):
@@ -137,45 +154,54 @@ class Subject:
                 self._executor, self._distributed, self._feed, self._fetches, self._scope
             )
 
-    def measured(self, measure: Clock, cores: int, folder: Path) -> dict[str, Any]:
-        """What ``benchmarks.ranks`` needs of it."""
-        found: dict[str, Any] = {}
-        ranks = distributed.ranks()
-        if ranks <= cores:
-            found = self._intervals(measure)
-        program, fetches = (
-            (self._distributed, self._fetches)
-            if ranks > 1
-            else (self._alone.train, [self._alone.loss])
-        )
-        before = paddle_ngraph.stats()["engine_runs"]
-        found["step_ms"] = measure(self._running(program, fetches))
-        if paddle_ngraph.stats()["engine_runs"] == before:
-            raise PeerError("the engine did not run")
-        start = time.perf_counter()
-        distributed.checkpoint(program, 1, folder / self._name, self._scope)
-        found["checkpoint_s"] = time.perf_counter() - start
-        return found
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """The bytes of each bucket of gradients."""
+        return [sum(4 * prod(g.value.shape) for g in bucket) for bucket in self._buckets()]
 
-    def _intervals(self, measure: Clock) -> dict[str, Any]:
-        """What a step takes up to the end of the forward pass, and of each bucket; and in all."""
-        network: Network = self._alone
-        program: Any = network.train
+    def _buckets(self) -> list[list[Gradient]]:
+        program: Any = self._alone.train
         training = TrainingProgram(program)
-        buckets = list(distribution_transpiler.gradient_buckets(training, _OPTIONS))
-        complete = accumulate([[g.value for g in bucket] for bucket in buckets], initial=[])
-        beginnings = [_beginning(network, gradients) for gradients in complete]
+        return list(distribution_transpiler.gradient_buckets(training, _OPTIONS))
+
+    def runs(self, has_parts: bool) -> dict[str, Run]:
+        """What is measured of it.
+
+        Args:
+            has_parts: Whether that is its parts, too, and not only its step.
+        """
+        network = self._alone
+        whole = self._running(network.train, [network.loss])
+        step = self._running(*self._step)
+        if not has_parts:
+            return {"step": step}
+        complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
         alone, mapping = first_run.alone(self._distributed)
         fetches = [mapping.look_up(value) for value in self._fetches]
-        times = measure.times(self._running(network.train, [network.loss]))
         return {
-            "bucket_bytes": [sum(4 * prod(g.value.shape) for g in bucket) for bucket in buckets],
-            "beginnings_ms": [measure(self._running(*beginning)) for beginning in beginnings],
-            "whole_ms": times,
-            "packed_ms": measure(self._running(alone, fetches)),
+            **{
+                f"beginning {number}": self._running(*_beginning(network, gradients))
+                for number, gradients in enumerate(complete)
+            },
+            "whole": whole,
+            "packed": self._running(alone, fetches),
+            "step": step,
         }
 
-    def _running(self, program: Any, fetches: list[Any]) -> Callable[[], object]:
+    def checkpoint(self, folder: Path) -> float:
+        """The seconds that a checkpoint takes."""
+        start = time.perf_counter()
+        distributed.checkpoint(self._step[0], 1, folder / self._name, self._scope)
+        return time.perf_counter() - start
+
+    @property
+    def _step(self) -> tuple[Any, list[Any]]:
+        """The program of a rank, and what it fetches."""
+        if distributed.ranks() > 1:
+            return self._distributed, self._fetches
+        return self._alone.train, [self._alone.loss]
+
+    def _running(self, program: Any, fetches: list[Any]) -> Run:
         return lambda: self._executor.run(
             program, feed=self._feed, fetch_list=fetches, scope=self._scope
         )

@@ -30,7 +30,7 @@ from paddle_ngraph.simulation.profile import Interval, Profile
 RANKS = (1, 2, 4)
 MODELS = ("mlp", "transformer")
 ROUNDS = 2
-SECONDS = 1.5
+SECONDS = 24.0
 PAGE = ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 ABOUT = """\
@@ -43,7 +43,7 @@ Found = Mapping[str, Any]
 
 def measure(options: Namespace) -> None:
     """Measures it; writes ``ranks.md``, ``ranks.json``, the profiles, and ``docs/scaling.md``."""
-    seconds, rounds = (0.05, 1) if options.quick else (SECONDS, ROUNDS)
+    seconds, rounds = (1.0, 1) if options.quick else (SECONDS, ROUNDS)
     models = [name for name in MODELS if not options.models or name in options.models]
     found: dict[int, list[Found]] = {ranks: [] for ranks in RANKS}
     with Progress("ranks", rounds * len(RANKS)) as progress, tempfile.TemporaryDirectory() as disk:
@@ -51,7 +51,7 @@ def measure(options: Namespace) -> None:
             for ranks in RANKS:
                 progress.say(f"{ranks} ranks")
                 found[ranks].append(_job(ranks, seconds, models, Path(disk)))
-                steps = (f"{m} {found[ranks][-1]['models'][m]['step_ms']:.1f} ms" for m in models)
+                steps = (f"{m} {_ms(found[ranks][-1:], m, 'step'):.1f} ms" for m in models)
                 progress.done(f"round {number + 1}, {ranks} ranks: {', '.join(steps)}")
     link = collectives.fitted(_samples(found))
     profiles = {name: _profile(name, found, link) for name in models}
@@ -91,25 +91,28 @@ def _samples(found: Mapping[int, Sequence[Found]]) -> list[Sample]:
     """The measured all-reduces."""
     cores = len(os.sched_getaffinity(0))
     return [
-        Sample(ranks, -(-ranks // cores), int(size), _median(r["all_reduce"][size] for r in rounds))
+        Sample(ranks, -(-ranks // cores), int(name.split()[1]), _ms(rounds, *name.split()))
         for ranks, rounds in found.items()
-        if ranks > 1
-        for size in rounds[0]["all_reduce"]
+        for name in rounds[0]["ms"]
+        if name.startswith("all_reduce")
     ]
+
+
+def _ms(rounds: Sequence[Found], subject: str, what: str) -> float:
+    """The median milliseconds of something, over all rounds."""
+    return statistics.median(ms for each in rounds for ms in each["ms"][f"{subject} {what}"])
 
 
 def _profile(name: str, found: Mapping[int, Sequence[Found]], link: Link) -> Profile:
     """The profile of a network."""
     cores = len(os.sched_getaffinity(0))
-    by_ranks = {ranks: [r["models"][name] for r in rounds] for ranks, rounds in found.items()}
+    sizes = [0, *found[1][0]["bucket_bytes"][name]]
     by_cores = {
-        max(1, cores // ranks): _Parts(rounds)
-        for ranks, rounds in by_ranks.items()
+        max(1, cores // ranks): _Parts(rounds, name, len(sizes))
+        for ranks, rounds in found.items()
         if ranks <= cores
     }
-    sizes = [0, *by_ranks[1][0]["bucket_bytes"]]
     names = ["forward", *(f"backward {number}" for number in range(1, len(sizes)))]
-    alone = [ms for r in by_ranks[1] for ms in r["whole_ms"]]
     return Profile(
         name=works.TRAINING[name].description,
         processor=report.environment()["processor"],
@@ -122,27 +125,25 @@ def _profile(name: str, found: Mapping[int, Sequence[Found]], link: Link) -> Pro
         update_ms={c: parts.update_ms for c, parts in by_cores.items()},
         packing_ms={c: parts.packing_ms for c, parts in by_cores.items()},
         link=link,
-        spread=_spread(alone),
-        checkpoint_s=_median(r["checkpoint_s"] for r in by_ranks[2]),
-        restart_s=_median(r["restart_s"] for r in found[2][-1:]),  # with functions on disk
-        measured={
-            ranks: _median(r["step_ms"] for r in rounds) for ranks, rounds in by_ranks.items()
-        },
+        spread=_spread([ms for each in found[1] for ms in each["ms"][f"{name} whole"]]),
+        checkpoint_s=statistics.median(each["checkpoint_s"][name] for each in found[2]),
+        restart_s=found[2][-1]["restart_s"][name],  # with functions on disk
+        measured={ranks: _ms(rounds, name, "step") for ranks, rounds in found.items()},
     )
 
 
 class _Parts:
     """The parts of a step, from how long its beginnings take."""
 
-    def __init__(self, rounds: Sequence[Found]) -> None:
-        whole = _median(ms for each in rounds for ms in each["whole_ms"])
-        ends = [_median(each) for each in zip(*(r["beginnings_ms"] for r in rounds))]
+    def __init__(self, rounds: Sequence[Found], name: str, count: int) -> None:
+        whole = _ms(rounds, name, "whole")
+        ends = [_ms(rounds, name, f"beginning {number}") for number in range(count)]
         # A beginning hands out gradients, which takes time that a whole step does not need.
-        factor = min(1.0, whole / ends[-1])
+        factor = min(1.0, whole / max(ends))
         ends = [max(ends[: number + 1]) * factor for number in range(len(ends))]
         self.intervals_ms = [end - start for start, end in zip([0.0, *ends], ends)]
         self.update_ms = max(0.0, whole - ends[-1])
-        self.packing_ms = max(0.0, _median(r["packed_ms"] for r in rounds) - whole)
+        self.packing_ms = max(0.0, _ms(rounds, name, "packed") - whole)
 
 
 def _spread(times: Sequence[float]) -> float:
@@ -150,10 +151,6 @@ def _spread(times: Sequence[float]) -> float:
     logarithms = sorted(map(math.log, times))
     middle, late = (logarithms[int(part * (len(logarithms) - 1))] for part in (0.5, 0.9))
     return (late - middle) / statistics.NormalDist().inv_cdf(0.9)
-
-
-def _median(values: Any) -> float:
-    return statistics.median(values)
 
 
 # -- pages -----------------------------------------------------------------------------------------

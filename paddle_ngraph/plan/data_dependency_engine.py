@@ -14,6 +14,7 @@ thread that asked for the run.
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -75,12 +76,20 @@ class Schedule:
     fetches: Sequence[str]
 
 
-def schedule_of(program: Program) -> Schedule | None:
-    """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
+def schedule_of(program: Program, fewest: int = 2) -> Schedule | None:
+    """A program as steps.
+
+    Args:
+        program: The program, which has engine operators.
+        fewest: So many steps there have to be.
+
+    Returns:
+        ``None`` if it computes or names anything besides, has fewer steps, or is on no device.
+    """
     view = BlockView(program.global_block())
     engines = [node for node in view.nodes if node.is_engine]
     others = [node for node in view.nodes if not node.is_engine]
-    if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
+    if len(engines) < fewest or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
         return None
     graphs = {node: Graph.from_string(node.graph) for node in engines}
     if not any(graph.device for graph in graphs.values()):
@@ -172,8 +181,11 @@ class PlannedProgram:
         self._helpers: ThreadPoolExecutor | None = None
         self._process = 0
 
-    def run(self) -> list[Tensor]:
+    def run(self, times: dict[int, float] | None = None) -> list[Tensor]:
         """Runs it on the contents of the scope, and consumes the feeds.
+
+        Args:
+            times: Given it, steps run one at a time, and it gets the milliseconds of each.
 
         Returns:
             What is fetched.
@@ -188,7 +200,7 @@ class PlannedProgram:
             for vid, tensor in fed.items():
                 _core.share_tensor(self._slots[vid], tensor)
             try:
-                fetched = self._run_steps()
+                fetched = self._run_steps(times)
             finally:
                 for slot in self._slots.values():
                     clear_tensor(slot)
@@ -196,13 +208,16 @@ class PlannedProgram:
                 clear_tensor(tensor)
             return fetched
 
-    def _run_steps(self) -> list[Tensor]:
+    def _run_steps(self, times: dict[int, float] | None) -> list[Tensor]:
         wanted = set(self._schedule.fetches)
         fetched: dict[str, Tensor] = {}
         readers = self._readers.copy()
 
         def compute(number: int) -> None:
+            start = time.perf_counter()
             results = self._operators[number].run()
+            if times is not None:
+                times[number] = (time.perf_counter() - start) * 1e3
             for vid, result in zip(self._schedule.steps[number].writes, results):
                 if vid in wanted:
                     fetched[vid] = result
@@ -218,7 +233,8 @@ class PlannedProgram:
         run = _Run(self._schedule.steps, compute, ended)
         helpers: list[Future[None]] = []
         try:
-            helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
+            if times is None:
+                helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
             run.work()
         finally:
             run.stop()
