@@ -2,12 +2,14 @@
 
 Every interval of a plan is timed alone, on the cores of its device. From these times and from what
 waits for what, the model of events that predicts many ranks (``simulation/events.py``) predicts the
-run, whose scheduling is that of the data-dependency engine. Only plans that come close to the best
-prediction are timed as a whole; the fastest of them is chosen. All runs are on copies of variables.
+run, whose scheduling is that of the data-dependency engine. The serial plan, of one
+function, is timed as a whole, and so are plans that come close to the best of these times; the
+fastest of them is chosen. All runs are on copies of variables.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
 from paddle_ngraph.paddle_seam.protocols import Scope, Value
 from paddle_ngraph.plan import devices
-from paddle_ngraph.plan.data_dependency_engine import PlannedProgram, Schedule, schedule_of
+from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
 from paddle_ngraph.plan.data_parallel import data_parallel
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
 from paddle_ngraph.program.placement import core_group
@@ -45,7 +47,7 @@ class Steps(NamedTuple):
 
     Attributes:
         ms: Of each interval, in milliseconds, in the order of the program.
-        besides_ms: What such a run takes besides its intervals.
+        besides_ms: What ``Executor.run`` takes besides its intervals.
     """
 
     ms: Sequence[float]
@@ -107,15 +109,13 @@ class Option:
 
     Attributes:
         name: ``serial``, ``N slices`` or ``N core groups``.
-        intervals: How many intervals it has.
         predicted_ms: The predicted time of a run in milliseconds; ``None`` if it was left out, or
-            if nothing but the measurement of the run says how long it takes.
+            if its intervals do not say it: if there is but one, or Paddle's executor runs them.
         measured_ms: The measured time of a run; ``None`` if it was predicted to be slow.
         reason: Why it is out of the question; empty if it is not.
     """
 
     name: str
-    intervals: int = 0
     predicted_ms: float | None = None
     measured_ms: float | None = None
     reason: str = ""
@@ -151,7 +151,7 @@ def _sentence(option: Option) -> str:
         measured = "which is too far from the best to be measured"
     else:
         measured = f"measured {option.measured_ms:.3g} ms"
-    return f"{option.name}, {option.intervals} intervals: {predicted}{measured}"
+    return f"{option.name}: {predicted}{measured}"
 
 
 def automatic_plan(
@@ -196,22 +196,18 @@ class _Choice:
         """Builds, compares, times and chooses."""
         plan = ExecutionPlan(self._program, None, self._wanted)
         serial = self._way(SERIAL, plan.program, plan.fetches)
-        self._ways[SERIAL] = serial
         expected = self._computed(serial)
         for name, make in self._others():
             self._try(name, make, expected)
-        predicted = self._predicted()
-        best = min((ms for ms in predicted.values() if ms is not None), default=0.0)
-        measured = {
-            name: self._stopwatch.run(way)
-            for name, way in self._ways.items()
-            if (ms := predicted[name]) is None or ms <= best * _CLOSE
-        }
+        predicted = {name: self._predicted(way) for name, way in self._ways.items()}
+        measured = {SERIAL: self._stopwatch.run(serial)}
+        best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
+        self._ways = {SERIAL: serial, **self._ways}
+        for name, ms in predicted.items():
+            if ms is None or ms <= best * _CLOSE:
+                measured[name] = self._stopwatch.run(self._ways[name])
         chosen = min(measured, key=measured.__getitem__)
-        options = [
-            Option(name, _intervals(way), predicted[name], measured.get(name))
-            for name, way in self._ways.items()
-        ]
+        options = [Option(name, predicted.get(name), measured.get(name)) for name in self._ways]
         options += [Option(name, reason=reason) for name, reason in self._left_out.items()]
         way = self._ways[chosen]
         return AutomaticPlan(way.program, way.fetches, chosen, options)
@@ -258,26 +254,19 @@ class _Choice:
             self._left_out[name] = "it computes other numbers than the serial plan"
 
     def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> Way:
-        schedule = schedule_of(program, fewest=1)
+        schedule = schedule_of(program)
         return Way(name, program, fetches, schedule, self._feed, self._scope)
 
     def _computed(self, way: Way) -> list[np.ndarray]:
         paddle.set_rng_state(self._random, "cpu")
         return way.computed()
 
-    def _predicted(self) -> dict[str, float | None]:
-        """The milliseconds of a run of each way, as far as its intervals say."""
-        steps = {n: self._stopwatch.steps(way) for n, way in self._ways.items() if way.schedule}
-        return {
-            name: total_ms(way.tasks(steps[name].ms)) + steps[name].besides_ms
-            if name in steps
-            else None
-            for name, way in self._ways.items()
-        }
-
-
-def _intervals(way: Way) -> int:
-    return len(way.schedule.steps) if way.schedule is not None else 0
+    def _predicted(self, way: Way) -> float | None:
+        """The milliseconds of a run, as far as intervals say."""
+        if way.schedule is None:
+            return None
+        steps = self._stopwatch.steps(way)
+        return total_ms(way.tasks(steps.ms)) + steps.besides_ms
 
 
 def _agree(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
@@ -307,37 +296,28 @@ class _Measured:
 
     def steps(self, way: Way) -> Steps:
         assert way.schedule is not None
-        scope = copies_of(way.program, way.scope)
-        executor_run(way, scope)()  # makes the variables of the feeds, and compiles
-        planned = PlannedProgram(way.schedule, scope)
+        run = executor_run(way, copies_of(way.program, way.scope))
         of_steps: list[list[float]] = []
         besides: list[float] = []
-
-        def run() -> None:
-            start = time.perf_counter()
-            for name, value in way.feed.items():
-                scope.var(name).get_tensor().set(value, paddle.CPUPlace())
-            times: dict[int, float] = {}
-            planned.run(times)
-            of_steps.append([times[number] for number in range(len(times))])
-            besides.append((time.perf_counter() - start) * 1e3 - sum(times.values()))
-
-        _repeated(run)
-        ms = [statistics.median(each) for each in zip(*of_steps)]
-        return Steps(ms, statistics.median(besides))
+        with timing() as times:
+            for ms in _runs(run):
+                of_steps.append([times[number] for number in range(len(way.schedule.steps))])
+                besides.append(ms - sum(of_steps[-1]))
+        return Steps(
+            [statistics.median(each) for each in zip(*of_steps)], statistics.median(besides)
+        )
 
     def run(self, way: Way) -> float:
-        return _repeated(executor_run(way, copies_of(way.program, way.scope)))
+        return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
 
 
-def _repeated(run: Callable[[], object]) -> float:
-    """The median milliseconds of some runs, after two that are not counted."""
-    times: list[float] = []
+def _runs(run: Callable[[], object]) -> Iterator[float]:
+    """The milliseconds of each of some runs, after two that are not counted."""
     for _ in range(2):
         run()
-    end = time.perf_counter() + _SECONDS
-    while len(times) < _RUNS or time.perf_counter() < end:
+    count, end = 0, time.perf_counter() + _SECONDS
+    while count < _RUNS or time.perf_counter() < end:
         start = time.perf_counter()
         run()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+        count += 1
+        yield (time.perf_counter() - start) * 1e3

@@ -14,10 +14,12 @@ thread that asked for the run.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paddle_ngraph import _core
@@ -76,20 +78,12 @@ class Schedule:
     fetches: Sequence[str]
 
 
-def schedule_of(program: Program, fewest: int = 2) -> Schedule | None:
-    """A program as steps.
-
-    Args:
-        program: The program, which has engine operators.
-        fewest: So many steps there have to be.
-
-    Returns:
-        ``None`` if it computes or names anything besides, has fewer steps, or is on no device.
-    """
+def schedule_of(program: Program) -> Schedule | None:
+    """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
     view = BlockView(program.global_block())
     engines = [node for node in view.nodes if node.is_engine]
     others = [node for node in view.nodes if not node.is_engine]
-    if len(engines) < fewest or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
+    if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
         return None
     graphs = {node: Graph.from_string(node.graph) for node in engines}
     if not any(graph.device for graph in graphs.values()):
@@ -148,6 +142,23 @@ def _groups(device: str) -> Sequence[frozenset[int]]:
     return [frozenset(cores_of(device) or cores)]
 
 
+_timing = threading.local()
+
+
+@contextmanager
+def timing() -> Iterator[dict[int, float]]:
+    """In runs of this thread, steps run one at a time, and the milliseconds of each are kept.
+
+    Yields:
+        The milliseconds that each step took in the last run, by number.
+    """
+    _timing.times = {}
+    try:
+        yield _timing.times
+    finally:
+        _timing.times = None
+
+
 class PlannedProgram:
     """A program whose engine operators run side by side. One run at a time.
 
@@ -181,11 +192,8 @@ class PlannedProgram:
         self._helpers: ThreadPoolExecutor | None = None
         self._process = 0
 
-    def run(self, times: dict[int, float] | None = None) -> list[Tensor]:
+    def run(self) -> list[Tensor]:
         """Runs it on the contents of the scope, and consumes the feeds.
-
-        Args:
-            times: Given it, steps run one at a time, and it gets the milliseconds of each.
 
         Returns:
             What is fetched.
@@ -200,7 +208,7 @@ class PlannedProgram:
             for vid, tensor in fed.items():
                 _core.share_tensor(self._slots[vid], tensor)
             try:
-                fetched = self._run_steps(times)
+                fetched = self._run_steps()
             finally:
                 for slot in self._slots.values():
                     clear_tensor(slot)
@@ -208,7 +216,8 @@ class PlannedProgram:
                 clear_tensor(tensor)
             return fetched
 
-    def _run_steps(self, times: dict[int, float] | None) -> list[Tensor]:
+    def _run_steps(self) -> list[Tensor]:
+        times: dict[int, float] | None = getattr(_timing, "times", None)
         wanted = set(self._schedule.fetches)
         fetched: dict[str, Tensor] = {}
         readers = self._readers.copy()

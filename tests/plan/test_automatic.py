@@ -21,13 +21,13 @@ class Given:
     """A stopwatch that shows given times.
 
     Args:
-        of_step: The milliseconds of each interval, by way.
-        of_run: The milliseconds of a run, by way; those of the intervals if it is not there.
+        of_step: The milliseconds of each interval, by way; 50 if it is not there.
+        of_run: The milliseconds of a run, by way; 60 if it is not there.
     """
 
-    def __init__(self, of_step: dict[str, float], of_run: dict[str, float] | None = None) -> None:
+    def __init__(self, of_step: dict[str, float], **of_run: float) -> None:
         self._of_step = of_step
-        self._of_run = of_run or {}
+        self._of_run = of_run
         self.timed: list[str] = []
         self.ways: dict[str, automatic.Way] = {}
 
@@ -37,7 +37,12 @@ class Given:
 
     def run(self, way):
         self.timed.append(way.name)
-        return self._of_run.get(way.name, 7.0)
+        return self._of_run.get(way.name.replace(" ", "_"), 60.0)
+
+
+def choosing(way: str) -> Given:
+    """A stopwatch that makes a way the fastest."""
+    return Given({way: 0.01}, **{way.replace(" ", "_"): 1.0})
 
 
 def planned(build, stopwatch=None, **feed):
@@ -56,50 +61,49 @@ def option(plan, name):
 
 
 @pytest.mark.parametrize(
-    ("of_step", "chosen"),
+    ("of_step", "serial", "chosen"),
     [
-        ({"serial": 10.0, GROUPS: 1.0, SLICES: 9.0}, GROUPS),
-        ({"serial": 10.0, GROUPS: 9.0, SLICES: 1.0}, SLICES),
-        ({"serial": 1.0, GROUPS: 9.0, SLICES: 9.0}, "serial"),
+        ({GROUPS: 1.0, SLICES: 9.0}, 10.0, GROUPS),
+        ({GROUPS: 9.0, SLICES: 1.0}, 10.0, SLICES),
+        ({GROUPS: 9.0, SLICES: 9.0}, 5.0, "serial"),
     ],
 )
-def test_measured_intervals_decide(of_step, chosen):
-    stopwatch = Given(of_step)
+def test_measured_intervals_decide(of_step, serial, chosen):
+    given = {"2_core_groups": 4.0, "2_slices": 4.0, "serial": serial}
+    stopwatch = Given(of_step, **given)
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
-    assert plan.chosen == chosen and stopwatch.timed == [chosen]
-    assert option(plan, chosen).measured_ms == 7.0
+    assert plan.chosen == chosen
+    assert stopwatch.timed == list(dict.fromkeys(["serial", chosen])), "others are far off"
     assert str(plan).startswith(f"{chosen}: the fastest when measured.\n")
-    assert "too far from the best" in str(plan)
+    assert "4 slices: predicted" in str(plan) and "too far from the best" in str(plan)
 
 
 def test_a_prediction_counts_what_runs_at_the_same_time():
-    stopwatch = Given({"serial": 10.0, GROUPS: 4.0, SLICES: 6.0})
+    stopwatch = Given({GROUPS: 4.0, SLICES: 6.0})
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
-    towers = stopwatch.ways[GROUPS].schedule.steps
-    assert len(towers) == 3, "two towers, and what compares them"
+    assert len(stopwatch.ways[GROUPS].schedule.steps) == 3, "two towers, and what compares them"
     assert option(plan, GROUPS).predicted_ms == 4 + 4 + 0.5
-    assert option(plan, GROUPS).intervals == 3
-    assert option(plan, "serial").predicted_ms == 10.5
     slices = stopwatch.ways[SLICES]
     assert option(plan, SLICES).predicted_ms == total_ms(slices.tasks([6.0] * 99)) + 0.5
     halves = [step for step in slices.schedule.steps if len(step.groups) == 2]
     assert len(halves) == 2, "a slice for each half of the cores"
+    assert option(plan, SLICES).predicted_ms == 6 * (len(slices.schedule.steps) - 1) + 0.5
 
 
-def test_close_predictions_are_measured():
-    of_step = {"serial": 8.4, GROUPS: 4.0, SLICES: 90.0}
-    for of_run, chosen in (({"serial": 6.0}, "serial"), ({"serial": 8.0}, GROUPS)):
-        stopwatch = Given(of_step, of_run)
-        _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
-        assert stopwatch.timed == ["serial", GROUPS] and plan.chosen == chosen
-        assert option(plan, SLICES).measured_ms is None
+@pytest.mark.parametrize(("groups", "chosen"), [(8.0, GROUPS), (10.0, "serial")])
+def test_close_predictions_are_measured(groups, chosen):
+    stopwatch = Given({GROUPS: 4.8}, **{"serial": 9.0, "2_core_groups": groups})
+    _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
+    assert stopwatch.timed == ["serial", GROUPS] and plan.chosen == chosen
+    assert option(plan, GROUPS).measured_ms == groups
+    assert option(plan, SLICES).measured_ms is None
 
 
 @pytest.mark.parametrize("way", ["serial", GROUPS, SLICES, "4 slices"])
 @pytest.mark.parametrize("build", [two_towers, training])
 def test_results_are_those_of_native(build, way):
     x = floats(8, WIDTH)
-    program, plan = planned(build, Given({way: 0.01}), x=x)
+    program, plan = planned(build, choosing(way), x=x)
     assert plan.chosen == way
     native = Program(build)
     before = paddle_ngraph.stats()["engine_runs"]
@@ -126,7 +130,7 @@ def test_it_measures_and_changes_nothing():
         np.testing.assert_array_equal(program.variable(name), before[name])
     tried = [each for each in plan.options if not each.reason]
     assert {each.name for each in tried} >= {"serial", GROUPS, SLICES, "4 slices"}
-    assert all(each.intervals >= 1 and each.predicted_ms > 0 for each in tried)
+    assert all(each.predicted_ms > 0 for each in tried if each.name != "serial")
     measured = {each.name: each.measured_ms for each in tried if each.measured_ms is not None}
     assert plan.chosen == min(measured, key=measured.__getitem__)
     assert min(measured.values()) > 0
@@ -156,7 +160,7 @@ def dropped():
     ],
 )
 def test_what_is_left_out_and_why(build, batch, name, reason):
-    _, plan = planned(build, Given({name: 0.01}), x=floats(batch, WIDTH))
+    _, plan = planned(build, choosing(name), x=floats(batch, WIDTH))
     assert reason in option(plan, name).reason
     assert f"{name}: left out: " in str(plan)
     assert plan.chosen != name
@@ -164,7 +168,7 @@ def test_what_is_left_out_and_why(build, batch, name, reason):
 
 def test_random_numbers_are_those_of_a_serial_run():
     x = floats(8, WIDTH)
-    program, plan = planned(dropped, Given({GROUPS: 0.01}), x=x)
+    program, plan = planned(dropped, choosing(GROUPS), x=x)
     assert plan.chosen == GROUPS
     serial = Program(dropped)
     paddle.seed(9)
@@ -181,14 +185,14 @@ def test_what_stays_native_is_measured_as_a_whole():
     def build():
         x = data()
         with paddle_ngraph.device("native"):
-            middle = paddle.tanh(tower(x))
-        return [paddle.mean(tower(middle))]
+            middle = paddle.tanh(x)
+        return [paddle.mean(tower(middle) + tower(middle))]
 
-    stopwatch = Given({}, {"serial": 3.0})
+    stopwatch = Given({}, **{"serial": 3.0, "2_core_groups": 2.0})
     _, plan = planned(build, stopwatch, x=floats(8, WIDTH))
-    assert "serial" in stopwatch.timed and "serial" not in stopwatch.ways
-    assert plan.chosen == "serial" and option(plan, "serial").predicted_ms is None
-    assert "serial, 0 intervals: measured 3 ms" in str(plan)
+    assert stopwatch.timed == ["serial", GROUPS] and GROUPS not in stopwatch.ways
+    assert plan.chosen == GROUPS and option(plan, GROUPS).predicted_ms is None
+    assert "serial: measured 3 ms" in str(plan) and f"{GROUPS}: measured 2 ms" in str(plan)
 
 
 def test_a_missing_variable_is_an_error():
