@@ -12,6 +12,7 @@
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
   plan         independent parts on core groups of their own
+  ranks        steps of 1, 2 and 4 processes, and the simulator's predictions of more
   native       generated C++ projects, against the engine in Python and Paddle Inference
   paddleocr    a page with PaddleOCR, in each mode that Paddle offers (if it is installed)
   revisions    inference, training and small programs against another checkout (--before)
@@ -36,6 +37,7 @@ from benchmarks import (
     paddleocr_pages,
     plan,
     precision,
+    ranks,
     revisions,
     scaling,
     serving,
@@ -58,6 +60,7 @@ TOPICS: dict[str, Callable] = {
     "serving": serving.measure,
     "to_static": to_static.measure,
     "plan": plan.measure,
+    "ranks": ranks.measure,
     "native": native.measure,
     "paddleocr": paddleocr_pages.measure,
     "revisions": revisions.measure,

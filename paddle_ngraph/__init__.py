@@ -16,6 +16,7 @@ from typing import Any as _Any
 from paddle_ngraph import installation as _installation
 from paddle_ngraph import library as _library
 from paddle_ngraph.api import (
+    automatic_plan,
     cache_info,
     clear_cache,
     compile,
@@ -51,6 +52,7 @@ __all__ = [
     "Op",
     "Role",
     "__version__",
+    "automatic_plan",
     "cache_info",
     "clear_cache",
     "compile",

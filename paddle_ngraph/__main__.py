@@ -232,6 +232,60 @@ def _parser() -> argparse.ArgumentParser:
     codegen.add_argument("--force", action="store_true", help="replace a project that is there")
     codegen.set_defaults(command=_codegen)
 
+    simulate = commands.add_parser(
+        "simulate",
+        help="predict the steps of data parallelism on more ranks than there are",
+        description=_simulate.__doc__,
+        epilog="example: python -m paddle_ngraph simulate benchmarks/results/ranks_mlp.json "
+        "--ranks 16 64 256 --network-gbit 25 --svg steps.svg. docs/scaling.md says what is in a "
+        "profile, and how to measure one",
+    )
+    simulate.add_argument("profile", type=Path, help="a JSON file with what was measured")
+    simulate.add_argument(
+        "--ranks",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="numbers of ranks (default: 8, 16, ... 4096)",
+    )
+    simulate.add_argument(
+        "--ranks-per-machine",
+        type=int,
+        metavar="N",
+        help="ranks on each machine (default: one for each core of the profile's machine)",
+    )
+    simulate.add_argument(
+        "--network-gbit",
+        type=float,
+        default=10.0,
+        metavar="GBIT",
+        help="bandwidth between two machines, in each direction, in 10^9 bits per second "
+        "(default: %(default)g)",
+    )
+    simulate.add_argument(
+        "--network-latency-us",
+        type=float,
+        default=50.0,
+        metavar="US",
+        help="what a message between two machines takes besides (default: %(default)g)",
+    )
+    simulate.add_argument(
+        "--spread",
+        type=float,
+        metavar="S",
+        help="the standard deviation of the logarithm of a rank's time for a step (default: that "
+        "of the profile)",
+    )
+    simulate.add_argument(
+        "--mtbf-hours",
+        type=float,
+        default=50000.0,
+        metavar="HOURS",
+        help="the mean time between failures of one rank (default: %(default)g)",
+    )
+    simulate.add_argument("--svg", type=Path, metavar="FILE", help="draw a picture, too")
+    simulate.set_defaults(command=_simulate)
+
     operators = commands.add_parser(
         "operators", help="list the operators nGraph can run", description=_operators.__doc__
     )
@@ -469,6 +523,46 @@ def _shape(text: str) -> tuple[str, list[int]]:
     if not name or not all(number.isdecimal() or number == "-1" for number in numbers):
         raise NgraphError(f"--shapes {text}: give NAME=SIZExSIZE, for example x=1x3x640x640")
     return name, [int(number) for number in numbers]
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    """Print how long a training step takes on N ranks, from what was measured on one machine:
+    intervals, buckets of gradients, latency and bandwidth. First the steps that were measured
+    beside their predictions; then the numbers of ranks asked for, with a ring and a hierarchical
+    all-reduce, after the backward pass or overlapping with it; what waiting for the slowest rank
+    adds to the shortest of these times; which part of it is computation; how often to write
+    checkpoints, and which part of the time is then useful, in spite of failures."""
+    from dataclasses import replace
+
+    from paddle_ngraph.simulation import prediction, profile
+    from paddle_ngraph.simulation.collectives import Link
+    from paddle_ngraph.simulation.picture import picture
+
+    measured = profile.read(options.profile)
+    if options.spread is not None:
+        if not 0 <= options.spread < 10:
+            raise NgraphError(f"--spread {options.spread:g}: give a number from 0 to 10")
+        measured = replace(measured, spread=options.spread)
+    scenario = prediction.Scenario(
+        options.ranks or prediction.RANKS,
+        options.ranks_per_machine,
+        Link(options.network_latency_us, options.network_gbit / 8),
+        options.mtbf_hours,
+    )
+    known = prediction.checked(measured)
+    rows = prediction.predicted(measured, scenario)
+    print(f"{measured.name}, {measured.samples} samples a rank; {measured.processor}")
+    if known:
+        print(f"\nOne machine of {measured.cores} cores:\n\n{prediction.checked_table(known)}")
+    per_machine = scenario.cluster(measured, rows[0].ranks).per_machine
+    print(f"\nMachines like it, with {per_machine} ranks each:\n")
+    print(prediction.predicted_table(rows))
+    if options.svg is not None:
+        try:
+            options.svg.write_text(picture(measured, known, rows))
+        except OSError as error:
+            raise NgraphError(f"--svg {options.svg}: {error.strerror}") from error
+    return 0
 
 
 def _operators(options: argparse.Namespace) -> int:

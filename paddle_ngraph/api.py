@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from paddle_ngraph import installation, library
 
 if TYPE_CHECKING:
+    from paddle_ngraph.plan.automatic import AutomaticPlan
     from paddle_ngraph.plan.data_parallel import DataParallel
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
     from paddle_ngraph.program.report import Report
@@ -414,6 +415,49 @@ def execution_plan(
     from paddle_ngraph.plan.execution_plan import ExecutionPlan
 
     return ExecutionPlan(program, default_devices, _listed(fetch_list))
+
+
+def automatic_plan(
+    program: Any, feed: Mapping[str, Any], fetch_list: Any = None, scope: Any = None
+) -> AutomaticPlan:
+    """Finds out how a program runs fastest on the cores of this process.
+
+    There is one function on all cores (``serial``); slices of the batch, each on an equal part of
+    the cores (:func:`data_parallel`); and independent parts on core groups of equal size
+    (:func:`execution_plan`). The intervals of each are timed, and a run is predicted from what has
+    to wait for what. Those that come close to the best prediction are timed as a whole, and the
+    fastest of them is taken::
+
+        executor.run(startup_program)
+        plan = paddle_ngraph.automatic_plan(main_program, feed, [loss])
+        print(plan)  # what was chosen and why: predicted and measured times
+        executor.run(plan.program, feed=feed, fetch_list=plan.fetches)
+
+    Everything runs on copies of the variables, and random numbers go on where they were. A plan
+    that does not compute what the serial one does, to 1e-3 of the largest number, is left out. To
+    build and time the plans takes several times as long as a first run: seconds, or minutes for a
+    large network.
+
+    Args:
+        program: A static program, PIR or ProgramDesc, which stays as it is.
+        feed: Arrays like those of the runs to come, by name: shapes decide what is fastest.
+        fetch_list: What runs of the planned program will fetch, as for :func:`transpile`.
+        scope: Where the variables are, after the startup program; ``None``: in the scope of
+            ``scope_guard``.
+
+    Returns:
+        ``program``, ``fetches``, ``chosen`` and ``options``, with times in milliseconds.
+
+    Raises:
+        NgraphError: As :func:`execution_plan`; or a variable is missing.
+    """
+    library.load()
+    import paddle
+
+    from paddle_ngraph.plan import automatic
+
+    found = paddle.static.global_scope() if scope is None else scope
+    return automatic.automatic_plan(program, feed, _listed(fetch_list), found)
 
 
 def data_parallel(program: Any, places: int, fetch_list: Any = None) -> DataParallel:

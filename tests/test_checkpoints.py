@@ -16,6 +16,7 @@ import paddle_ngraph
 from paddle_ngraph import NgraphError, distributed
 from paddle_ngraph.distributed import checkpoint_files, job
 from paddle_ngraph.distributed.checkpoint_files import Folder
+from paddle_ngraph.transpiler.scope_copies import variables_of
 from tests import jobs
 
 
@@ -71,7 +72,7 @@ class Training:
         return float(loss)
 
     def state(self) -> dict[str, np.ndarray]:
-        names = distributed.first_run.variables_of(self.main, self.scope)
+        names = variables_of(self.main, self.scope)
         return {name: np.array(self.scope.find_var(name).get_tensor()) for name in names}
 
 

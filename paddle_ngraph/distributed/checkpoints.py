@@ -23,6 +23,7 @@ from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import plain_stream, stream_of
 from paddle_ngraph.paddle_seam.protocols import Program, Scope
+from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
 def of_job(job: Job, given: str | os.PathLike[str] | None) -> Checkpoints:
@@ -190,7 +191,7 @@ class Checkpoints:
         for rank in dict.fromkeys((0, place.rank)):
             record, arrays = checkpoint.part(rank)
             values.update(zip(record["variables"], arrays))
-        variables = first_run.variables_of(program, scope)
+        variables = variables_of(program, scope)
         tensors = {name: variable.get_tensor() for name, variable in variables.items()}
         for name, tensor in tensors.items():
             if name not in values or list(values[name].shape) != list(tensor.shape()):
@@ -217,7 +218,7 @@ class Checkpoints:
 
 
 def _read(program: Program, scope: Scope) -> dict[str, np.ndarray]:
-    variables = first_run.variables_of(program, scope)
+    variables = variables_of(program, scope)
     return {name: np.array(variable.get_tensor()) for name, variable in variables.items()}
 
 

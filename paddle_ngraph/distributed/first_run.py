@@ -19,10 +19,10 @@ import paddle
 from paddle_ngraph import installation
 from paddle_ngraph.distributed.job import ALONE, Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, new_scope
-from paddle_ngraph.paddle_seam.protocols import Program, Scope, Variable
+from paddle_ngraph.paddle_seam.names import IrMapping
+from paddle_ngraph.paddle_seam.protocols import Program, Scope
 from paddle_ngraph.program.view import blocks_outside_in
-from paddle_ngraph.transpiler import training_program
+from paddle_ngraph.transpiler.scope_copies import copies_of
 from paddle_ngraph.version import __version__
 
 _WHAT = {
@@ -68,19 +68,15 @@ def _kind(value: Any) -> str:
     return f"{array.dtype} {list(array.shape)}"
 
 
-def variables_of(program: Program, scope: Scope) -> dict[str, Variable]:
-    """The variables that a program finds in a scope, by name.
-
-    Raises:
-        NgraphError: One is not there.
-    """
-    found = {}
-    for name in training_program.variables(program):
-        variable = scope.find_var(name)
-        if variable is None:
-            raise NgraphError(f"there is no variable {name!r} yet: run the startup program first")
-        found[name] = variable
-    return found
+def alone(program: Program) -> tuple[Program, IrMapping]:
+    """A copy whose collectives are those of this rank alone, and what became of its values."""
+    mapping = IrMapping()
+    copy = program.clone(mapping)
+    for block in blocks_outside_in(copy):
+        for op in block.ops:
+            if op.has_attr("ring_id"):
+                op.set_int_attr("ring_id", ALONE)
+    return copy, mapping
 
 
 def compile_alone(
@@ -91,15 +87,8 @@ def compile_alone(
     scope: Scope,
 ) -> None:
     """Runs a step on copies of the variables, without the other ranks: functions are built."""
-    mapping = IrMapping()
-    copy = program.clone(mapping)
-    for block in blocks_outside_in(copy):
-        for op in block.ops:
-            if op.has_attr("ring_id"):
-                op.set_int_attr("ring_id", ALONE)
-    copies = new_scope()
-    for name, variable in variables_of(program, scope).items():
-        copies.var(name).get_tensor().set(np.array(variable.get_tensor()), paddle.CPUPlace())
+    copy, mapping = alone(program)
+    copies = copies_of(program, scope)
     fetches = [each if isinstance(each, str) else mapping.look_up(each) for each in fetch_list]
     random = paddle.get_rng_state("cpu")
     try:

@@ -23,6 +23,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.protocols import Scope
 from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
 
 # Links have numbers of their own among Paddle's groups.
@@ -101,7 +102,7 @@ class Server:
             NgraphError: A trainer has gone, or failed.
         """
         for program in (self._form.server, self._form.trainer):
-            first_run.variables_of(program, self._scope)
+            variables_of(program, self._scope)
         _meet(self._job, self._form, serves=True)
         threads = [
             threading.Thread(
@@ -163,7 +164,7 @@ class Server:
 
     def _kept(self) -> list[np.ndarray]:
         """What trainers keep copies of, as bytes."""
-        found = first_run.variables_of(self._form.trainer, self._scope)
+        found = variables_of(self._form.trainer, self._scope)
         arrays = [np.array(found[name].get_tensor()) for name in self._form.kept]
         return [np.frombuffer(array.tobytes(), "uint8") for array in arrays]
 
@@ -237,7 +238,7 @@ class Trainer:
         self._requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._is_open = True
-        first_run.variables_of(form.trainer, scope)
+        variables_of(form.trainer, scope)
         _meet(job, form, serves=False)
         number = _number_of_link(job, job.place.rank)
         self._thread = threading.Thread(target=self._talk, args=(number,), daemon=True)
@@ -246,7 +247,7 @@ class Trainer:
 
     def _start(self) -> None:
         """Begins with what the server has."""
-        variables = first_run.variables_of(self._form.trainer, self._scope)
+        variables = variables_of(self._form.trainer, self._scope)
         for name, sent in zip(self._form.kept, self._ask(Message(Kind.START))):
             tensor = variables[name].get_tensor()
             own = np.array(tensor)

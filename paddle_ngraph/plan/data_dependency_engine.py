@@ -18,9 +18,12 @@ thread that asked for the run.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -162,6 +165,23 @@ def _groups(device: str) -> Sequence[frozenset[int]]:
     return [frozenset(cores_of(device) or cores)]
 
 
+_timing = threading.local()
+
+
+@contextmanager
+def timing() -> Iterator[dict[int, float]]:
+    """In runs of this thread, steps run one at a time, and the milliseconds of each are kept.
+
+    Yields:
+        The milliseconds that each step took in the last run, by number.
+    """
+    _timing.times = {}
+    try:
+        yield _timing.times
+    finally:
+        _timing.times = None
+
+
 class PlannedProgram:
     """A program whose engine operators run side by side. One run at a time.
 
@@ -216,12 +236,16 @@ class PlannedProgram:
             return fetched
 
     def _run_steps(self) -> list[Tensor]:
+        times: dict[int, float] | None = getattr(_timing, "times", None)
         wanted = set(self._schedule.fetches)
         fetched: dict[str, Tensor] = {}
         readers = self._readers.copy()
 
         def compute(number: int) -> None:
+            start = time.perf_counter()
             results = self._operators[number].run()
+            if times is not None:
+                times[number] = (time.perf_counter() - start) * 1e3
             for vid, result in zip(self._schedule.steps[number].writes, results):
                 if vid in wanted:
                     fetched[vid] = result
@@ -237,7 +261,8 @@ class PlannedProgram:
         run = _Run(self._schedule.steps, compute, ended)
         helpers: list[Future[None]] = []
         try:
-            helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
+            if times is None:
+                helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
             run.work()
         finally:
             run.stop()

@@ -114,7 +114,7 @@ def _accumulating(
     block = program.global_block()
     training = TrainingProgram(program)
     remove_updates(program, training, fetching)
-    for number, bucket in enumerate(_gradient_buckets(training, options)):
+    for number, bucket in enumerate(gradient_buckets(training, options)):
         build = Builder(block, before=fetching[0] if fetching else None)
         flat = build.flat([gradient.value for gradient in bucket])
         build("pd_op.add_", [_sum(build, number, flat), flat])
@@ -186,7 +186,7 @@ def _bytes(value: Value) -> int:
     return prod(value.shape) * np.dtype(dtype_name(value.dtype)).itemsize
 
 
-def _gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
+def gradient_buckets(training: TrainingProgram, options: Options) -> Iterator[list[Gradient]]:
     """Gradients that go together: of one dtype, in the order in which they get ready."""
     by_value = {id(gradient.value): gradient for gradient in training.gradients}
     for group in _rounds(training):
@@ -219,7 +219,7 @@ class _Collective:
 
     def apply(self) -> None:
         statistics = self._training.running_statistics()
-        for number, bucket in enumerate(_gradient_buckets(self._training, self._options)):
+        for number, bucket in enumerate(gradient_buckets(self._training, self._options)):
             self._average(number, bucket)
         for variables in _buckets(statistics, self._options) if self._ranks > 1 else ():
             self._average_in_place(variables)

@@ -1,0 +1,218 @@
+"""One rank of the job that ``benchmarks.ranks`` starts: measures, and rank 0 writes what it found.
+
+What is measured before the steps is measured by all ranks at once, on all cores of the machine, so
+that they share its memory as they do in a step, and wait for each other only between measurements.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import Any
+
+# Run as a script, only the folder of this file is searched for modules.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import paddle
+
+import paddle_ngraph
+from benchmarks import paddle_models, works
+from benchmarks.worker import PeerError
+from demos.networks import Network
+from paddle_ngraph import distributed
+from paddle_ngraph.distributed import first_run, job
+from paddle_ngraph.paddle_seam.names import make_gloo_context, new_store
+from paddle_ngraph.transpiler import cutting, distribution_transpiler, ngraph_transpiler
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
+
+BUCKET_MB = 5.0
+SIZES = (2**12, 2**16, 2**20, 2**22, 10 * 2**20)  # bytes of an all-reduce
+_CHAINED = 4  # all-reduces of a run: what a run costs besides is divided by it
+_TURNS = 5
+_OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
+Run = Callable[[], object]
+
+
+def main(folder: str, started: str, cores: str, seconds: str, models: str) -> None:
+    """A rank.
+
+    Args:
+        folder: Where rank 0 writes ``found.json``.
+        started: When the job was started, in seconds since the epoch.
+        cores: How many the machine has.
+        seconds: How long everything is measured, each thing about as long.
+        models: Names in ``works.TRAINING``, with commas.
+    """
+    paddle.enable_static()
+    distributed.init(seed=0)
+    if distributed.ranks() == 1:  # a job of one rank has no gloo context of its own
+        make_gloo_context(new_store("127.0.0.1", _free_port(), True, 0), str(job.ALONE), 0, 1)
+    joined_s = time.time() - float(started)
+    subjects, restart_s = {}, {}
+    for name in models.split(","):
+        start = time.perf_counter()
+        subjects[name] = Subject(name)
+        restart_s[name] = joined_s + time.perf_counter() - start
+    runs = {
+        f"{name} {what}": run
+        for name, subject in subjects.items()
+        for what, run in subject.runs(distributed.ranks() <= int(cores)).items()
+    }
+    if distributed.ranks() > 1:
+        runs |= {f"all_reduce {size}": _all_reduce(size) for size in SIZES}
+    before = paddle_ngraph.stats()["engine_runs"]
+    found: dict[str, Any] = {
+        "ms": _measured(runs, float(seconds)),
+        "restart_s": restart_s,
+        "bucket_bytes": {name: subject.bucket_bytes for name, subject in subjects.items()},
+        "checkpoint_s": {name: each.checkpoint(Path(folder)) for name, each in subjects.items()},
+    }
+    for size in SIZES if distributed.ranks() > 1 else ():
+        found["ms"][f"all_reduce {size}"] = [
+            ms / _CHAINED for ms in found["ms"][f"all_reduce {size}"]
+        ]
+    if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _TURNS:
+        raise PeerError("the engine did not run")
+    if distributed.rank() == 0:
+        (Path(folder) / "found.json").write_text(json.dumps(found))
+    distributed.barrier()
+
+
+def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
+    """The milliseconds of runs that take turns: what else the machine does slows down all of them.
+
+    All ranks do the same number of runs, or one would wait for another in a collective.
+    """
+    firsts = []
+    for run in runs.values():
+        run()
+        firsts.append(_timed(run))
+    of_turn = seconds * 1e3 / len(runs) / _TURNS
+    wanted = json.dumps([max(3, min(200, round(of_turn / first))) for first in firsts])
+    counts = json.loads(job.current().exchange(wanted)[0])
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(_TURNS):
+        for (name, run), count in zip(runs.items(), counts):
+            distributed.barrier()
+            run()
+            found[name] += [_timed(run) for _ in range(count)]
+    return found
+
+
+def _timed(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _all_reduce(size: int) -> Run:
+    """A run of some all-reduces of so many bytes, one after the other."""
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        data = paddle.zeros([size // 4])
+        for _ in range(_CHAINED):
+            paddle.distributed.all_reduce(data)
+        first = data[:1]
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    return lambda: executor.run(program, fetch_list=[first])
+
+
+class Subject:
+    """A network that trains.
+
+    Args:
+        name: Of ``works.TRAINING``; the batch is that of each rank.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        layout, inputs, make_optimizer = paddle_models.trained(name)
+        self._alone = paddle_models.built(layout, inputs, make_optimizer)
+        ranks = distributed.ranks()
+        made = distribution_transpiler.transpile(
+            self._alone.train, max(2, ranks), [self._alone.loss], _OPTIONS
+        )
+        self._distributed, self._fetches = made.program, made.fetches
+        self._scope, self._executor = paddle_models.started(self._alone.startup)
+        (self._feed, *_) = works.TRAINING[name].feeds()
+        paddle_ngraph.enable()
+        if ranks > 1:
+            self._executor.run(made.startup, scope=self._scope)
+            distributed.prepare(
+                self._executor, self._distributed, self._feed, self._fetches, self._scope
+            )
+
+    @property
+    def bucket_bytes(self) -> list[int]:
+        """The bytes of each bucket of gradients."""
+        return [sum(4 * prod(g.value.shape) for g in bucket) for bucket in self._buckets()]
+
+    def _buckets(self) -> list[list[Gradient]]:
+        program: Any = self._alone.train
+        training = TrainingProgram(program)
+        return list(distribution_transpiler.gradient_buckets(training, _OPTIONS))
+
+    def runs(self, has_parts: bool) -> dict[str, Run]:
+        """What is measured of it.
+
+        Args:
+            has_parts: Whether that is its parts, too, and not only its step.
+        """
+        network = self._alone
+        whole = self._running(network.train, [network.loss])
+        step = self._running(*self._step)
+        if not has_parts:
+            return {"step": step}
+        complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
+        alone, mapping = first_run.alone(self._distributed)
+        fetches = [mapping.look_up(value) for value in self._fetches]
+        return {
+            **{
+                f"beginning {number}": self._running(*_beginning(network, gradients))
+                for number, gradients in enumerate(complete)
+            },
+            "whole": whole,
+            "packed": self._running(alone, fetches),
+            "step": step,
+        }
+
+    def checkpoint(self, folder: Path) -> float:
+        """The seconds that a checkpoint takes."""
+        start = time.perf_counter()
+        distributed.checkpoint(self._step[0], 1, folder / self._name, self._scope)
+        return time.perf_counter() - start
+
+    @property
+    def _step(self) -> tuple[Any, list[Any]]:
+        """The program of a rank, and what it fetches."""
+        if distributed.ranks() > 1:
+            return self._distributed, self._fetches
+        return self._alone.train, [self._alone.loss]
+
+    def _running(self, program: Any, fetches: list[Any]) -> Run:
+        return lambda: self._executor.run(
+            program, feed=self._feed, fetch_list=fetches, scope=self._scope
+        )
+
+
+def _beginning(network: Network, gradients: list[Any]) -> tuple[Any, list[Any]]:
+    """The part of a program that computes the loss and some gradients, and what it fetches."""
+    program, fetching = ngraph_transpiler.copied(network.train, [network.loss, *gradients])
+    cutting.keep(program.global_block(), cutting.ancestors(fetching))
+    return program, ngraph_transpiler.taken_out(program, fetching)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,194 @@
+"""Steps of data parallelism on the ranks of one machine, and what the simulator says of them.
+
+Jobs of 1, 2 and 4 ranks measure what a profile of ``paddle_ngraph.simulation`` holds; each profile
+is written, the steps it predicts are compared with those measured, and ``docs/scaling.md`` gets the
+tables and pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report, works
+from benchmarks.options import Progress
+from benchmarks.worker import ROOT, PeerError
+from paddle_ngraph.simulation import collectives, picture, prediction
+from paddle_ngraph.simulation.collectives import Link, Sample
+from paddle_ngraph.simulation.profile import Interval, Profile
+
+RANKS = (1, 2, 4)
+MODELS = ("mlp", "transformer")
+ROUNDS = 2
+SECONDS = 24.0
+PAGE = ROOT / "docs" / "scaling.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+ABOUT = """\
+Milliseconds of a training step on the ranks of one machine, each with a batch of its own, beside
+what `python -m paddle_ngraph simulate` predicts from measured intervals and all-reduces. What it
+predicts for more ranks is in [docs/scaling.md](../../docs/scaling.md)."""
+
+Found = Mapping[str, Any]
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``ranks.md``, ``ranks.json``, the profiles, and ``docs/scaling.md``."""
+    seconds, rounds = (1.0, 1) if options.quick else (SECONDS, ROUNDS)
+    models = [name for name in MODELS if not options.models or name in options.models]
+    found: dict[int, list[Found]] = {ranks: [] for ranks in RANKS}
+    with Progress("ranks", rounds * len(RANKS)) as progress, tempfile.TemporaryDirectory() as disk:
+        for number in range(rounds):
+            for ranks in RANKS:
+                progress.say(f"{ranks} ranks")
+                found[ranks].append(_job(ranks, seconds, models, Path(disk)))
+                steps = (f"{m} {_ms(found[ranks][-1:], m, 'step'):.1f} ms" for m in models)
+                progress.done(f"round {number + 1}, {ranks} ranks: {', '.join(steps)}")
+    link = collectives.fitted(_samples(found))
+    profiles = {name: _profile(name, found, link) for name in models}
+    _write(options.output, profiles, found)
+
+
+def _job(ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
+    """What a job of so many ranks has measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        rank = [folder, time.time(), len(os.sched_getaffinity(0)), seconds, ",".join(models)]
+        job = ["-m", "paddle_ngraph", "launch", "--nproc", ranks, "--log-dir", folder]
+        command = [*job, ROOT / "benchmarks" / "rank.py", *rank]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.getenv("PYTHONPATH")]))
+        ended = subprocess.run(
+            [sys.executable, "-W", "ignore", *map(str, command)],
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "GLOG_minloglevel": "2",
+                "FLAGS_ngraph_cache_dir": str(disk),
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if ended.returncode != 0:
+            last = (ended.stdout + ended.stderr).strip().splitlines()[-1:]
+            raise PeerError(f"{ranks} ranks: {' '.join(last)}")
+        result: Found = json.loads((Path(folder) / "found.json").read_text())
+        return result
+
+
+# -- profiles --------------------------------------------------------------------------------------
+
+
+def _samples(found: Mapping[int, Sequence[Found]]) -> list[Sample]:
+    """The measured all-reduces."""
+    cores = len(os.sched_getaffinity(0))
+    return [
+        Sample(ranks, -(-ranks // cores), int(name.split()[1]), _ms(rounds, *name.split()))
+        for ranks, rounds in found.items()
+        for name in rounds[0]["ms"]
+        if name.startswith("all_reduce")
+    ]
+
+
+def _ms(rounds: Sequence[Found], subject: str, what: str) -> float:
+    """The median milliseconds of something, over all rounds."""
+    return statistics.median(ms for each in rounds for ms in each["ms"][f"{subject} {what}"])
+
+
+def _profile(name: str, found: Mapping[int, Sequence[Found]], link: Link) -> Profile:
+    """The profile of a network."""
+    cores = len(os.sched_getaffinity(0))
+    sizes = [0, *found[1][0]["bucket_bytes"][name]]
+    by_cores = {
+        max(1, cores // ranks): _Parts(rounds, name, len(sizes))
+        for ranks, rounds in found.items()
+        if ranks <= cores
+    }
+    names = ["forward", *(f"backward {number}" for number in range(1, len(sizes)))]
+    return Profile(
+        name=works.TRAINING[name].description,
+        processor=report.environment()["processor"],
+        cores=cores,
+        samples=works.TRAINING[name].batch,
+        intervals=[
+            Interval(each, {c: parts.intervals_ms[i] for c, parts in by_cores.items()}, size)
+            for i, (each, size) in enumerate(zip(names, sizes))
+        ],
+        update_ms={c: parts.update_ms for c, parts in by_cores.items()},
+        packing_ms={c: parts.packing_ms for c, parts in by_cores.items()},
+        link=link,
+        spread=_spread([ms for each in found[1] for ms in each["ms"][f"{name} whole"]]),
+        checkpoint_s=statistics.median(each["checkpoint_s"][name] for each in found[2]),
+        restart_s=found[2][-1]["restart_s"][name],  # with functions on disk
+        measured={ranks: _ms(rounds, name, "step") for ranks, rounds in found.items()},
+    )
+
+
+class _Parts:
+    """The parts of a step, from how long its beginnings take."""
+
+    def __init__(self, rounds: Sequence[Found], name: str, count: int) -> None:
+        whole = _ms(rounds, name, "whole")
+        ends = [_ms(rounds, name, f"beginning {number}") for number in range(count)]
+        # A beginning hands out gradients, which takes time that a whole step does not need.
+        factor = min(1.0, whole / max(ends))
+        ends = [max(ends[: number + 1]) * factor for number in range(len(ends))]
+        self.intervals_ms = [end - start for start, end in zip([0.0, *ends], ends)]
+        self.update_ms = max(0.0, whole - ends[-1])
+        self.packing_ms = max(0.0, _ms(rounds, name, "packed") - whole)
+
+
+def _spread(times: Sequence[float]) -> float:
+    """The standard deviation of the logarithm of times, without those that are far off."""
+    logarithms = sorted(map(math.log, times))
+    middle, late = (logarithms[int(part * (len(logarithms) - 1))] for part in (0.5, 0.9))
+    return (late - middle) / statistics.NormalDist().inv_cdf(0.9)
+
+
+# -- pages -----------------------------------------------------------------------------------------
+
+
+def _write(folder: Path, profiles: Mapping[str, Profile], found: Mapping[int, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    checked, predicted = [ABOUT], []
+    for name, profile in profiles.items():
+        (folder / f"ranks_{name}.json").write_text(json.dumps(profile.to_json(), indent=1) + "\n")
+        known = prediction.checked(profile)
+        rows = prediction.predicted(profile, prediction.Scenario())
+        title = f"## {profile.name}"
+        checked += [title, prediction.checked_table(known)]
+        predicted += [title, prediction.checked_table(known), _facts(profile)]
+        predicted += [prediction.predicted_table(rows), f"![{name}](scaling_{name}.svg)"]
+        if folder == report.FOLDER:
+            path = PAGE.with_name(f"scaling_{name}.svg")
+            path.write_text(picture.picture(profile, known, rows))
+    report.write(folder, "ranks", "Ranks of one machine", checked, {"ranks": found})
+    if folder == report.FOLDER:
+        facts = [f"- {name}: {value}" for name, value in report.environment().items()]
+        PAGE.write_text(replaced(PAGE.read_text(), [*predicted, "\n".join(facts)]))
+
+
+def _facts(profile: Profile) -> str:
+    size = sum(interval.bucket_bytes for interval in profile.intervals) / 1e6
+    buckets = sum(1 for interval in profile.intervals if interval.bucket_bytes)
+    return (
+        f"{size:.1f} MB of gradients in {buckets} buckets; in the machine "
+        f"{profile.link.latency_us:.0f} µs and {profile.link.gigabytes_per_s:.2f} GB/s; spread "
+        f"{profile.spread:.3f}; a checkpoint takes {profile.checkpoint_s:.2f} s, a restart "
+        f"{profile.restart_s:.1f} s."
+    )
+
+
+def replaced(page: str, sections: Sequence[str]) -> str:
+    """A page with other sections between the marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return "\n\n".join([before.rstrip(), BEGIN, *sections, END]) + after

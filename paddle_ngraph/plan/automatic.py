@@ -1,0 +1,323 @@
+"""The automatic plan: of several plans for a program the one that is fastest here.
+
+Every interval of a plan is timed alone, on the cores of its device. From these times and from what
+waits for what, the model of events that predicts many ranks (``simulation/events.py``) predicts the
+run, whose scheduling is that of the data-dependency engine. The serial plan, of one
+function, is timed as a whole, and so are plans that come close to the best of these times; the
+fastest of them is chosen. All runs are on copies of variables.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
+from paddle_ngraph.paddle_seam.protocols import Scope, Value
+from paddle_ngraph.plan import devices
+from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
+from paddle_ngraph.plan.data_parallel import data_parallel
+from paddle_ngraph.plan.execution_plan import ExecutionPlan
+from paddle_ngraph.program.placement import core_group
+from paddle_ngraph.simulation.events import Task, total_ms
+from paddle_ngraph.transpiler.scope_copies import copies_of, variables_of
+
+SERIAL = "serial"
+# Predictions are right to about so much, so plans that are closer to each other are all timed.
+_CLOSE = 1.15
+_MOST_GROUPS = 8
+_Planned = tuple[PirProgram, list[Value]]
+_Make = Callable[[], _Planned]
+_RUNS, _SECONDS = 7, 0.5
+# How far results may part from those of the serial plan, measured by the largest number.
+_TOLERANCE = 1e-3
+
+
+class Steps(NamedTuple):
+    """What was measured of a plan whose intervals run one at a time.
+
+    Attributes:
+        ms: Of each interval, in milliseconds, in the order of the program.
+        besides_ms: What ``Executor.run`` takes besides its intervals.
+    """
+
+    ms: Sequence[float]
+    besides_ms: float
+
+
+class Stopwatch(Protocol):
+    """What times plans."""
+
+    def steps(self, way: Way) -> Steps:
+        """Times the intervals of a plan that has a schedule."""
+
+    def run(self, way: Way) -> float:
+        """The milliseconds of ``Executor.run``."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to run the program.
+
+    Attributes:
+        name: What it is.
+        program: The planned program.
+        fetches: Its variables that stand for those in the ``fetch_list``.
+        schedule: Its intervals; ``None`` if Paddle's executor runs them.
+        feed: What it is measured with.
+        scope: Where the variables are.
+    """
+
+    name: str
+    program: PirProgram
+    fetches: list[Value]
+    schedule: Schedule | None
+    feed: Mapping[str, np.ndarray]
+    scope: Scope
+
+    def tasks(self, ms: Sequence[float]) -> dict[int, Task]:
+        """Its intervals as tasks, given the milliseconds of each."""
+        assert self.schedule is not None
+        return {
+            number: Task(each, sorted(step.after), step.groups)
+            for number, (step, each) in enumerate(zip(self.schedule.steps, ms))
+        }
+
+    def computed(self) -> list[np.ndarray]:
+        """What a run fetches, and all variables after it."""
+        scope = copies_of(self.program, self.scope)
+        fetched = executor_run(self, scope)()
+        kept = variables_of(self.program, scope)
+        return [
+            *map(np.asarray, fetched),
+            *(np.array(kept[name].get_tensor()) for name in sorted(kept)),
+        ]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What became of a way to run the program.
+
+    Attributes:
+        name: ``serial``, ``N slices`` or ``N core groups``.
+        predicted_ms: The predicted time of a run in milliseconds; ``None`` if it was left out, or
+            if its intervals do not say it: if there is but one, or Paddle's executor runs them.
+        measured_ms: The measured time of a run; ``None`` if it was predicted to be slow.
+        reason: Why it is out of the question; empty if it is not.
+    """
+
+    name: str
+    predicted_ms: float | None = None
+    measured_ms: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AutomaticPlan:
+    """See :func:`paddle_ngraph.automatic_plan`.
+
+    Attributes:
+        program: Run it with ``Executor.run``, the engine switched on or off.
+        fetches: The variables in it that stand for those in the ``fetch_list``.
+        chosen: The name of what was chosen.
+        options: What there was to choose from.
+    """
+
+    program: PirProgram
+    fetches: list[Value]
+    chosen: str
+    options: Sequence[Option]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [f"{self.chosen}: the fastest when measured.", *map(_sentence, self.options)]
+        )
+
+
+def _sentence(option: Option) -> str:
+    if option.reason:
+        return f"{option.name}: left out: {option.reason}"
+    predicted = "" if option.predicted_ms is None else f"predicted {option.predicted_ms:.3g} ms, "
+    if option.measured_ms is None:
+        measured = "which is too far from the best to be measured"
+    else:
+        measured = f"measured {option.measured_ms:.3g} ms"
+    return f"{option.name}: {predicted}{measured}"
+
+
+def automatic_plan(
+    program: Any,
+    feed: Mapping[str, Any],
+    wanted: Sequence[Any],
+    scope: Any,
+    stopwatch: Stopwatch | None = None,
+) -> AutomaticPlan:
+    """See :func:`paddle_ngraph.automatic_plan`."""
+    clock = stopwatch or _Measured()
+    arrays = {name: np.asarray(value) for name, value in feed.items()}
+    random = paddle.get_rng_state("cpu")
+    try:
+        return _Choice(program, arrays, wanted, scope, clock, random).made()
+    finally:
+        paddle.set_rng_state(random, "cpu")
+
+
+class _Choice:
+    """The choice for one program."""
+
+    def __init__(
+        self,
+        program: Any,
+        feed: Mapping[str, np.ndarray],
+        wanted: Sequence[Any],
+        scope: Scope,
+        stopwatch: Stopwatch,
+        random: Any,
+    ) -> None:
+        self._program = program
+        self._feed = feed
+        self._wanted = wanted
+        self._scope = scope
+        self._stopwatch = stopwatch
+        self._random = random
+        self._ways: dict[str, Way] = {}
+        self._left_out: dict[str, str] = {}
+
+    def made(self) -> AutomaticPlan:
+        """Builds, compares, times and chooses."""
+        plan = ExecutionPlan(self._program, None, self._wanted)
+        serial = self._way(SERIAL, plan.program, plan.fetches)
+        expected = self._computed(serial)
+        for name, make in self._others():
+            self._try(name, make, expected)
+        predicted = {name: self._predicted(way) for name, way in self._ways.items()}
+        measured = {SERIAL: self._stopwatch.run(serial)}
+        best = min(measured[SERIAL], *(ms for ms in predicted.values() if ms is not None), math.inf)
+        self._ways = {SERIAL: serial, **self._ways}
+        for name, ms in predicted.items():
+            if ms is None or ms <= best * _CLOSE:
+                measured[name] = self._stopwatch.run(self._ways[name])
+        chosen = min(measured, key=measured.__getitem__)
+        options = [Option(name, predicted.get(name), measured.get(name)) for name in self._ways]
+        options += [Option(name, reason=reason) for name, reason in self._left_out.items()]
+        way = self._ways[chosen]
+        return AutomaticPlan(way.program, way.fetches, chosen, options)
+
+    def _others(self) -> Iterator[tuple[str, _Make]]:
+        """The ways besides the serial one, and what makes their programs."""
+        cores = devices.usable_cores()
+        for count in range(2, min(len(cores), _MOST_GROUPS) + 1):
+            if len(cores) % count == 0:
+                yield f"{count} slices", partial(self._slices, count)
+                yield f"{count} core groups", partial(self._groups, count)
+
+    def _slices(self, count: int) -> _Planned:
+        if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
+            raise NgraphError(f"the batch does not divide into {count} slices")
+        made = data_parallel(self._program, count, self._wanted)
+        return made.program, made.fetches
+
+    def _groups(self, count: int) -> _Planned:
+        cores = devices.usable_cores()
+        size = len(cores) // count
+        groups = [core_group(cores[size * i : size * (i + 1)]) for i in range(count)]
+        plan = ExecutionPlan(self._program, groups, self._wanted)
+        if len({op.device for op in plan.operators}) < count:
+            raise NgraphError(f"the program has no {count} parts that do not depend on each other")
+        return plan.program, plan.fetches
+
+    def _try(
+        self,
+        name: str,
+        make: _Make,
+        expected: Sequence[np.ndarray],
+    ) -> None:
+        """Keeps a way that computes what the serial one does."""
+        try:
+            way = self._way(name, *make())
+            computed = self._computed(way)
+        except (NgraphError, ValueError) as error:  # Paddle's own, if one of the feeds is odd
+            self._left_out[name] = str(error).strip().splitlines()[-1].strip()
+            return
+        if _agree(computed, expected):
+            self._ways[name] = way
+        else:
+            self._left_out[name] = "it computes other numbers than the serial plan"
+
+    def _way(self, name: str, program: PirProgram, fetches: list[Value]) -> Way:
+        schedule = schedule_of(program)
+        return Way(name, program, fetches, schedule, self._feed, self._scope)
+
+    def _computed(self, way: Way) -> list[np.ndarray]:
+        paddle.set_rng_state(self._random, "cpu")
+        return way.computed()
+
+    def _predicted(self, way: Way) -> float | None:
+        """The milliseconds of a run, as far as intervals say."""
+        if way.schedule is None:
+            return None
+        steps = self._stopwatch.steps(way)
+        return total_ms(way.tasks(steps.ms)) + steps.besides_ms
+
+
+def _agree(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
+    return len(found) == len(expected) and all(
+        one.shape == other.shape
+        and np.allclose(one, other, _TOLERANCE, _TOLERANCE * _largest(other), equal_nan=True)
+        for one, other in zip(found, expected)
+    )
+
+
+def _largest(array: np.ndarray) -> float:
+    return float(np.max(np.abs(array[np.isfinite(array)]), initial=0.0))
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+
+def executor_run(way: Way, scope: Scope) -> Callable[[], list[Any]]:
+    """What runs a planned program by ``Executor.run``, on the variables of a scope."""
+    executor: Any = paddle.static.Executor(paddle.CPUPlace())
+    feed = dict(way.feed)
+    return lambda: executor.run(way.program, feed=feed, fetch_list=way.fetches, scope=scope)
+
+
+class _Measured:
+    """The stopwatch that measures."""
+
+    def steps(self, way: Way) -> Steps:
+        assert way.schedule is not None
+        run = executor_run(way, copies_of(way.program, way.scope))
+        of_steps: list[list[float]] = []
+        besides: list[float] = []
+        with timing() as times:
+            for ms in _runs(run):
+                of_steps.append([times[number] for number in range(len(way.schedule.steps))])
+                besides.append(ms - sum(of_steps[-1]))
+        return Steps(
+            [statistics.median(each) for each in zip(*of_steps)], statistics.median(besides)
+        )
+
+    def run(self, way: Way) -> float:
+        return statistics.median(_runs(executor_run(way, copies_of(way.program, way.scope))))
+
+
+def _runs(run: Callable[[], object]) -> Iterator[float]:
+    """The milliseconds of each of some runs, after two that are not counted."""
+    for _ in range(2):
+        run()
+    count, end = 0, time.perf_counter() + _SECONDS
+    while count < _RUNS or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        count += 1
+        yield (time.perf_counter() - start) * 1e3

@@ -1,0 +1,156 @@
+"""Predictions of a profile, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.simulation.collectives import Link
+from paddle_ngraph.simulation.profile import Profile
+from paddle_ngraph.simulation.reliability import Checkpointing, best_checkpointing
+from paddle_ngraph.simulation.training import PRESENT, WAYS, Cluster, Way, compute_ms, step_ms
+
+ETHERNET = Link(50.0, 1.25)  # of 10 Gbit/s
+RANKS = tuple(2**power for power in range(3, 13))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is assumed of machines that nobody has measured.
+
+    Attributes:
+        ranks: Numbers of ranks to predict.
+        per_machine: Ranks of each machine; ``None``: one for each core.
+        network: What connects two machines.
+        hours_between_failures: Of one rank, the mean.
+    """
+
+    ranks: Sequence[int] = RANKS
+    per_machine: int | None = None
+    network: Link = ETHERNET
+    hours_between_failures: float = 50_000.0
+
+    def __post_init__(self) -> None:
+        if not (self.network.gigabytes_per_s > 0 and self.network.latency_us >= 0):
+            raise NgraphError("the network needs a bandwidth above 0 and a latency of 0 or more")
+        if not self.hours_between_failures > 0:
+            raise NgraphError("the mean time between failures has to be above 0")
+
+    def cluster(self, profile: Profile, ranks: int) -> Cluster:
+        """So many ranks on machines like that of a profile."""
+        return Cluster(ranks, self.per_machine or profile.cores, self.network)
+
+
+class Checked(NamedTuple):
+    """A measured step beside its prediction, in milliseconds."""
+
+    ranks: int
+    measured_ms: float
+    predicted_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted by measured."""
+        return self.predicted_ms / self.measured_ms
+
+
+class Predicted(NamedTuple):
+    """A number of ranks.
+
+    Attributes:
+        ranks: How many.
+        ms: The expected time of a step in milliseconds, in each of :data:`WAYS`.
+        waiting_ms: What of the shortest is due to slow ranks.
+        efficiency: The time that a rank computes, as a part of the shortest.
+        checkpointing: How often to write checkpoints.
+    """
+
+    ranks: int
+    ms: dict[Way, float]
+    waiting_ms: float
+    efficiency: float
+    checkpointing: Checkpointing
+
+
+def checked(profile: Profile) -> list[Checked]:
+    """The steps that were measured on one machine, and what the model says of them."""
+    alone = Link(0.0, 1.0)  # there is no second machine
+    return [
+        Checked(ranks, ms, step_ms(profile, Cluster(ranks, ranks, alone), PRESENT))
+        for ranks, ms in sorted(profile.measured.items())
+    ]
+
+
+def predicted(profile: Profile, scenario: Scenario) -> list[Predicted]:
+    """Each number of ranks of a scenario.
+
+    Raises:
+        NgraphError: The profile has no times for so many ranks on a machine, or ranks do not fill
+            machines.
+    """
+    return [_predicted(profile, scenario, ranks) for ranks in scenario.ranks]
+
+
+def _predicted(profile: Profile, scenario: Scenario, ranks: int) -> Predicted:
+    cluster = scenario.cluster(profile, ranks)
+    ms = {way: step_ms(profile, cluster, way) for way in WAYS}
+    best = min(WAYS, key=ms.__getitem__)
+    even = step_ms(profile.without_spread(), cluster, best)
+    failures_every_s = scenario.hours_between_failures * 3600 / ranks
+    return Predicted(
+        ranks,
+        ms,
+        ms[best] - even,
+        compute_ms(profile, cluster) / ms[best],
+        best_checkpointing(profile.checkpoint_s, profile.restart_s, failures_every_s),
+    )
+
+
+# -- as text -------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, numbers to the right, that reads well as text, too."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows)]
+    lines = [
+        [cell.rjust(width) for cell, width in zip(row, widths)]
+        for row in [header, ["-" * (width - 1) + ":" for width in widths], *rows]
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def checked_table(rows: Sequence[Checked]) -> str:
+    """Measured and predicted steps."""
+    header = ["ranks", "measured ms", "predicted ms", "predicted / measured"]
+    return table(
+        header,
+        [
+            [str(r.ranks), f"{r.measured_ms:.1f}", f"{r.predicted_ms:.1f}", f"{r.ratio:.2f}"]
+            for r in rows
+        ],
+    )
+
+
+def predicted_table(rows: Sequence[Predicted]) -> str:
+    """Predicted steps, and what slow ranks and failures cost."""
+    header = ["ranks", *(f"{way}, ms" for way in WAYS), "slow ranks, ms", "efficiency"]
+    return table(
+        [*header, "checkpoint every", "useful time"],
+        [
+            [
+                str(row.ranks),
+                *(f"{row.ms[way]:.1f}" for way in WAYS),
+                f"{row.waiting_ms:.1f}",
+                f"{row.efficiency:.0%}",
+                _duration(row.checkpointing.interval_s),
+                f"{row.checkpointing.useful:.2%}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,203 @@
+"""The automatic plan: what is measured decides, here by numbers that the test gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.plan import automatic
+from paddle_ngraph.plan.automatic import Steps
+from paddle_ngraph.simulation.events import total_ms
+from tests.plan.networks import WIDTH, data, tower, training, two_towers
+from tests.programs import Program, floats
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+GROUPS, SLICES = "2 core groups", "2 slices"
+
+
+class Given:
+    """A stopwatch that shows given times.
+
+    Args:
+        of_step: The milliseconds of each interval, by way; 50 if it is not there.
+        of_run: The milliseconds of a run, by way; 60 if it is not there.
+    """
+
+    def __init__(self, of_step: dict[str, float], **of_run: float) -> None:
+        self._of_step = of_step
+        self._of_run = of_run
+        self.timed: list[str] = []
+        self.ways: dict[str, automatic.Way] = {}
+
+    def steps(self, way):
+        self.ways[way.name] = way
+        return Steps([self._of_step.get(way.name, 50.0)] * len(way.schedule.steps), 0.5)
+
+    def run(self, way):
+        self.timed.append(way.name)
+        return self._of_run.get(way.name.replace(" ", "_"), 60.0)
+
+
+def choosing(way: str) -> Given:
+    """A stopwatch that makes a way the fastest."""
+    return Given({way: 0.01}, **{way.replace(" ", "_"): 1.0})
+
+
+def planned(build, stopwatch=None, **feed):
+    """A program, and its automatic plan."""
+    program = Program(build)
+    with paddle.static.scope_guard(program.scope):
+        plan = automatic.automatic_plan(
+            program.main, feed, program.fetches, program.scope, stopwatch
+        )
+    return program, plan
+
+
+def option(plan, name):
+    (found,) = [each for each in plan.options if each.name == name]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("of_step", "serial", "chosen"),
+    [
+        ({GROUPS: 1.0, SLICES: 9.0}, 10.0, GROUPS),
+        ({GROUPS: 9.0, SLICES: 1.0}, 10.0, SLICES),
+        ({GROUPS: 9.0, SLICES: 9.0}, 5.0, "serial"),
+    ],
+)
+def test_measured_intervals_decide(of_step, serial, chosen):
+    given = {"2_core_groups": 4.0, "2_slices": 4.0, "serial": serial}
+    stopwatch = Given(of_step, **given)
+    _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
+    assert plan.chosen == chosen
+    assert stopwatch.timed == list(dict.fromkeys(["serial", chosen])), "others are far off"
+    assert str(plan).startswith(f"{chosen}: the fastest when measured.\n")
+    assert "4 slices: predicted" in str(plan) and "too far from the best" in str(plan)
+
+
+def test_a_prediction_counts_what_runs_at_the_same_time():
+    stopwatch = Given({GROUPS: 4.0, SLICES: 6.0})
+    _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
+    assert len(stopwatch.ways[GROUPS].schedule.steps) == 3, "two towers, and what compares them"
+    assert option(plan, GROUPS).predicted_ms == 4 + 4 + 0.5
+    slices = stopwatch.ways[SLICES]
+    assert option(plan, SLICES).predicted_ms == total_ms(slices.tasks([6.0] * 99)) + 0.5
+    halves = [step for step in slices.schedule.steps if len(step.groups) == 2]
+    assert len(halves) == 2, "a slice for each half of the cores"
+    assert option(plan, SLICES).predicted_ms == 6 * (len(slices.schedule.steps) - 1) + 0.5
+
+
+@pytest.mark.parametrize(("groups", "chosen"), [(8.0, GROUPS), (10.0, "serial")])
+def test_close_predictions_are_measured(groups, chosen):
+    stopwatch = Given({GROUPS: 4.8}, **{"serial": 9.0, "2_core_groups": groups})
+    _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
+    assert stopwatch.timed == ["serial", GROUPS] and plan.chosen == chosen
+    assert option(plan, GROUPS).measured_ms == groups
+    assert option(plan, SLICES).measured_ms is None
+
+
+@pytest.mark.parametrize("way", ["serial", GROUPS, SLICES, "4 slices"])
+@pytest.mark.parametrize("build", [two_towers, training])
+def test_results_are_those_of_native(build, way):
+    x = floats(8, WIDTH)
+    program, plan = planned(build, choosing(way), x=x)
+    assert plan.chosen == way
+    native = Program(build)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(3):
+        expected = native.run(engine=False, x=x)
+        results = program.executor.run(
+            plan.program, feed={"x": x}, fetch_list=plan.fetches, scope=program.scope
+        )
+        for one, other in zip(expected, results):
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-6)
+    assert paddle_ngraph.stats()["engine_runs"] >= before + 3, "the engine did not run"
+
+
+def test_it_measures_and_changes_nothing():
+    paddle.seed(5)
+    program = Program(training)
+    names = [p.name for p in program.main.global_block().all_parameters()]
+    before = {name: program.variable(name) for name in names}
+    state = paddle.get_rng_state("cpu")[0].current_seed()
+    with paddle.static.scope_guard(program.scope):
+        plan = paddle_ngraph.automatic_plan(program.main, {"x": floats(8, WIDTH)}, program.fetches)
+    assert paddle.get_rng_state("cpu")[0].current_seed() == state
+    for name in names:
+        np.testing.assert_array_equal(program.variable(name), before[name])
+    tried = [each for each in plan.options if not each.reason]
+    assert {each.name for each in tried} >= {"serial", GROUPS, SLICES, "4 slices"}
+    assert all(each.predicted_ms > 0 for each in tried if each.name != "serial")
+    measured = {each.name: each.measured_ms for each in tried if each.measured_ms is not None}
+    assert plan.chosen == min(measured, key=measured.__getitem__)
+    assert min(measured.values()) > 0
+
+
+def one_tower():
+    return [paddle.mean(tower(data()))]
+
+
+def summed():
+    """A sum over samples: slices would give its mean over slices."""
+    return [paddle.sum(tower(data()))]
+
+
+def dropped():
+    return two_towers(dropout=0.5)
+
+
+@pytest.mark.parametrize(
+    ("build", "batch", "name", "reason"),
+    [
+        (one_tower, 8, GROUPS, "has no 2 parts that do not depend on each other"),
+        (two_towers, 8, "4 core groups", "has no 4 parts that do not depend on each other"),
+        (two_towers, 7, SLICES, "the batch does not divide into 2 slices"),
+        (summed, 8, SLICES, "it computes other numbers than the serial plan"),
+        (dropped, 8, SLICES, "it computes other numbers than the serial plan"),
+    ],
+)
+def test_what_is_left_out_and_why(build, batch, name, reason):
+    _, plan = planned(build, choosing(name), x=floats(batch, WIDTH))
+    assert reason in option(plan, name).reason
+    assert f"{name}: left out: " in str(plan)
+    assert plan.chosen != name
+
+
+def test_random_numbers_are_those_of_a_serial_run():
+    x = floats(8, WIDTH)
+    program, plan = planned(dropped, choosing(GROUPS), x=x)
+    assert plan.chosen == GROUPS
+    serial = Program(dropped)
+    paddle.seed(9)
+    expected = serial.run(x=x)
+    paddle.seed(9)
+    results = program.executor.run(
+        plan.program, feed={"x": x}, fetch_list=plan.fetches, scope=program.scope
+    )
+    for one, other in zip(expected, results):
+        np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-6)
+
+
+def test_what_stays_native_is_measured_as_a_whole():
+    def build():
+        x = data()
+        with paddle_ngraph.device("native"):
+            middle = paddle.tanh(x)
+        return [paddle.mean(tower(middle) + tower(middle))]
+
+    stopwatch = Given({}, **{"serial": 3.0, "2_core_groups": 2.0})
+    _, plan = planned(build, stopwatch, x=floats(8, WIDTH))
+    assert stopwatch.timed == ["serial", GROUPS] and GROUPS not in stopwatch.ways
+    assert plan.chosen == GROUPS and option(plan, GROUPS).predicted_ms is None
+    assert "serial: measured 3 ms" in str(plan) and f"{GROUPS}: measured 2 ms" in str(plan)
+
+
+def test_a_missing_variable_is_an_error():
+    program = Program(training)
+    with pytest.raises(paddle_ngraph.NgraphError, match="run the startup program first"):
+        paddle_ngraph.automatic_plan(
+            program.main, {"x": floats(8, WIDTH)}, program.fetches, paddle.static.Scope()
+        )
