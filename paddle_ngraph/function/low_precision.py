@@ -91,13 +91,10 @@ class _Quantized:
     def __init__(self, model: Model) -> None:
         self.tensors: list[_Tensor] = []
         self.products: list[_Weights] = []
-        self._constant: set[str] = set()
+        self._constant = _set_beforehand(model)
         self._on_grid: set[Key] = set()
         for node in model.get_ordered_ops():
-            sources = node.input_values()
-            if node.get_type_name() == "Constant" or (sources and all(map(self._is_set, sources))):
-                self._constant.add(node.get_name())
-            else:
+            if node.get_name() not in self._constant:
                 self._look_at(node)
 
     def read(self) -> dict[Key, Output]:
@@ -172,6 +169,16 @@ class _Quantized:
             value = node.input_value(0)
             node = value.get_node()
         return value, tuple(steps)
+
+
+def _set_beforehand(model: Model) -> set[str]:
+    """The nodes that constants alone determine."""
+    found: set[str] = set()
+    for node in model.get_ordered_ops():
+        sources = {value.get_node().get_name() for value in node.input_values()}
+        if node.get_type_name() == "Constant" or (sources and sources <= found):
+            found.add(node.get_name())
+    return found
 
 
 def _unclipped(value: Output) -> Output:
