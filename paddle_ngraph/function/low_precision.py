@@ -216,9 +216,8 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
     if not (scale > 0).all() or (scales != scale).any():
         return False
-    low = _LOWEST if codes.min(initial=0) == _LOWEST else -_HIGHEST
     values = opset15.constant(np.ascontiguousarray(_applied(weights.steps, codes, known)))
-    weights.product.input(1).replace_source_output(_on_grid(values, low, _HIGHEST, scale))
+    weights.product.input(1).replace_source_output(_on_grid(values, scale))
     return True
 
 
@@ -235,13 +234,25 @@ def _quantize(tensor: _Tensor, known: Contents) -> None:
         name = tuple(step.get_name() for step in steps)
         if name not in made:
             scale = _applied(steps, np.ones((), np.float32), known).reshape(())
-            made[name] = _on_grid(tensor.x, tensor.low, tensor.high, scale, 1 / factor)
+            made[name] = _on_grid(_bounded(tensor, factor), scale, 1 / factor)
         target.replace_source_output(made[name])
 
 
-def _on_grid(x: Any, low: int, high: int, scale: Any, quantum: Any = None) -> Output:
-    """``x`` rounded to a whole number of quanta, each of which counts ``scale``."""
+def _bounded(tensor: _Tensor, factor: Array) -> Output:
+    """The tensor without what the grid, which has all numbers of eight bits, does not end at."""
+    if tensor.x.get_node().get_type_name() == "Relu" and tensor.high == _HIGHEST:
+        return tensor.x
+    low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
+    is_whole = (tensor.low, tensor.high) == (_LOWEST, _HIGHEST)
+    return tensor.x if is_whole else opset15.clamp(tensor.x, low, high).output(0)
+
+
+def _on_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
+    """``x`` rounded to a whole number of quanta, each of which counts ``scale``.
+
+    All numbers of eight bits, whatever is needed: of fewer the plugin makes another grid.
+    """
     quantum = scale if quantum is None else quantum
-    ends = [np.float32(n) * each for each in (quantum, scale) for n in (low, high)]
+    ends = [np.float32(n) * each for each in (quantum, scale) for n in (_LOWEST, _HIGHEST)]
     bounds = [opset15.constant(np.asarray(end, np.float32)) for end in ends]
-    return opset15.fake_quantize(x, *bounds, high - low + 1).output(0)
+    return opset15.fake_quantize(x, *bounds, _HIGHEST - _LOWEST + 1).output(0)
