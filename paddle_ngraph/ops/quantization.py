@@ -27,13 +27,7 @@ _TO_EVEN = 0
 _LEAST_SCALE = 1e-30
 _EPSILON = 1e-6
 
-_STATISTICS = ("out_scale", "out_state", "out_accum", "out_scales")
-
 _EVALUATES = Limit("it updates its scale: in training", lambda op: bool(op.attr("is_test")))
-_KEEPS_STATISTICS = Limit(
-    "a scale is read that Paddle does not write in evaluation",
-    lambda op: not any(op.outputs.get(name) and op.has_output(name) for name in _STATISTICS),
-)
 _IS_INTEGER = Limit("its numbers are float8", lambda op: op.attr("qmax") not in (448, 57344))
 
 
@@ -104,7 +98,8 @@ def quantize_linear(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.fake_quantize_range_abs_max",
     inputs={"iter": Role.UNUSED},
-    limits=[_EVALUATES, _KEEPS_STATISTICS],
+    outputs={name: Role.OMITTED for name in ("out_scale", "out_scales")},
+    limits=[_EVALUATES],
 )
 def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
     """``out = round(clip(x, -scale, scale) * qmax / scale)``; see :func:`_quantized`."""
@@ -117,12 +112,6 @@ def fake_quantize_range_abs_max(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.fake_quantize_dequantize_moving_average_abs_max",
     "pd_op.fake_quantize_moving_average_abs_max",
-    limits=[
-        Limit(
-            _KEEPS_STATISTICS.text,
-            lambda op: not op.attr("is_test") or _KEEPS_STATISTICS.holds(op),
-        )
-    ],
 )
 def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
     """x, quantized and, unless the name says otherwise, dequantized again.
@@ -131,23 +120,18 @@ def fake_quantize_moving_average_abs_max(bridge: NgraphBridge, op: Op) -> None:
     * accum + max(|x|)``; otherwise it is ``in_scale`` (Paddle
     ``fake_quantize_dequantize_moving_average_abs_max``).
     """
-    x = bridge.get_input_node(op, "x")
-    if op.attr("is_test"):
-        scale = bridge.get_input_node(op, "in_scale")
-    else:
-        scale = _moved_scale(bridge, op, x)
-    _set_simulated(bridge, op, x, reshaped(bridge, scale, []))
-
-
-def _moved_scale(bridge: NgraphBridge, op: Op, x: Output) -> Any:
-    rate = constant(op.attr("moving_rate"))
-    accum, state = (bridge.get_input_node(op, name) for name in ("in_accum", "in_state"))
-    state = opset15.add(opset15.multiply(rate, state), constant(1.0))
-    accum = opset15.add(opset15.multiply(rate, accum), _largest_magnitude(bridge, x))
-    scale = opset15.divide(accum, state)
+    x, scale = (bridge.get_input_node(op, name) for name in ("x", "in_scale"))
+    state = accum = scale  # Paddle writes none of them in evaluation
+    if not op.attr("is_test"):
+        rate = constant(op.attr("moving_rate"))
+        state = opset15.multiply(rate, bridge.get_input_node(op, "in_state"))
+        state = opset15.add(state, constant(1.0))
+        accum = opset15.multiply(rate, bridge.get_input_node(op, "in_accum"))
+        accum = opset15.add(accum, _largest_magnitude(bridge, x))
+        scale = opset15.divide(accum, state)
     for name, node in (("out_state", state), ("out_accum", accum), ("out_scale", scale)):
         bridge.set_output_node(op, name, node)
-    return scale
+    _set_simulated(bridge, op, x, reshaped(bridge, scale, []))
 
 
 def _set_simulated(bridge: NgraphBridge, op: Op, x: Output, scale: Output) -> None:
