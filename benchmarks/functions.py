@@ -97,8 +97,9 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
         for spec, array in zip([*graph.inputs, *graph.states], arrays)
     ]
     constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
-    known = {i: arrays[i] for i in constant | set(graph.value_inputs)}
-    draft, positions = make_model(NgraphBridge(graph, signature, known))
+    known = {i: arrays[i] for i in graph.value_inputs}
+    bridge = NgraphBridge(graph, signature, known)
+    draft, positions = make_model(bridge, {i: arrays[i] for i in constant})
     return Function(draft.model, [arrays[i] for i in positions], _fetched(op, program), text)
 
 

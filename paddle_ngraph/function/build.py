@@ -22,6 +22,7 @@ from paddle_ngraph.function import (
     constants,
     dynamic_shapes,
     fusion,
+    low_precision,
     plugin_faults,
     processor,
     products,
@@ -114,6 +115,12 @@ PASSES = (
         "a request for each part keeps its activations in a core's caches; it has rules for "
         "nGraph nodes only, and decides how large the products are",
         _part_the_batch,
+    ),
+    Pass(
+        "use int8",
+        "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
+        "the plugin, and weights on a grid must not be computed beforehand",
+        _on_model(low_precision.use_int8),
     ),
     Pass(
         "products by oneDNN",

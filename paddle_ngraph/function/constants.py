@@ -39,6 +39,8 @@ _PACKING = frozenset(
 )
 _WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+# What tells the plugin that a constant is on a grid (low_precision.py): its value would not.
+_TELLING = frozenset({"FakeQuantize"})
 
 
 # -- values of constants alone -------------------------------------------------------------------
@@ -50,12 +52,17 @@ def compute_constants(model: Model) -> None:
     # A model with an empty tensor is not run; nGraph would write beyond what it computes.
     if not values or any(map(meets_nothing, model.get_ordered_ops())):
         return
+    for value, data in zip(values, evaluated(values)):
+        _redirect(model, value, opset15.constant(data))
+
+
+def evaluated(values: Sequence[Output]) -> list[np.ndarray]:
+    """What constants alone determine, without an empty tensor on the way."""
     alone = Model([opset15.result(value) for value in values], [], "constants").clone()
     folding = Manager()
     folding.register_pass(ConstantFolding())
     folding.run_passes(alone)
-    for value, data in zip(values, _run(alone)):
-        _redirect(model, value, opset15.constant(data))
+    return _run(alone)
 
 
 def _run(model: Model) -> list[np.ndarray]:
@@ -110,6 +117,8 @@ def _determined(model: Model) -> Iterator[Output]:
         if kind == "Constant":
             hard[node.get_name()] = False
         elif kind != "Result" and values and all(source in hard for source in sources):
+            if kind in _TELLING:
+                continue
             hard[node.get_name()] = kind not in _FOLDED or any(map(hard.get, sources))
         else:
             packs = _is_mistakable(node)

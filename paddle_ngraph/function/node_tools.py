@@ -11,8 +11,8 @@ Key = tuple[str, int]
 _NAMES = """
     Abs Add Ceiling Clamp Convert Divide Elu Equal Erf Exp Floor Gelu Greater GreaterEqual
     HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd LogicalNot LogicalOr
-    Maximum Minimum Mish Multiply Negative NotEqual Power Relu Select Selu Sigmoid Sign SoftPlus
-    Sqrt SquaredDifference Subtract Swish Tanh
+    Maximum Minimum Mish Multiply Negative NotEqual Power Relu Round Select Selu Sigmoid Sign
+    SoftPlus Sqrt SquaredDifference Subtract Swish Tanh
 """
 ELEMENTWISE = frozenset(_NAMES.split())
 

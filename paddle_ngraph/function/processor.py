@@ -45,6 +45,15 @@ def has_avx512() -> bool:
     return "avx512f" in field("flags").split() if name is None else name == "avx512"
 
 
+def has_int8() -> bool:
+    """Whether it certainly sums products of eight bits in 32 bits, without saturation.
+
+    Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
+    """
+    units = {"avx512_vnni", "avx_vnni", "amx_int8"}
+    return _target.get() is None and not units.isdisjoint(field("flags").split())
+
+
 @cache
 def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on it."""

@@ -39,7 +39,8 @@ def _is_worth_it(node: Node) -> bool:
     shapes = [node.get_input_partial_shape(number) for number in (0, 1)]
     if any(shape.is_dynamic or len(shape) != 2 for shape in shapes):
         return False
-    if node.get_output_element_type(0) != Type.f32:
+    is_int8 = node.input_value(1).get_node().get_type_name() == "FakeQuantize"
+    if is_int8 or node.get_output_element_type(0) != Type.f32:
         return False
     summed = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
     sizes = [summed, *node.get_output_shape(0)]

@@ -48,6 +48,9 @@ _MAY_OVERWRITE_INPUTS = IN_PLACE | frozenset(
         "cumsum",
         "dropout",
         "exp",
+        "fake_quantize_dequantize_moving_average_abs_max",
+        "fake_quantize_moving_average_abs_max",
+        "fake_quantize_range_abs_max",
         "flatten2",
         "flatten_contiguous_range",
         "floor",
@@ -133,6 +136,10 @@ def cure(description: OldProgram) -> None:
                 _align(block, op)
             elif op.type() == "strided_slice":
                 _drop_axes(block, op)
+            elif op.type().startswith("fake_quantize_") and _is_test(op):
+                _part_statistics(block, op)
+            elif op.type() == "dequantize_linear":
+                _declare_weights(block, op)
 
 
 def _name_axes(block: OldBlock, op: OldOperator) -> None:
@@ -254,6 +261,30 @@ def _drop_axes(block: OldBlock, op: OldOperator) -> None:
     set_attribute(op, "decrease_axis", [])
     position = block_position(block, op) + 1
     _insert(block, position, "squeeze2", {"X": [whole]}, {"Out": [name]}, {"axes": list(axes)})
+
+
+def _is_test(op: OldOperator) -> bool:
+    return op.has_attr("is_test") and bool(op.attr("is_test"))
+
+
+def _part_statistics(block: OldBlock, op: OldOperator) -> None:
+    """Keeps the scale apart from what a quantization names as its results.
+
+    In evaluation it writes none of them; but they have the names of what it reads.
+    """
+    for slot in set(op.output_names()) - {"Out"}:
+        for name in op.output(slot):
+            apart = f"{name}@unwritten{block_position(block, op)}"
+            copy_variable(block, declared(block, name), apart)
+            op.set_output(slot, [apart])
+
+
+def _declare_weights(block: OldBlock, op: OldOperator) -> None:
+    """Declares quantized weights as int8, as Paddle's tools store them without saying so."""
+    (name,) = op.input("X")
+    variable = block.find_var_recursive(name.encode())
+    if variable is not None and variable.persistable():
+        variable.set_dtype(VarType.INT8)
 
 
 def _insert(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from openvino import Node, Output, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
-from paddle_ngraph.function.registry import ANY, Limit, converter
+from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
 
 # What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
@@ -17,6 +17,7 @@ _CASTS = {
     "int32": {"int32", "float32", "bool", "int64"},
     "int64": {"int64", "int32", "bool", "float32"},
     "bool": {"bool", "float32", "int32", "int64"},
+    "int8": {"float32"},  # quantized weights
 }
 
 
@@ -26,7 +27,7 @@ _EXACT = Limit(
 )
 
 
-@converter("pd_op.cast", "pd_op.cast_", dtypes=ANY, limits=[_EXACT], moves=True)
+@converter("pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True)
 def cast(bridge: NgraphBridge, op: Op) -> None:
     """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``)."""
     x = bridge.get_input_node(op, "x")
