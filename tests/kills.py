@@ -153,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=0, help="default: 12 for each kill")
+    parser.add_argument("--steps", type=int, default=0, help="default: 30 for each kill")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        steps = options.steps or 12 * (options.kills + 1)
+        steps = options.steps or 30 * (options.kills + 1)
         for each in check(Path(folder), options.kills, options.seed, steps):
             print(each)
     print("every loss is that of the undisturbed training")

@@ -419,5 +419,5 @@ def test_two_jobs_do_not_share_a_log_folder(run, tmp_path):
 
 def test_a_training_that_is_killed_and_stopped_loses_nothing(tmp_path):
     """``make kills`` does it 20 times."""
-    done = kills.check(tmp_path, kills=2, seed=1, steps=20)
+    done = kills.check(tmp_path, kills=2, seed=1, steps=100)
     assert len(done) == 2

@@ -184,9 +184,7 @@ def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: An
     return _checkpoints(folder).restore(_pir(program), _scope(scope))
 
 
-def distributed_optimizer(
-    optimizer: Any, *, bucket_mb: float = 25.0, overlap: bool = False
-) -> Any:
+def distributed_optimizer(optimizer: Any, *, bucket_mb: float = 25.0, overlap: bool = False) -> Any:
     """An optimizer whose ``minimize`` also makes the program that of one rank.
 
     It has everything that ``optimizer`` has. The startup program gives all ranks the variables of
