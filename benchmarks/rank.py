@@ -1,7 +1,8 @@
-"""One rank of the job that ``benchmarks.ranks`` starts: measures, and rank 0 writes what it found.
+"""One rank of a job that ``benchmarks.ranks`` starts: measures, and rank 0 writes what it found.
 
-What is measured before the steps is measured by all ranks at once, on all cores of the machine, so
-that they share its memory as they do in a step, and wait for each other only between measurements.
+A job measures either steps and all-reduces, or the parts of a step without the other ranks: Paddle
+gives all collectives of a process the gloo context that was used first. The ranks of a job measure
+parts at the same time, so that they share caches and memory as they do in a step.
 """
 
 from __future__ import annotations
@@ -39,46 +40,43 @@ _OPTIONS = distribution_transpiler.Options(bucket_mb=BUCKET_MB)
 Run = Callable[[], object]
 
 
-def main(folder: str, started: str, cores: str, seconds: str, models: str) -> None:
+def main(what: str, folder: str, started: str, seconds: str, models: str) -> None:
     """A rank.
 
     Args:
+        what: ``parts`` or ``steps``.
         folder: Where rank 0 writes ``found.json``.
         started: When the job was started, in seconds since the epoch.
-        cores: How many the machine has.
         seconds: How long everything is measured, each thing about as long.
         models: Names in ``works.TRAINING``, with commas.
     """
     paddle.enable_static()
     distributed.init(seed=0)
-    if distributed.ranks() == 1:  # a job of one rank has no gloo context of its own
+    ranks = distributed.ranks()
+    if ranks == 1:  # a job of one rank has no gloo context of its own
         make_gloo_context(new_store("127.0.0.1", _free_port(), True, 0), str(job.ALONE), 0, 1)
     joined_s = time.time() - float(started)
     subjects, restart_s = {}, {}
     for name in models.split(","):
         start = time.perf_counter()
-        subjects[name] = Subject(name)
+        subjects[name] = (Parts if what == "parts" else Steps)(name)
         restart_s[name] = joined_s + time.perf_counter() - start
-    runs = {
-        f"{name} {what}": run
-        for name, subject in subjects.items()
-        for what, run in subject.runs(distributed.ranks() <= int(cores)).items()
-    }
-    if distributed.ranks() > 1:
+    runs = {f"{n} {part}": run for n, each in subjects.items() for part, run in each.runs().items()}
+    if what == "steps" and ranks > 1:
         runs |= {f"all_reduce {size}": _all_reduce(size) for size in SIZES}
     before = paddle_ngraph.stats()["engine_runs"]
-    found: dict[str, Any] = {
-        "ms": _measured(runs, float(seconds)),
-        "restart_s": restart_s,
-        "bucket_bytes": {name: subject.bucket_bytes for name, subject in subjects.items()},
-        "checkpoint_s": {name: each.checkpoint(Path(folder)) for name, each in subjects.items()},
-    }
-    for size in SIZES if distributed.ranks() > 1 else ():
-        found["ms"][f"all_reduce {size}"] = [
-            ms / _CHAINED for ms in found["ms"][f"all_reduce {size}"]
-        ]
+    ms = _measured(runs, float(seconds))
     if paddle_ngraph.stats()["engine_runs"] < before + len(subjects) * _TURNS:
         raise PeerError("the engine did not run")
+    for name in ms:
+        if name.startswith("all_reduce"):
+            ms[name] = [each / _CHAINED for each in ms[name]]
+    found = {
+        "ms": ms,
+        "restart_s": restart_s,
+        "checkpoint_s": {n: each.checkpoint_s(Path(folder)) for n, each in subjects.items()},
+        "bucket_bytes": {name: subject.bucket_bytes for name, subject in subjects.items()},
+    }
     if distributed.rank() == 0:
         (Path(folder) / "found.json").write_text(json.dumps(found))
     distributed.barrier()
@@ -94,7 +92,7 @@ def _measured(runs: dict[str, Run], seconds: float) -> dict[str, list[float]]:
         run()
         firsts.append(_timed(run))
     of_turn = seconds * 1e3 / len(runs) / _TURNS
-    wanted = json.dumps([max(3, min(200, round(of_turn / first))) for first in firsts])
+    wanted = json.dumps([max(2, min(200, round(of_turn / first))) for first in firsts])
     counts = json.loads(job.current().exchange(wanted)[0])
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(_TURNS):
@@ -129,8 +127,8 @@ def _all_reduce(size: int) -> Run:
     return lambda: executor.run(program, fetch_list=[first])
 
 
-class Subject:
-    """A network that trains.
+class Steps:
+    """A network that trains, as a rank of the job runs it.
 
     Args:
         name: Of ``works.TRAINING``; the batch is that of each rank.
@@ -138,18 +136,19 @@ class Subject:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        layout, inputs, make_optimizer = paddle_models.trained(name)
-        self._alone = paddle_models.built(layout, inputs, make_optimizer)
-        ranks = distributed.ranks()
+        self._alone = paddle_models.built(*paddle_models.trained(name))
         made = distribution_transpiler.transpile(
-            self._alone.train, max(2, ranks), [self._alone.loss], _OPTIONS
+            self._alone.train, max(2, distributed.ranks()), [self._alone.loss], _OPTIONS
         )
         self._distributed, self._fetches = made.program, made.fetches
         self._scope, self._executor = paddle_models.started(self._alone.startup)
         (self._feed, *_) = works.TRAINING[name].feeds()
         paddle_ngraph.enable()
-        if ranks > 1:
-            self._executor.run(made.startup, scope=self._scope)
+        self._prepare(made.startup)
+
+    def _prepare(self, startup: Any) -> None:
+        if distributed.ranks() > 1:
+            self._executor.run(startup, scope=self._scope)
             distributed.prepare(
                 self._executor, self._distributed, self._feed, self._fetches, self._scope
             )
@@ -164,31 +163,11 @@ class Subject:
         training = TrainingProgram(program)
         return list(distribution_transpiler.gradient_buckets(training, _OPTIONS))
 
-    def runs(self, has_parts: bool) -> dict[str, Run]:
-        """What is measured of it.
+    def runs(self) -> dict[str, Run]:
+        """What is measured of it."""
+        return {"step": self._running(*self._step)}
 
-        Args:
-            has_parts: Whether that is its parts, too, and not only its step.
-        """
-        network = self._alone
-        whole = self._running(network.train, [network.loss])
-        step = self._running(*self._step)
-        if not has_parts:
-            return {"step": step}
-        complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
-        alone, mapping = first_run.alone(self._distributed)
-        fetches = [mapping.look_up(value) for value in self._fetches]
-        return {
-            **{
-                f"beginning {number}": self._running(*_beginning(network, gradients))
-                for number, gradients in enumerate(complete)
-            },
-            "whole": whole,
-            "packed": self._running(alone, fetches),
-            "step": step,
-        }
-
-    def checkpoint(self, folder: Path) -> float:
+    def checkpoint_s(self, folder: Path) -> float:
         """The seconds that a checkpoint takes."""
         start = time.perf_counter()
         distributed.checkpoint(self._step[0], 1, folder / self._name, self._scope)
@@ -205,6 +184,25 @@ class Subject:
         return lambda: self._executor.run(
             program, feed=self._feed, fetch_list=fetches, scope=self._scope
         )
+
+
+class Parts(Steps):
+    """The same without the other ranks: a step, with buckets and without; and its beginnings."""
+
+    def _prepare(self, startup: Any) -> None:
+        """Nothing: no collective may use the gloo context of all ranks."""
+
+    def runs(self) -> dict[str, Run]:
+        network = self._alone
+        complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
+        beginnings = [_beginning(network, gradients) for gradients in complete]
+        alone, mapping = first_run.alone(self._distributed)
+        fetches = [mapping.look_up(value) for value in self._fetches]
+        return {
+            **{f"beginning {n}": self._running(*each) for n, each in enumerate(beginnings)},
+            "whole": self._running(network.train, [network.loss]),
+            "packed": self._running(alone, fetches),
+        }
 
 
 def _beginning(network: Network, gradients: list[Any]) -> tuple[Any, list[Any]]:

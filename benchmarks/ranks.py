@@ -29,8 +29,8 @@ from paddle_ngraph.simulation.profile import Interval, Profile
 
 RANKS = (1, 2, 4)
 MODELS = ("mlp", "transformer")
-ROUNDS = 2
-SECONDS = 24.0
+ROUNDS = 3
+SECONDS = 10.0
 PAGE = ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 ABOUT = """\
@@ -45,23 +45,28 @@ def measure(options: Namespace) -> None:
     """Measures it; writes ``ranks.md``, ``ranks.json``, the profiles, and ``docs/scaling.md``."""
     seconds, rounds = (1.0, 1) if options.quick else (SECONDS, ROUNDS)
     models = [name for name in MODELS if not options.models or name in options.models]
-    found: dict[int, list[Found]] = {ranks: [] for ranks in RANKS}
-    with Progress("ranks", rounds * len(RANKS)) as progress, tempfile.TemporaryDirectory() as disk:
+    cores = len(os.sched_getaffinity(0))
+    jobs = [
+        (what, n) for what in ("parts", "steps") for n in RANKS if what == "steps" or n <= cores
+    ]
+    found: dict[str, dict[int, list[Found]]] = {"parts": {}, "steps": {}}
+    with Progress("ranks", rounds * len(jobs)) as progress, tempfile.TemporaryDirectory() as disk:
         for number in range(rounds):
-            for ranks in RANKS:
-                progress.say(f"{ranks} ranks")
-                found[ranks].append(_job(ranks, seconds, models, Path(disk)))
-                steps = (f"{m} {_ms(found[ranks][-1:], m, 'step'):.1f} ms" for m in models)
-                progress.done(f"round {number + 1}, {ranks} ranks: {', '.join(steps)}")
-    link = collectives.fitted(_samples(found))
-    profiles = {name: _profile(name, found, link) for name in models}
+            for what, ranks in jobs:
+                progress.say(f"{what} of {ranks} ranks")
+                measured = _job(what, ranks, seconds, models, Path(disk))
+                found[what].setdefault(ranks, []).append(measured)
+                texts = (f"{key} {statistics.median(ms):.1f}" for key, ms in measured["ms"].items())
+                progress.done(f"round {number + 1}, {what} of {ranks} ranks: {', '.join(texts)}")
+    link = collectives.fitted(_samples(found["steps"]))
+    profiles = {name: _profile(name, found["parts"], found["steps"], link) for name in models}
     _write(options.output, profiles, found)
 
 
-def _job(ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
+def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
     """What a job of so many ranks has measured."""
     with tempfile.TemporaryDirectory() as folder:
-        rank = [folder, time.time(), len(os.sched_getaffinity(0)), seconds, ",".join(models)]
+        rank = [what, folder, time.time(), seconds, ",".join(models)]
         job = ["-m", "paddle_ngraph", "launch", "--nproc", ranks, "--log-dir", folder]
         command = [*job, ROOT / "benchmarks" / "rank.py", *rank]
         path = os.pathsep.join(filter(None, [str(ROOT), os.getenv("PYTHONPATH")]))
@@ -79,7 +84,7 @@ def _job(ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found
         )
         if ended.returncode != 0:
             last = (ended.stdout + ended.stderr).strip().splitlines()[-1:]
-            raise PeerError(f"{ranks} ranks: {' '.join(last)}")
+            raise PeerError(f"{what} of {ranks} ranks: {' '.join(last)}")
         result: Found = json.loads((Path(folder) / "found.json").read_text())
         return result
 
@@ -99,19 +104,23 @@ def _samples(found: Mapping[int, Sequence[Found]]) -> list[Sample]:
 
 
 def _ms(rounds: Sequence[Found], subject: str, what: str) -> float:
-    """The median milliseconds of something, over all rounds."""
-    return statistics.median(ms for each in rounds for ms in each["ms"][f"{subject} {what}"])
+    """The median milliseconds of something in the round in which it was fastest.
+
+    What else the machine does makes everything slower, for longer than a round.
+    """
+    return min(statistics.median(each["ms"][f"{subject} {what}"]) for each in rounds)
 
 
-def _profile(name: str, found: Mapping[int, Sequence[Found]], link: Link) -> Profile:
+def _profile(
+    name: str,
+    parts: Mapping[int, Sequence[Found]],
+    steps: Mapping[int, Sequence[Found]],
+    link: Link,
+) -> Profile:
     """The profile of a network."""
     cores = len(os.sched_getaffinity(0))
-    sizes = [0, *found[1][0]["bucket_bytes"][name]]
-    by_cores = {
-        max(1, cores // ranks): _Parts(rounds, name, len(sizes))
-        for ranks, rounds in found.items()
-        if ranks <= cores
-    }
+    sizes = [0, *parts[1][0]["bucket_bytes"][name]]
+    by_cores = {cores // ranks: _Parts(rounds, name, len(sizes)) for ranks, rounds in parts.items()}
     names = ["forward", *(f"backward {number}" for number in range(1, len(sizes)))]
     return Profile(
         name=works.TRAINING[name].description,
@@ -119,16 +128,16 @@ def _profile(name: str, found: Mapping[int, Sequence[Found]], link: Link) -> Pro
         cores=cores,
         samples=works.TRAINING[name].batch,
         intervals=[
-            Interval(each, {c: parts.intervals_ms[i] for c, parts in by_cores.items()}, size)
+            Interval(each, {c: p.intervals_ms[i] for c, p in by_cores.items()}, size)
             for i, (each, size) in enumerate(zip(names, sizes))
         ],
-        update_ms={c: parts.update_ms for c, parts in by_cores.items()},
-        packing_ms={c: parts.packing_ms for c, parts in by_cores.items()},
+        update_ms={c: p.update_ms for c, p in by_cores.items()},
+        packing_ms={c: p.packing_ms for c, p in by_cores.items()},
         link=link,
-        spread=_spread([ms for each in found[1] for ms in each["ms"][f"{name} whole"]]),
-        checkpoint_s=statistics.median(each["checkpoint_s"][name] for each in found[2]),
-        restart_s=found[2][-1]["restart_s"][name],  # with functions on disk
-        measured={ranks: _ms(rounds, name, "step") for ranks, rounds in found.items()},
+        spread=min(_spread(each["ms"][f"{name} whole"]) for each in parts[max(parts)]),
+        checkpoint_s=statistics.median(each["checkpoint_s"][name] for each in steps[2]),
+        restart_s=steps[2][-1]["restart_s"][name],  # with functions on disk
+        measured={ranks: _ms(rounds, name, "step") for ranks, rounds in steps.items()},
     )
 
 
@@ -147,16 +156,15 @@ class _Parts:
 
 
 def _spread(times: Sequence[float]) -> float:
-    """The standard deviation of the logarithm of times, without those that are far off."""
-    logarithms = sorted(map(math.log, times))
-    middle, late = (logarithms[int(part * (len(logarithms) - 1))] for part in (0.5, 0.9))
-    return (late - middle) / statistics.NormalDist().inv_cdf(0.9)
+    """The standard deviation of the logarithm of times, by their quartiles."""
+    early, _, late = statistics.quantiles(map(math.log, times), n=4)
+    return (late - early) / (2 * statistics.NormalDist().inv_cdf(0.75))
 
 
 # -- pages -----------------------------------------------------------------------------------------
 
 
-def _write(folder: Path, profiles: Mapping[str, Profile], found: Mapping[int, Any]) -> None:
+def _write(folder: Path, profiles: Mapping[str, Profile], found: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     checked, predicted = [ABOUT], []
     for name, profile in profiles.items():
@@ -170,10 +178,27 @@ def _write(folder: Path, profiles: Mapping[str, Profile], found: Mapping[int, An
         if folder == report.FOLDER:
             path = PAGE.with_name(f"scaling_{name}.svg")
             path.write_text(picture.picture(profile, known, rows))
-    report.write(folder, "ranks", "Ranks of one machine", checked, {"ranks": found})
+    report.write(folder, "ranks", "Ranks of one machine", checked, _summary(found))
     if folder == report.FOLDER:
         facts = [f"- {name}: {value}" for name, value in report.environment().items()]
         PAGE.write_text(replaced(PAGE.read_text(), [*predicted, "\n".join(facts)]))
+
+
+def _summary(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, with the quartiles of times."""
+    return {
+        what: {
+            ranks: [
+                {
+                    **each,
+                    "ms": {key: statistics.quantiles(ms, n=4) for key, ms in each["ms"].items()},
+                }
+                for each in rounds
+            ]
+            for ranks, rounds in by_ranks.items()
+        }
+        for what, by_ranks in found.items()
+    }
 
 
 def _facts(profile: Profile) -> str:
