@@ -263,6 +263,27 @@ def test_leftovers_are_deleted_by_the_next_job(tmp_path):
     Folder(tmp_path)._lock.close()  # a job that was killed holds nothing
 
 
+def test_what_looks_like_a_checkpoint_is_none(tmp_path):
+    """Files, and names that no checkpoint has, in the way of what will be written."""
+    (tmp_path / "step-000000009").mkdir()
+    (tmp_path / "step-\u0661\u0661\u0661\u0661\u0661\u0661\u0661\u0661").mkdir()
+    (tmp_path / ".unfinished-1").write_text("")
+    folder = Folder(tmp_path)
+    (tmp_path / ".unfinished-2").write_text("")
+    (tmp_path / ".unfinished-old-1").mkdir()
+    (tmp_path / ".unfinished-old-1" / "rest").write_text("")
+    assert folder.newest() is None
+    for step in range(1, 6):
+        write(folder, step)
+    assert checkpoint_files.newest_step(tmp_path) == 5
+    found = [name for name in names(tmp_path) if name.isascii()]
+    assert set(found) == {*(f"step-{step:08}" for step in (3, 4, 5)), "step-000000009"}
+    (tmp_path / "step-00000006").write_text("a file")
+    with pytest.warns(UserWarning, match=r"step-00000006 is damaged"):
+        assert_whole(folder.newest(), [5])
+    folder._lock.close()
+
+
 # -- a disk that is full -------------------------------------------------------------------------
 
 

@@ -192,11 +192,19 @@ def test_a_later_checkpoint_is_not_written_over(tmp_path):
     assert distributed.resume(training.main, tmp_path, training.scope) == 9
 
 
-@pytest.mark.parametrize("step", [-1, 10**18])
+@pytest.mark.parametrize("step", [-1, 10**18, 1.5, "2", None])
 def test_a_step_is_a_number_of_steps(tmp_path, step):
     training = Training()
-    with pytest.raises(NgraphError, match=f"step={step}: give the number of steps"):
+    with pytest.raises(NgraphError, match=f"step={step!r}: give the number of steps"):
         distributed.checkpoint(training.main, step, tmp_path, training.scope)
+
+
+def test_steps_may_be_counted_by_numpy(tmp_path):
+    training = Training()
+    for step in np.arange(3):
+        distributed.checkpoint(training.main, step, tmp_path, training.scope)
+    begin()
+    assert distributed.resume(training.main, tmp_path, training.scope) == 2
 
 
 def test_other_programs_are_refused(tmp_path):
@@ -232,6 +240,7 @@ DIFFERING = """
 import json, sys
 import numpy as np, paddle, paddle_ngraph
 from paddle_ngraph import NgraphError, distributed
+from paddle_ngraph.distributed import checkpoint_files
 from tests.distributed_networks import Training
 paddle.enable_static()
 distributed.init()
@@ -250,6 +259,15 @@ def tell(call):
 
 save = lambda step, scope=training.scope: distributed.checkpoint(training.main, step, folder, scope)
 tell(lambda: save(1 + rank))
+tell(lambda: save(1 - 2 * rank))
+
+def odd(*given):
+    raise MemoryError("no room")
+
+kept = checkpoint_files.write_part
+checkpoint_files.write_part = odd if rank == 1 else kept
+tell(lambda: save(1))
+checkpoint_files.write_part = kept
 tell(lambda: save(1, training.scope if rank == 0 else empty))
 tell(lambda: save(1))
 values = training.variables()
@@ -265,7 +283,9 @@ def test_all_ranks_raise_the_same_sentence(tmp_path):
     jobs.assert_fine(ended)
     first, second = (json.loads(re.search("told(.*)", each.output)[1]) for each in ended)
     assert first == second
-    (steps, missing, fine, resumed), is_same = first
+    (steps, negative, odd, missing, fine, resumed), is_same = first
+    assert negative == "step=-1: give the number of steps that are done"
+    assert odd == "the checkpoint of step 1 cannot be written: MemoryError: no room"
     assert "rank 0 is about to write a checkpoint of step 1 of program" in steps
     assert "and rank 1 of step 2 of program" in steps
     assert re.match(r"there is no variable '.*' yet: run the startup program first", missing)

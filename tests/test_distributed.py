@@ -355,6 +355,7 @@ def test_a_batch_has_to_divide():
     batch = np.arange(12).reshape(6, 2)
     shares = [job.share_of("x", batch, Place(rank, 3)) for rank in range(3)]
     np.testing.assert_array_equal(np.concatenate(shares), batch)
+    assert job.share_of("x", batch.tolist(), Place(2, 3)).tolist() == batch[4:].tolist()
     for bad, size in ((batch, 6), (batch[:0], 0), (np.float32(1), 0)):
         with pytest.raises(NgraphError, match=f"the batch of 'x' has {size} samples, .* 4 ranks"):
             job.share_of("x", bad, Place(0, 4))

@@ -114,6 +114,7 @@ def test_ranks_may_end_at_different_times(run):
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", r"was killed by SIGKILL \(the kernel does that"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by SIGSEGV"),
+        ("os.kill(os.getpid(), 40)", "was killed by signal 40"),
         ("sys.exit(3)", "has ended with exit status 3"),
         ("say(failure='ValueError: bad', refuses=False); sys.exit(1)", "has failed: ValueError: b"),
     ],

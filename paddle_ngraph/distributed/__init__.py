@@ -20,6 +20,7 @@ when it is called.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,7 @@ def checkpoint(
             the folder has a later checkpoint, which nobody has resumed from. :func:`init` has not
             been called.
     """
-    _checkpoints(folder).save(_pir(program), step, _scope(scope))
+    _checkpoints(folder).save(_pir(program), _whole(step), _scope(scope))
 
 
 def resume(program: Any, folder: str | os.PathLike[str] | None = None, scope: Any = None) -> int:
@@ -282,6 +283,13 @@ def _pir(program: Any) -> Any:
             "old-style program, and paddle.save() keeps the state of a dynamic layer"
         )
     return program
+
+
+def _whole(step: Any) -> int:
+    try:
+        return operator.index(step)  # also what NumPy counts
+    except TypeError as error:
+        raise NgraphError(f"step={step!r}: give the number of steps that are done") from error
 
 
 def _scope(given: Any) -> Any:

@@ -8,6 +8,7 @@ is read is unpickled or executed, and nothing is used before its digest was foun
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -29,7 +30,7 @@ from paddle_ngraph.errors import NgraphError
 # Where `python -m paddle_ngraph launch --checkpoint` says where they are.
 VARIABLE = "PADDLE_NGRAPH_CHECKPOINT_DIR"
 KEPT = 3  # checkpoints; older ones are deleted
-_NAME = re.compile(r"step-(\d{8,18})")
+_NAME = re.compile(r"step-([0-9]{8,18})")
 LAST_STEP = 10**18 - 1
 _MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -121,7 +122,7 @@ class Folder:
                 f"another job keeps its checkpoints in {path}: give each job a folder of its own"
             ) from error
         for rest in path.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(rest, ignore_errors=True)
+            _remove(rest)
 
     def begin(self, step: int) -> Path:
         """Makes the folder that the parts of a checkpoint are written to.
@@ -137,7 +138,7 @@ class Folder:
                 f"step {step}: begin with resume(), or give another folder"
             )
         unfinished = self.path / f"{_UNFINISHED}{step}"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that has failed
+        _remove(unfinished)  # of an attempt that has failed
         unfinished.mkdir()
         return unfinished
 
@@ -162,7 +163,7 @@ class Folder:
 
     def abandon(self, unfinished: Path) -> None:
         """Deletes what was begun."""
-        shutil.rmtree(unfinished, ignore_errors=True)
+        _remove(unfinished)
 
     def newest(self) -> Checkpoint | None:
         """The newest complete checkpoint; ``None`` if there has never been one.
@@ -193,12 +194,13 @@ class Folder:
     def _delete(self, step: int) -> None:
         # Renamed first: if this process is killed now, no half checkpoint is left.
         doomed = self.path / f"{_UNFINISHED}old-{step}"
+        _remove(doomed)
         try:
             (self.path / _name(step)).rename(doomed)
         except OSError as error:  # one too many is no reason to end a training
             warnings.warn(f"an old checkpoint cannot be deleted: {error}", stacklevel=2)
             return
-        shutil.rmtree(doomed, ignore_errors=True)
+        _remove(doomed)
 
     def _set_aside(self, step: int, why: str) -> None:
         path = self.path / _name(step)
@@ -254,6 +256,13 @@ def digest_of(array: np.ndarray) -> str:
     return _digest(form, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
+def _remove(path: Path) -> None:
+    """Deletes a folder or file, as far as that can be done."""
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
 def _name(step: int) -> str:
     return f"step-{step:08}"
 
@@ -266,7 +275,9 @@ def _steps(path: Path) -> list[int]:
     """The steps of a folder's checkpoints, in order."""
     if not path.is_dir():
         return []
-    return sorted(int(found[1]) for name in os.listdir(path) if (found := _NAME.fullmatch(name)))
+    found = ((name, _NAME.fullmatch(name)) for name in os.listdir(path))
+    steps = ((name, int(match[1])) for name, match in found if match is not None)
+    return sorted(step for name, step in steps if name == _name(step))
 
 
 def _verified(folder: Path, step: int) -> Checkpoint:

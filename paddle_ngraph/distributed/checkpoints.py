@@ -23,6 +23,7 @@ from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import plain_stream, stream_of
 from paddle_ngraph.paddle_seam.protocols import Program, Scope
+from paddle_ngraph.saved_models.saved_model import last_line
 from paddle_ngraph.transpiler.scope_copies import variables_of
 
 
@@ -64,14 +65,14 @@ class Checkpoints:
 
     def save(self, program: Program, step: int, scope: Scope) -> None:
         """Writes a checkpoint; see :func:`paddle_ngraph.distributed.checkpoint`."""
-        if not 0 <= step <= checkpoint_files.LAST_STEP:
-            raise NgraphError(f"step={step}: give the number of steps that are done")
         what = f"the checkpoint of step {step} cannot be written"
         rank, digest = self._job.place.rank, first_run.digest(program)
         variables: dict[str, np.ndarray] = {}
         record: dict[str, Any] = {}
 
         def collect() -> str:
+            if not 0 <= step <= checkpoint_files.LAST_STEP:
+                raise NgraphError(f"step={step}: give the number of steps that are done")
             variables.update(_read(program, scope))
             record.update(_record(program))
             return f"step {step} of program {digest}"
@@ -138,6 +139,8 @@ class Checkpoints:
             why = f"{what_failed}: {error.strerror or error}"
             if error.filename is not None:
                 why += f" ({error.filename})"
+        except Exception as error:  # or the others would wait here
+            why = f"{what_failed}: {type(error).__name__}: {last_line(error)}"
         heard = [json.loads(each) for each in self._job.exchange(json.dumps([said, why]))]
         for _, reason in heard:
             if reason:

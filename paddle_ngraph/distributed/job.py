@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import paddle
 
 from paddle_ngraph import flags
@@ -200,6 +201,7 @@ def share_of(name: str, batch: Any, place: Place) -> Any:
     Raises:
         NgraphError: The batch does not divide.
     """
+    batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
     if size == 0 or size % place.ranks != 0:
         raise NgraphError(

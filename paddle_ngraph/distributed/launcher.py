@@ -361,10 +361,10 @@ class _Start:
 
     def _against(self, rank: _Rank, limit: float) -> _Evidence | None:
         if rank.status is not None and rank.status < 0:
-            number = signal.Signals(-rank.status)
+            number = -rank.status
             # What Paddle aborts of may well be a consequence.
             when = rank.ended if number == signal.SIGABRT else rank.left
-            return _Evidence(when, f"was killed by {number.name}{_by_whom(number)}")
+            return _Evidence(when, f"was killed by {_name_of(number)}{_by_whom(number)}")
         if rank.failure is not None:
             return _Evidence(rank.failure.when, f"has failed: {rank.failure.what}")
         if rank.status:
@@ -397,7 +397,14 @@ class _Start:
             self._look()
 
 
-def _by_whom(number: signal.Signals) -> str:
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no names
+        return f"signal {number}"
+
+
+def _by_whom(number: int) -> str:
     return " (the kernel does that where memory runs out)" if number == signal.SIGKILL else ""
 
 

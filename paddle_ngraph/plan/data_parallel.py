@@ -188,6 +188,11 @@ class _Slices:
         if _is_sliced(slices[0]):
             whole: Value = build("pd_op.concat", [slices, build.number(0, "int32")])
             return whole
+        if any(size < 0 for size in slices[0].shape):
+            raise NgraphError(
+                f"a result of shape {list(slices[0].shape)} has its samples in another dimension "
+                "than the first: such a program cannot be computed in slices"
+            )
         dtype = dtype_name(slices[0].dtype)
         if not dtype.startswith(("float", "bfloat")):
             raise NgraphError(

@@ -173,6 +173,10 @@ def test_programs_that_cannot_be_computed_in_slices():
         paddle.optimizer.SGD(0.1).minimize(loss)
         return [loss]
 
+    def turned() -> list[Any]:
+        return [paddle.transpose(F.relu(data()), [1, 0])]
+
+    refused(turned, r"of shape \[\d+, -1\] has its samples in another dimension than the first")
     refused(closed, "no feed of the program has an open first dimension")
     refused(native, "erfinv .* stays native")
     refused(whole_numbers, "int.* neither a mean over samples nor one for each sample")
