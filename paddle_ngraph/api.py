@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paddle_ngraph.statistics import CacheInfo
     from paddle_ngraph.transpiler.distribution_transpiler import Distributed
     from paddle_ngraph.transpiler.memory_transpiler import MemoryReport
+    from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
     from paddle_ngraph.transpiler.server_transpiler import ServerForm
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -380,6 +381,45 @@ def distribute_to_server(program: Any, fetch_list: Any = None) -> ServerForm:
     from paddle_ngraph.transpiler import server_transpiler
 
     return server_transpiler.transpile(program, _listed(fetch_list))
+
+
+def pipeline(
+    program: Any,
+    stages: int = 2,
+    fetch_list: Any = None,
+    *,
+    micro_batches: int = 4,
+    cuts: Sequence[Any] | None = None,
+    startup_program: Any = None,
+) -> Pipeline:
+    """Cuts a program that trains alone into stages for several processes, each with its parameters.
+
+    A batch goes through the stages in micro-batches, whose gradients are added up: a step is that
+    of the whole batch, if the loss is a mean over its samples. See docs/distributed.md.
+
+    Args:
+        program: A static program with an optimizer, PIR or ProgramDesc, which stays as it is.
+        stages: The number of stages, 1 or more.
+        fetch_list: What will be fetched, as for :func:`transpile`.
+        micro_batches: The number of parts of a batch, which are equal.
+        cuts: For each stage but the last what it ends with: a variable of the program, or a list of
+            them. By default the stages are balanced, by an estimate of their time.
+        startup_program: The startup program of ``program``: then each stage has a part of it, which
+            makes the variables of this stage alone.
+
+    Returns:
+        The programs of each stage, for ``distributed.pipeline``. Printed, it says what they have.
+
+    Raises:
+        NgraphError: As :func:`distribute`; the program cannot be cut into so many stages, or not
+            there: a parameter would belong to two; something in ``fetch_list`` is computed with the
+            updates, or is no mean over samples; no feed has an open first dimension.
+    """
+    library.load()
+    from paddle_ngraph.transpiler import pipeline_transpiler
+
+    options = pipeline_transpiler.Options(stages, micro_batches, cuts)
+    return pipeline_transpiler.transpile(program, _listed(fetch_list), options, startup_program)
 
 
 def execution_plan(

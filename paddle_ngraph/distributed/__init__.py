@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from paddle_ngraph.distributed.checkpoints import Checkpoints
     from paddle_ngraph.distributed.job import Job
     from paddle_ngraph.distributed.server import Trainer
+    from paddle_ngraph.distributed.stages import PipelineStage
+    from paddle_ngraph.transpiler.pipeline_transpiler import Pipeline
     from paddle_ngraph.transpiler.server_transpiler import ServerForm
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "checkpoint",
     "distributed_optimizer",
     "init",
+    "pipeline",
     "prepare",
     "rank",
     "ranks",
@@ -132,7 +135,7 @@ def prepare(
     from paddle_ngraph.distributed import first_run
 
     joined = _job()
-    first_run.agree(joined, program, feed)
+    first_run.agree(joined, [program], feed)
     first_run.compile_alone(executor, program, feed, fetch_list, _scope(scope))
     joined.barrier()
 
@@ -258,6 +261,30 @@ def trainer(executor: Any, form: ServerForm, scope: Any = None) -> Trainer:
     from paddle_ngraph.distributed.server import Trainer
 
     return Trainer(executor, form, _scope(scope), joined)
+
+
+def pipeline(executor: Any, form: Pipeline, scope: Any = None) -> PipelineStage:
+    """Connects the stages of a network. To be called by all ranks, and used in a ``with`` block.
+
+    Rank 0 has the first stage. Before it, each rank runs ``form.stages[rank()].startup``.
+
+    Args:
+        executor: What runs the programs of the stage.
+        form: What ``paddle_ngraph.pipeline`` returns.
+        scope: Where the variables of the stage are; ``None``: in the scope of ``scope_guard``.
+
+    Returns:
+        An object whose ``run(feed)`` does a step with a whole batch and returns its results on
+        every rank, and whose ``bubble()`` says how much of its time this rank waits.
+
+    Raises:
+        NgraphError: There are not as many ranks as stages; they made ``form`` of different
+            programs; a variable is missing; a rank has gone; :func:`init` has not been called.
+    """
+    joined = _job()
+    from paddle_ngraph.distributed.stages import LinkedStage
+
+    return LinkedStage(executor, form, _scope(scope), joined)
 
 
 def _job() -> Job:

@@ -32,14 +32,14 @@ _WHAT = {
 }
 
 
-def agree(job: Job, program: Program, feed: Mapping[str, Any]) -> None:
-    """Compares what the ranks are about to run.
+def agree(job: Job, programs: Sequence[Program], feed: Mapping[str, Any]) -> None:
+    """Compares what the ranks are about to run: programs, and what they are fed.
 
     Raises:
         NgraphError: They differ: on every rank, with the same sentence.
     """
     mine = {
-        "program": digest(program),
+        "program": digest(*programs),
         "feed": "; ".join(f"{name} {_kind(feed[name])}" for name in sorted(feed)),
         "versions": ", ".join([__version__, *installation.versions()]),
     }
@@ -57,9 +57,9 @@ def agree(job: Job, program: Program, feed: Mapping[str, Any]) -> None:
 _LAYER_NAME = re.compile(r'struct_name:"[^"]*",?')
 
 
-def digest(program: Program) -> str:
+def digest(*programs: Program) -> str:
     """Tells programs apart: the same for all ranks, and in each run of a script."""
-    text = _LAYER_NAME.sub("", str(program))
+    text = "".join(_LAYER_NAME.sub("", str(program)) for program in programs)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

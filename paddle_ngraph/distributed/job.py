@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
 # wait for others, with a number that Paddle does not get to.
 RING, ALONE = 0, 6999
+# The links of two ranks have numbers from here on.
+_FIRST_LINK = 7000
 # Of the jobs of a process, which have one store: all ranks make them in the same order.
 _numbers = count()
 
@@ -48,6 +50,7 @@ class Place:
         local_rank: Its number on this machine.
         local_ranks: How many there are on this machine.
         master: ``host:port`` of the store; rank 0 opens it. Empty where there is one rank.
+        host: By which other ranks find this one.
     """
 
     rank: int = 0
@@ -55,6 +58,7 @@ class Place:
     local_rank: int = 0
     local_ranks: int = 1
     master: str = ""
+    host: str = "127.0.0.1"
 
     @classmethod
     def of_environment(cls, variables: Mapping[str, str]) -> Place:
@@ -81,7 +85,8 @@ class Place:
                 f"PADDLE_MASTER={master!r}: give host:port of rank 0, or start the job with "
                 "python -m paddle_ngraph launch"
             )
-        return cls(rank, ranks, local_rank, local_ranks, master)
+        endpoint = master if rank == 0 else variables.get("PADDLE_CURRENT_ENDPOINT", master)
+        return cls(rank, ranks, local_rank, local_ranks, master, host=endpoint.rpartition(":")[0])
 
 
 def _number(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -128,22 +133,31 @@ class Job:
         host = place.master.rpartition(":")[0]
         return Meetings(place.rank, place.ranks, host, self.store, key)
 
-    def new_store(self, name: str) -> Store:
-        """Another table, which rank 0 opens and one other rank uses.
+    def link_number(self, number: int) -> int:
+        """The number of a new link; the same for both ranks, until all ranks meet again.
+
+        Args:
+            number: Of the links that are made between two meetings, below ``2 * ranks``.
+        """
+        return _FIRST_LINK + self.meetings * 2 * self.place.ranks + number
+
+    def new_store(self, name: str, opens: bool) -> Store:
+        """Another table, which one rank opens and another one uses.
 
         Args:
             name: Of the table, the same for both; every table has another one.
+            opens: Whether this rank opens it.
         """
-        if self.place.rank == 0:
+        if opens:
             with socket.socket() as reserved:  # Paddle listens there beside it
                 reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 reserved.bind(("", 0))
                 port = int(reserved.getsockname()[1])
                 store = new_store("127.0.0.1", port, True, 0)
-            self.store.set(name, str(port))
+            self.store.set(name, f"{self.place.host}:{port}")
             return store
-        host = self.place.master.rpartition(":")[0]
-        return new_store(host, int(self.store.get(name)), False, 0)
+        host, _, port_there = self.store.get(name).decode().rpartition(":")
+        return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
         """Makes the gloo contexts that collective operators of static programs need."""
@@ -196,20 +210,32 @@ def _refuse_used_port(master: str) -> None:
 
 
 def share_of(name: str, batch: Any, place: Place) -> Any:
-    """The part of an array that a rank computes.
+    """The part of an array that a rank computes; as :func:`part_of`."""
+    return part_of(name, batch, place.rank, place.ranks, "ranks")
+
+
+def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
+    """One of some equal parts of an array.
+
+    Args:
+        name: What the array is fed as.
+        batch: The array.
+        number: That of the part.
+        parts: How many there are.
+        what: What they are; for the message.
 
     Raises:
         NgraphError: The batch does not divide.
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    if size == 0 or size % place.ranks != 0:
+    if size == 0 or size % parts != 0:
         raise NgraphError(
-            f"the batch of {name!r} has {size} samples, which do not divide among {place.ranks} "
-            "ranks: feed a multiple, for example with drop_last of a DataLoader"
+            f"the batch of {name!r} has {size} samples, which do not divide among {parts} {what}: "
+            "feed a multiple, for example with drop_last of a DataLoader"
         )
-    part = size // place.ranks
-    return batch[place.rank * part : (place.rank + 1) * part]
+    size //= parts
+    return batch[number * size : (number + 1) * size]
 
 
 # -- cores ---------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 from enum import IntEnum
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,20 @@ import paddle
 from paddle_ngraph.paddle_seam.names import make_gloo_group
 from paddle_ngraph.paddle_seam.protocols import Store
 
-_DTYPES: tuple[Any, ...] = ("float32", "int64", "uint8")
+# Arrays go as bytes, after a row for each: its dtype, its rank, its sizes.
+_DTYPES: tuple[str, ...] = (
+    "float32",
+    "int64",
+    "uint8",
+    "int32",
+    "bool",
+    "float64",
+    "float16",
+    "uint16",
+    "int8",
+)
+_DTYPES += ("int16", "complex64", "complex128")
+_MOST_AXES = 9  # as in Paddle
 _SECONDS_BETWEEN_SIGNS = 5.0
 
 
@@ -32,10 +46,11 @@ class Kind(IntEnum):
     ANSWER = 4
     FAILURE = 5  # one array: a sentence in UTF-8
     START = 6  # what each process keeps a copy of
+    VALUES = 7  # what crosses from one stage of a pipeline to another
 
 
 class Message(NamedTuple):
-    """A message: arrays of rank 1 or 2."""
+    """A message: arrays of any shape."""
 
     kind: Kind
     arrays: Sequence[np.ndarray] = ()
@@ -66,24 +81,25 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Sends a message. Raises RuntimeError if the other process has gone."""
-        arrays = [np.ascontiguousarray(array) for array in message.arrays]
+        arrays = list(map(np.asarray, message.arrays))
         self._put(np.array([message.kind, len(arrays)], "int64"))
         if arrays:
             self._put(np.array([_form(array) for array in arrays], "int64"))
         for array in arrays:
             if array.size:
-                self._put(array)
+                self._put(np.ascontiguousarray(array).reshape(-1).view("uint8"))
 
     def receive(self) -> Message:
         """The next message. Raises RuntimeError if the other process has gone."""
         kind, count = Kind.WAIT, 0
         while kind == Kind.WAIT:
             kind, count = self._get([2], "int64")
-        forms = self._get([count, 3], "int64") if count else ()
+        forms = self._get([count, 2 + _MOST_AXES], "int64") if count else ()
         arrays = []
-        for dtype, rows, columns in forms:
-            shape = [rows] if columns < 0 else [rows, columns]
-            arrays.append(self._get(shape, _DTYPES[dtype]))
+        for number, rank, *sizes in forms:
+            dtype, shape = np.dtype(_DTYPES[number]), sizes[:rank]
+            data = self._get([prod(map(int, shape)) * dtype.itemsize], "uint8")
+            arrays.append(data.view(dtype).reshape(shape))
         return Message(Kind(kind), arrays)
 
     def send_next(self, waiting: queue.SimpleQueue[Message]) -> Message:
@@ -109,5 +125,9 @@ class Link:
 
 
 def _form(array: np.ndarray) -> list[int]:
-    columns = array.shape[1] if array.ndim == 2 else -1
-    return [_DTYPES.index(str(array.dtype)), array.shape[0], columns]
+    return [
+        _DTYPES.index(str(array.dtype)),
+        array.ndim,
+        *array.shape,
+        *[0] * (_MOST_AXES - array.ndim),
+    ]

@@ -26,8 +26,6 @@ from paddle_ngraph.saved_models.saved_model import last_line
 from paddle_ngraph.transpiler.scope_copies import variables_of
 from paddle_ngraph.transpiler.server_transpiler import GRADIENTS, PARAMETERS, ServerForm, Table
 
-# Links have numbers of their own among Paddle's groups.
-_FIRST_LINK = 7000
 # Rows are sent to the program in multiples: each number of rows is a shape to compile for.
 _FEWEST_ROWS = 16
 _CPU = paddle.CPUPlace()
@@ -43,16 +41,13 @@ def _meet(job: Job, form: ServerForm, serves: bool) -> None:
             f"this is rank {place.rank} of {place.ranks}: with a parameter server rank 0 calls "
             "serve(), and the others, at least one, call trainer()"
         )
-    first_run.agree(job, form.server, {})
-
-
-def _number_of_link(job: Job, trainer: int) -> int:
-    """One that was never used; the same on both sides, as long as the ranks do not meet again."""
-    return _FIRST_LINK + job.meetings * job.place.ranks + trainer
+    first_run.agree(job, [form.server], {})
 
 
 def _link(job: Job, number: int) -> Link:
-    return Link(job.new_store(f"ngraph/link/{number}"), number, int(job.place.rank != 0))
+    """A link of the server, which opens the store for it, and a trainer."""
+    is_server = job.place.rank == 0
+    return Link(job.new_store(f"ngraph/link/{number}", is_server), number, int(not is_server))
 
 
 # -- the server ----------------------------------------------------------------------------------
@@ -106,7 +101,7 @@ class Server:
         _meet(self._job, self._form, serves=True)
         threads = [
             threading.Thread(
-                target=self._talk, args=(trainer, _number_of_link(self._job, trainer)), daemon=True
+                target=self._talk, args=(trainer, self._job.link_number(trainer)), daemon=True
             )
             for trainer in self._trainers
         ]
@@ -240,7 +235,7 @@ class Trainer:
         self._is_open = True
         variables_of(form.trainer, scope)
         _meet(job, form, serves=False)
-        number = _number_of_link(job, job.place.rank)
+        number = job.link_number(job.place.rank)
         self._thread = threading.Thread(target=self._talk, args=(number,), daemon=True)
         self._thread.start()
         self._start()

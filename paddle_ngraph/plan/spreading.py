@@ -7,7 +7,6 @@ So branches that do not depend on each other get different devices, and chains s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from paddle_ngraph.program import cost
@@ -15,9 +14,6 @@ from paddle_ngraph.program.view import BlockView, OpNode
 
 # What the borders of two intervals cost, where one waits for the other.
 _US_OF_BORDER = 200.0
-# Products that one core computes in a microsecond, at about half of its peak.
-_PRODUCTS_PER_US = 30e3
-_MULTIPLYING = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
 
 def spread(
@@ -41,7 +37,7 @@ def spread(
     ends: dict[OpNode, float] = {}
     for node in nodes:
         makers = [maker for maker in makers_of(view, node) if maker in ends]
-        us = us_of(view, node)
+        us = cost.us_of(view, node)
 
         def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
             ready = (ends[m] + _US_OF_BORDER * (found[m] != device) for m in makers)
@@ -69,21 +65,3 @@ def makers_of(view: BlockView, node: OpNode) -> list[OpNode]:
         else:
             found[maker] = None
     return list(found)
-
-
-def us_of(view: BlockView, node: OpNode) -> float:
-    """About how many microseconds one core takes for an operator."""
-    read = [_elements(view, m) for vid in node.reads for m in view.members(vid)]
-    written = [_elements(view, vid) for vid in node.writes]
-    us = cost.US_PER_OPERATOR + (sum(read) + sum(written)) / cost.ELEMENTS_PER_US
-    name = node.type.removeprefix("pd_op.")
-    if name.startswith(_MULTIPLYING) and len(read) > 1 and written:
-        # With [M, K], [K, N] and [M, N] this is MKN.
-        us += math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
-    return us
-
-
-def _elements(view: BlockView, vid: str) -> int:
-    if not view.is_tensor(vid):
-        return 0
-    return math.prod(cost.TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)

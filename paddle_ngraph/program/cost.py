@@ -21,11 +21,15 @@ from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_seam.protocols import Program
+from paddle_ngraph.program.view import BlockView, OpNode
 
 # What Executor takes to start one operator.
 US_PER_OPERATOR = 8.0
 # Elements that one thread reads or writes in a microsecond.
 ELEMENTS_PER_US = 2000.0
+# Products that one core computes in a microsecond, at about half of its peak.
+_PRODUCTS_PER_US = 30e3
+_MULTIPLYING = ("matmul", "conv", "bmm", "mul", "depthwise_conv", "addmm", "einsum")
 
 # Beside Paddle's oneDNN an operator of an interval gains so much, a few microseconds. In the same
 # unit: what the two borders of an interval cost, and what an operator loses that oneDNN has a
@@ -68,6 +72,29 @@ def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | 
         f"its interval takes Paddle about {estimate:.0f} us, too little for the engine to pay "
         f"(FLAGS_ngraph_min_interval_us={least})"
     )
+
+
+def us_of(view: BlockView, node: OpNode) -> float:
+    """About how many microseconds one core takes for an operator."""
+    read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
+    written = [elements_of(view, vid) for vid in node.writes]
+    us = US_PER_OPERATOR + (sum(read) + sum(written)) / ELEMENTS_PER_US
+    if multiplies(node) and len(read) > 1 and written:
+        # With [M, K], [K, N] and [M, N] this is MKN.
+        us += math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
+    return us
+
+
+def elements_of(view: BlockView, vid: str) -> int:
+    """The number of elements of a variable; 0 if it is no tensor."""
+    if not view.is_tensor(vid):
+        return 0
+    return math.prod(TYPICAL_SIZE if s < 0 else s for s in view.spec(vid, 0).shape)
+
+
+def multiplies(node: OpNode) -> bool:
+    """Whether it computes products of matrices, or convolutions."""
+    return node.type.removeprefix("pd_op.").startswith(_MULTIPLYING)
 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:

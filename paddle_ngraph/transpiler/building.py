@@ -11,6 +11,9 @@ from paddle_ngraph.paddle_seam.names import make_persistable
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Value
 from paddle_ngraph.program.view import dtype_name
 
+# What the variables begin with in which gradients of several runs are added up.
+ACCUMULATED = "ngraph_accumulated_"
+
 
 class Builder:
     """Appends operators to a block, and moves them to their place when they are all there.

@@ -22,19 +22,33 @@ def remove_updates(
         fetching: Operators at its end that fetch something.
 
     Raises:
+        NgraphError: As :func:`last_of_backward`.
+    """
+    last = last_of_backward(training, fetching)
+    drop_scheduler(program)
+    keep(
+        program.global_block(),
+        {op.id() for op in training.operators[: last + 1]} | ancestors(fetching),
+    )
+
+
+def last_of_backward(training: TrainingProgram, fetching: Sequence[Operation]) -> int:
+    """The position of the last operator that computes a gradient; only updates come after it.
+
+    Args:
+        training: The program.
+        fetching: Operators at its end that fetch something.
+
+    Raises:
         NgraphError: They fetch what is computed with the updates, or one update comes before the
-            last gradient.
+            last gradient; there are no gradients.
     """
     if not training.gradients:
         raise NgraphError("no gradient depends on what is fed: there is nothing to add up or send")
     last = max(gradient.index for gradient in training.gradients)
     _refuse_updates_before(last, training.gradients)
     _refuse_fetches_of_updates(fetching, training.gradients)
-    drop_scheduler(program)
-    keep(
-        program.global_block(),
-        {op.id() for op in training.operators[: last + 1]} | ancestors(fetching),
-    )
+    return last
 
 
 def _refuse_updates_before(last: int, gradients: Sequence[Gradient]) -> None:

@@ -22,7 +22,7 @@ from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.placement import LINK, place_on
 from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT, dtype_name
 from paddle_ngraph.transpiler import ngraph_transpiler, training_program
-from paddle_ngraph.transpiler.building import Builder
+from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import drop_unread_sources, remove_updates
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
@@ -125,10 +125,7 @@ def _accumulating(
 
 def _sum(build: Builder, number: int, flat: Value) -> Value:
     """The variable for the sum of the gradients of a bucket over several runs."""
-    return build.variable(f"{_SUM}{number}", list(flat.shape), dtype_name(flat.dtype))
-
-
-_SUM = "ngraph_accumulated_"
+    return build.variable(f"{ACCUMULATED}{number}", list(flat.shape), dtype_name(flat.dtype))
 
 
 def distribute_startup(startup: Program, ranks: int, options: Options) -> None:
@@ -151,7 +148,7 @@ def _startup(program: Program, ranks: int, options: Options) -> Program:
     shared = []
     for name, value in training_program.variables(program).items():
         shape, dtype = list(value.shape), dtype_name(value.dtype)
-        if name.startswith(_SUM):
+        if name.startswith(ACCUMULATED):
             build.set_variable(name, build.zeros(shape, dtype))
         elif ranks > 1:
             shared.append(build.variable(name, shape, dtype))

@@ -117,6 +117,11 @@ class TrainingProgram:
         self._refuse_other_differences(updates)
 
     @property
+    def view(self) -> BlockView:
+        """The block with its reads, writes and memory."""
+        return self._view
+
+    @property
     def operators(self) -> list[Operation]:
         """The operators of the block, in order."""
         return [node.op for node in self._view.nodes]
@@ -174,7 +179,7 @@ class TrainingProgram:
         for node in self._view.nodes:
             members = (member for read in node.reads for member in self._view.members(read))
             end = max((ends.get(member, -1) for member in members), default=-1)
-            ends.update(dict.fromkeys(node.writes, node.index if _is_backward(node.op) else end))
+            ends.update(dict.fromkeys(node.writes, node.index if is_backward(node.op) else end))
         return ends
 
     def _refuse_after_clipping(self, parameter: str, vid: str, end: int) -> None:
@@ -282,12 +287,12 @@ def _is_fed(op: Operation) -> bool:
     return op.name() == "pd_op.data" and not op.result(0).persistable
 
 
-def _is_backward(op: Operation) -> bool:
+def is_backward(op: Operation) -> bool:
     """Whether it is part of a backward pass, as are branches and loops with such operators."""
     if op.name().removesuffix("_").endswith("_grad"):
         return True
     blocks = op.blocks() if op.num_regions() > 0 else ()
-    return any(_is_backward(inner) for block in blocks for inner in block.ops)
+    return any(is_backward(inner) for block in blocks for inner in block.ops)
 
 
 def _refuse_inner_updates(program: Program) -> None:

@@ -1,0 +1,394 @@
+"""A pipeline: each rank has a stage of the network, and micro-batches go through them.
+
+The schedule is one forward, one backward (Narayanan et al., PipeDream, SOSP 2019; with a flush for
+each batch, as in Megatron-LM, SC 2021): a stage begins with as many forward passes as there are
+stages after it, then alternates, so that no more micro-batches than that are under way. Each stage
+waits for about ``(stages - 1) / (micro_batches + stages - 1)`` of a step, the bubble.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import paddle
+
+from paddle_ngraph.distributed import first_run
+from paddle_ngraph.distributed.job import Job, part_of
+from paddle_ngraph.distributed.link import Kind, Link, Message, failure, sentence_of
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.saved_models.saved_model import last_line
+from paddle_ngraph.transpiler.pipeline_transpiler import Part, Pipeline, Stage
+from paddle_ngraph.transpiler.scope_copies import variables_of
+
+_ENDS = (Kind.DONE, Kind.FAILURE)
+_SECONDS_TO_END = 10.0
+
+Inbox = queue.SimpleQueue[tuple[int, Message]]
+
+
+class Outbox(Protocol):
+    """What takes messages for another stage."""
+
+    def put(self, message: Message) -> None: ...
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """How much of its time a stage has waited for others.
+
+    Attributes:
+        stage: The stage.
+        stages: How many there are.
+        micro_batches: Of each batch.
+        steps: How many steps are counted: all but the first, which compiles.
+        seconds: How long they took.
+        waiting: For how much of that this stage waited.
+    """
+
+    stage: int
+    stages: int
+    micro_batches: int
+    steps: int
+    seconds: float
+    waiting: float
+
+    @property
+    def ideal(self) -> float:
+        """The share of a step that a stage waits, if all take equally long and messages no time."""
+        return (self.stages - 1) / (self.micro_batches + self.stages - 1)
+
+    @property
+    def measured(self) -> float:
+        """The share that it did wait."""
+        return self.waiting / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"stage {self.stage} of {self.stages}, {self.micro_batches} micro-batches, "
+            f"{self.steps} steps: waited {self.measured:.0%} of the time, {self.ideal:.0%} with "
+            "equal stages and instant messages"
+        )
+
+
+class PipelineStage:
+    """One stage of a pipeline, which trains together with the others. To be used in a ``with``.
+
+    Args:
+        executor: What runs the programs.
+        form: The programs of all stages.
+        scope: Where the variables of this stage are.
+        number: The number of this stage.
+        inbox: The messages of other stages, with the numbers of these.
+        outboxes: What takes messages for the stage before and the next one, by their numbers.
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        form: Pipeline,
+        scope: Scope,
+        number: int,
+        inbox: Inbox,
+        outboxes: Mapping[int, Outbox],
+    ) -> None:
+        self._executor = executor
+        self._form = form
+        self._stage: Stage = form.stages[number]
+        self._scope = scope
+        self._number = number
+        self._inbox = inbox
+        self._outboxes = outboxes
+        self._is_open = True
+        self._told = ""  # the failure of another stage
+        self._arrived: dict[int, deque[Sequence[np.ndarray]]] = defaultdict(deque)
+        self._steps: list[tuple[float, float]] = []  # seconds, and those of waiting
+        self._waiting = 0.0
+        # Of the batch that is under way:
+        self._feeds: list[dict[str, Any]] = []
+        self._sizes = np.zeros(0, "int64")
+        self._held: dict[int, dict[str, np.ndarray]] = {}  # by micro-batch
+        self._results: dict[int, list[np.ndarray]] = defaultdict(list)
+
+    @property
+    def _last(self) -> int:
+        return len(self._form.stages) - 1
+
+    def run(self, feed: Mapping[str, Any]) -> list[np.ndarray]:
+        """A step with one batch: all micro-batches, and the update. All ranks call it.
+
+        Args:
+            feed: The arrays of the whole batch by name, ``[batch, ...]`` each: at least those that
+                this stage reads.
+
+        Returns:
+            What the ``fetch_list`` asked for, on every rank: results with an open first dimension
+            for the whole batch, of others the mean over the micro-batches.
+
+        Raises:
+            NgraphError: The batch does not divide; something is not fed; the ranks are fed batches
+                of different sizes; another rank has gone or failed.
+        """
+        if not self._is_open:
+            raise NgraphError("this pipeline is closed: make another one, on all ranks")
+        begin, self._waiting = time.monotonic(), 0.0
+        try:
+            self._divide(feed)
+            self._run_micro_batches()
+            results = self._update()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._steps.append((time.monotonic() - begin, self._waiting))
+        return results
+
+    def bubble(self) -> Bubble:
+        """How much of its time this stage has waited, from the second step on."""
+        counted = self._steps[1:]
+        return Bubble(
+            stage=self._number,
+            stages=len(self._form.stages),
+            micro_batches=self._form.micro_batches,
+            steps=len(counted),
+            seconds=sum(seconds for seconds, _ in counted),
+            waiting=sum(waiting for _, waiting in counted),
+        )
+
+    def close(self) -> None:
+        """Tells the others that nothing will follow."""
+        if self._is_open:
+            self._end(Message(Kind.DONE))
+
+    def __enter__(self) -> PipelineStage:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._fail(error)
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    def _divide(self, feed: Mapping[str, Any]) -> None:
+        """Makes micro-batches of a batch."""
+        count, sliced = self._form.micro_batches, self._form.sliced
+        read = sorted({name for part in self._stage.parts for name in part.feeds})
+        for name in read:
+            if name not in feed:
+                raise NgraphError(f"{name!r} is not fed, which stage {self._number} reads")
+        self._feeds = [
+            {
+                name: part_of(name, feed[name], number, count, "micro-batches")
+                if name in sliced
+                else feed[name]
+                for name in read
+            }
+            for number in range(count)
+        ]
+        sizes = [np.shape(feed[name])[0] if name in feed else -1 for name in sorted(sliced)]
+        self._sizes = np.array(sizes, "int64")
+        self._held.clear()
+        self._results.clear()
+
+    def _run_micro_batches(self) -> None:
+        """One forward, one backward."""
+        count = self._form.micro_batches
+        ahead = min(self._last - self._number, count)
+        for number in range(ahead):
+            self._forward(number)
+        for number in range(count):
+            if number + ahead < count:
+                self._forward(number + ahead)
+            self._backward(number)
+
+    def _forward(self, number: int) -> None:
+        held: dict[str, np.ndarray] = {}
+        if self._number > 0:
+            sizes, *arrays = self._receive(self._number - 1)
+            self._compare(sizes)
+            held.update(zip(self._form.stages[self._number - 1].activations, arrays))
+        if self._stage.forward is not None:
+            held.update(self._run(self._stage.forward, {**self._feeds[number], **held}))
+            sent = [held[name] for name in self._stage.activations]
+            self._send(self._number + 1, [self._sizes, *sent])
+        self._held[number] = {
+            name: held[name] for name in self._stage.backward.takes if name in held
+        }
+
+    def _backward(self, number: int) -> None:
+        held = self._held.pop(number)
+        if self._number < self._last:
+            names = self._form.stages[self._number + 1].gradients
+            held.update(zip(names, self._receive(self._number + 1)))
+        held.update(self._run(self._stage.backward, {**self._feeds[number], **held}))
+        if self._number > 0:
+            self._send(self._number - 1, [held[name] for name in self._stage.gradients])
+
+    def _compare(self, sizes: np.ndarray) -> None:
+        """The ranks have to be fed the same batch, each its part of it."""
+        names = sorted(self._form.sliced)
+        for name, mine, other in zip(names, self._sizes, sizes):
+            if mine != other and -1 not in (mine, other):
+                raise NgraphError(
+                    f"the batch of {name!r} has {mine} samples for stage {self._number} and "
+                    f"{other} for a stage before it: feed all ranks the same batch"
+                )
+        self._sizes = np.maximum(self._sizes, sizes)
+
+    def _update(self) -> list[np.ndarray]:
+        """Ends the batch; returns the results."""
+        norms = {} if self._stage.norms is None else self._run(self._stage.norms, {})
+        mine = [*norms.values(), *(self._merged(number) for number in self._stage.results)]
+        everything = iter(self._gather(mine))
+        shared: dict[str, np.ndarray] = {}
+        results: dict[int, np.ndarray] = {}
+        for stage in self._form.stages:
+            shared.update(
+                (name, next(everything)) for name in (stage.norms.gives if stage.norms else ())
+            )
+            results.update((number, next(everything)) for number in stage.results)
+        self._run(self._stage.update, shared)
+        return [results[number] for number in range(len(self._form.together))]
+
+    def _merged(self, number: int) -> np.ndarray:
+        """A result of the whole batch."""
+        found = self._results[number]
+        if self._form.together[number]:
+            return np.concatenate(found)
+        return found[0] if len(found) == 1 else np.mean(found, 0, dtype=found[0].dtype)
+
+    def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """What all stages have, in their order: to the last stage, and back."""
+        found = [*self._receive(self._number - 1), *mine] if self._number > 0 else mine
+        if self._number < self._last:
+            self._send(self._number + 1, found)
+            found = self._receive(self._number + 1)
+        if self._number > 0:
+            self._send(self._number - 1, found)
+        return found
+
+    def _run(self, part: Part, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Runs a program; returns what it gives other programs."""
+        feed = {name: given[name] for name in (*part.feeds, *part.takes)}
+        with paddle.static.scope_guard(self._scope):  # a schedule knows no other
+            found = self._executor.run(part.program, feed=feed, fetch_list=part.fetches)
+        count = len(part.gives)
+        for number, result in zip(part.results, found[count:]):
+            self._results[number].append(result)
+        return dict(zip(part.gives, found))
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _send(self, stage: int, arrays: Sequence[np.ndarray]) -> None:
+        self._outboxes[stage].put(Message(Kind.VALUES, arrays))
+
+    def _receive(self, stage: int) -> Sequence[np.ndarray]:
+        """What another stage has sent next."""
+        begin = time.monotonic()
+        while not self._arrived[stage]:
+            sender, message = self._inbox.get()
+            if message.kind == Kind.FAILURE:
+                self._told = sentence_of(message)
+                raise NgraphError(self._told)
+            if message.kind == Kind.DONE:
+                raise NgraphError(
+                    f"stage {sender} is done and stage {self._number} is not: call run() equally "
+                    "often on all ranks"
+                )
+            self._arrived[sender].append(message.arrays)
+        self._waiting += time.monotonic() - begin
+        return self._arrived[stage].popleft()
+
+    def _fail(self, error: BaseException) -> None:
+        """Tells the others what has happened."""
+        if self._is_open:
+            own = f"stage {self._number} has failed: {type(error).__name__}: {error}"
+            self._end(failure(self._told or own))
+
+    def _end(self, message: Message) -> None:
+        self._is_open = False
+        for outbox in self._outboxes.values():
+            outbox.put(message)
+
+
+class LinkedStage(PipelineStage):
+    """The stage of a rank, which has links to the ranks before and after it.
+
+    Args:
+        executor: What runs the programs.
+        form: The programs of all stages.
+        scope: Where the variables of this stage are.
+        job: The job.
+
+    Raises:
+        NgraphError: The job has another number of ranks; these have made ``form`` of different
+            programs; a variable is missing.
+    """
+
+    def __init__(self, executor: Any, form: Pipeline, scope: Scope, job: Job) -> None:
+        rank, ranks = job.place.rank, job.place.ranks
+        if ranks != len(form.stages):
+            raise NgraphError(
+                f"the job has {ranks} ranks and the pipeline {len(form.stages)} stages: start one "
+                "rank for each stage"
+            )
+        for part in form.stages[rank].parts:
+            variables_of(part.program, scope)
+        first_run.agree(job, [part.program for stage in form.stages for part in stage.parts], {})
+        inbox: Inbox = queue.SimpleQueue()
+        near = [other for other in (rank - 1, rank + 1) if 0 <= other < ranks]
+        queues: dict[int, queue.SimpleQueue[Message]] = {o: queue.SimpleQueue() for o in near}
+        super().__init__(executor, form, scope, rank, inbox, queues)
+        self._job = job
+        self._threads: list[threading.Thread] = []
+        for other in near:
+            for is_upward in (True, False):  # one link for each direction, made in the same order
+                self._start(other, is_upward, inbox, queues[other])
+
+    def _start(
+        self, other: int, is_upward: bool, inbox: Inbox, outbox: queue.SimpleQueue[Message]
+    ) -> None:
+        """Makes a link in a thread of its own, and leaves it to it."""
+        made: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        sends = is_upward == (other > self._number)
+        number = self._job.link_number(2 * min(other, self._number) + is_upward)
+
+        def talk() -> None:
+            paddle.disable_static()  # in this thread
+            try:
+                store = self._job.new_store(f"ngraph/link/{number}", self._number < other)
+                link = Link(store, number, int(self._number > other))
+                made.put(None)
+                kind = Kind.WAIT
+                while kind not in _ENDS:
+                    if sends:
+                        kind = link.send_next(outbox).kind
+                    else:
+                        message = link.receive()
+                        inbox.put((other, message))
+                        kind = message.kind
+            except Exception as error:  # Paddle's own have many types
+                made.put(error)
+                inbox.put((other, failure(f"stage {other} has gone ({last_line(error)})")))
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        if (error := made.get()) is not None:
+            raise NgraphError(
+                f"stage {self._number} cannot reach stage {other} ({last_line(error)})"
+            ) from error
+
+    def _end(self, message: Message) -> None:
+        super()._end(message)
+        end = time.monotonic() + _SECONDS_TO_END
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))

@@ -1,0 +1,541 @@
+"""The pipeline transpiler: a training program in, the programs of each stage out.
+
+A stage has a part of the operators and of the parameters. For each micro-batch it runs its forward
+program and, later, its backward program, which adds gradients up; what the second needs of the
+first is fetched and fed, as is what crosses from one stage to another. Its update program then does
+what is done with the gradients of a whole batch. Where that needs numbers of all stages, the norm
+of all gradients, a program computes those of this stage, and each update is fed them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import paddle
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import (
+    DRAW,
+    SCOPE_NAMES,
+    SINKS,
+    SOURCES,
+    BlockView,
+    OpNode,
+    dtype_name,
+    is_fed,
+    scope_name,
+    value_id,
+)
+from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
+from paddle_ngraph.transpiler.cutting import ancestors, keep
+from paddle_ngraph.transpiler.stage_updates import StageUpdates
+from paddle_ngraph.transpiler.staging import Staging
+from paddle_ngraph.transpiler.training_program import TrainingProgram
+
+_MOST = 4096  # stages, or micro-batches
+_BYTES = 4  # of an element, about
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program of a stage.
+
+    Attributes:
+        program: The program.
+        feeds: The feeds of the user that it reads.
+        takes: What else it is fed: names of what other programs give.
+        gives: What is fetched of it for other programs, by name.
+        results: What is fetched of it for the user, by its number in the ``fetch_list``.
+    """
+
+    program: Program
+    feeds: Sequence[str]
+    takes: Sequence[str]
+    gives: Mapping[str, Value]
+    results: Mapping[int, Value]
+
+    @property
+    def fetches(self) -> list[Value]:
+        """All that is fetched: ``gives``, then ``results``."""
+        return [*self.gives.values(), *self.results.values()]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The programs of one stage.
+
+    Attributes:
+        forward: For each micro-batch; ``None`` in the last stage, whose backward program computes
+            the forward pass, too.
+        backward: For each micro-batch: adds to the sums of gradients.
+        norms: Once for a batch, before ``update``: what all stages need of this one's gradients.
+            ``None`` where that is nothing.
+        update: Once for a batch: does what is done with the averages of gradients, and begins new
+            sums.
+        startup: Makes the sums and, where a startup program was given, the variables of the stage.
+        activations: What it sends to the next stage for each micro-batch: names, as in ``Part``.
+        gradients: What it sends to the stage before.
+    """
+
+    forward: Part | None
+    backward: Part
+    norms: Part | None
+    update: Part
+    startup: Program
+    activations: Sequence[str]
+    gradients: Sequence[str]
+
+    @property
+    def parts(self) -> list[Part]:
+        """Those of the programs above that it has, but for ``startup``."""
+        each = [self.forward, self.backward, self.norms, self.update]
+        return [part for part in each if part is not None]
+
+    @property
+    def results(self) -> list[int]:
+        """The numbers in the ``fetch_list`` of what it computes."""
+        return sorted(number for part in self.parts for number in part.results)
+
+    @property
+    def variables(self) -> dict[str, Value]:
+        """The variables of the scope that it has: parameters, states, sums of gradients."""
+        found = (training_program.variables(part.program) for part in self.parts)
+        return {name: value for each in found for name, value in each.items()}
+
+
+class Pipeline(NamedTuple):
+    """What :func:`transpile` returns.
+
+    Attributes:
+        stages: In the order in which data flows through them.
+        micro_batches: The number of parts of a batch.
+        sliced: The feeds that are divided into micro-batches; others are the same for all.
+        together: For each result whether those of the micro-batches are put together; of others
+            the mean is taken.
+    """
+
+    stages: list[Stage]
+    micro_batches: int
+    sliced: frozenset[str]
+    together: list[bool]
+
+    def __str__(self) -> str:
+        """The stages, with what they have and send, for people."""
+        return "\n".join(map(_described, range(len(self.stages)), self.stages))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is cut: see :func:`paddle_ngraph.pipeline`."""
+
+    stages: int = 2
+    micro_batches: int = 4
+    cuts: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("stages", "micro_batches"):
+            number = getattr(self, name)
+            is_number = isinstance(number, int) and not isinstance(number, bool)
+            if not is_number or not 1 <= number <= _MOST:
+                raise NgraphError(f"{name} is {number!r}: give a whole number from 1 to {_MOST}")
+        if self.cuts is not None and len(self.cuts) != self.stages - 1:
+            raise NgraphError(
+                f"cuts has {len(self.cuts)} places for {self.stages} stages: give "
+                f"{self.stages - 1}, for each stage but the last the variables that it ends with"
+            )
+
+    @property
+    def ends(self) -> list[list[Any]]:
+        """The cuts, each a list of variables."""
+        lists = (list, tuple)
+        return [list(cut) if isinstance(cut, lists) else [cut] for cut in self.cuts or ()]
+
+
+def transpile(
+    program: Any, wanted: Sequence[Any], options: Options, startup: Any = None
+) -> Pipeline:
+    """Makes the programs of each stage of a single-process training program.
+
+    Args:
+        program: A static program that trains, PIR or old-style, which stays as it is.
+        wanted: What will be fetched: variables, or names of variables.
+        options: How it is cut.
+        startup: Its startup program, from which each stage gets its part.
+
+    Raises:
+        NgraphError: As :func:`distribution_transpiler.transpile`; the program cannot be cut so;
+            something in ``wanted`` is computed with the updates, or is no mean.
+    """
+    given = ngraph_transpiler.static_program(program, "pipeline")
+    ends = [variable for cut in options.ends for variable in cut]
+    try:
+        whole, fetching = ngraph_transpiler.copied(given, [*wanted, *ends])
+    except NgraphError as error:
+        raise _of_cuts(error, len(wanted)) from error
+    kept, cutting = fetching[: len(wanted)], fetching[len(wanted) :]
+    values = iter(ngraph_transpiler.taken_out(whole, cutting))
+    cuts = [[value_id(next(values)) for _ in cut] for cut in options.ends]
+    staging = Staging(
+        TrainingProgram(whole), kept, options.stages, cuts if options.cuts is not None else None
+    )
+    maker = _Maker(whole, staging, kept, options)
+    first = None if startup is None else ngraph_transpiler.static_program(startup, "pipeline")
+    return maker.make(first)
+
+
+def _of_cuts(error: NgraphError, wanted: int) -> NgraphError:
+    """The same error; what comes after the wanted variables are cuts."""
+    head, bracket, rest = str(error).partition("]")
+    number = head.removeprefix("fetch_list[")
+    if bracket and number.isdecimal() and int(number) >= wanted:
+        return NgraphError(f"cuts: variable {int(number) - wanted}{rest}")
+    return error
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What one program computes of each micro-batch.
+
+    Attributes:
+        stage: Of this stage.
+        is_backward: Whether it is the backward program.
+        nodes: Its operators.
+        kept: The same, with those that belong to no stage.
+        takes: The variables that other programs compute.
+    """
+
+    stage: int
+    is_backward: bool
+    nodes: set[OpNode]
+    kept: set[OpNode]
+    takes: list[str]
+
+
+class _Maker:
+    """Makes the programs of the stages.
+
+    Args:
+        whole: A copy of the user's program.
+        staging: Its stages.
+        fetching: The operators in it that fetch what is wanted.
+        options: How it is cut.
+    """
+
+    def __init__(
+        self, whole: Program, staging: Staging, fetching: Sequence[Operation], options: Options
+    ) -> None:
+        self._whole = whole
+        self._staging = staging
+        self._options = options
+        self._fetched = [value_id(op.operand_source(0)) for op in fetching]
+        self._parameters = {value_id(g.value): g.parameter for g in staging.gradients}
+        self._updates = StageUpdates(staging)
+        self._passes = [
+            self._pass(stage, is_backward)
+            for stage in range(options.stages)
+            for is_backward in (False, True)
+        ]
+
+    def make(self, startup: Any) -> Pipeline:
+        """All programs; ``startup`` is that of the user, or ``None``."""
+        sliced = self._sliced()
+        together = [self._is_put_together(number) for number in range(len(self._fetched))]
+        stages = [self._stage(number, startup) for number in range(self._options.stages)]
+        return Pipeline(stages, self._options.micro_batches, sliced, together)
+
+    def _stage(self, number: int, startup: Any) -> Stage:
+        forward, backward = (self._of_pass(each) for each in self._passes if each.stage == number)
+        assert backward is not None
+        norms, update = self._norms(number), self._update(number)
+        parts = [part for part in (forward, backward, norms, update) if part is not None]
+        found = (training_program.variables(part.program) for part in parts)
+        variables = {name: value for each in found for name, value in each.items()}
+        return Stage(
+            forward=forward,
+            backward=backward,
+            norms=norms,
+            update=update,
+            startup=_startup(startup, variables),
+            activations=self._crossing(number, is_backward=False),
+            gradients=self._crossing(number, is_backward=True),
+        )
+
+    # -- what is fed and fetched -----------------------------------------------------------------
+
+    def _sliced(self) -> frozenset[str]:
+        feeds = [op for op in self._whole.global_block().ops if is_fed(op)]
+        found = {scope_name(op) for op in feeds if list(op.result(0).shape)[:1] == [-1]}
+        if not found and self._options.micro_batches > 1:
+            raise NgraphError(
+                "no feed of the program has an open first dimension, the samples of a batch: "
+                "declare it as in paddle.static.data('x', [-1, ...])"
+            )
+        return frozenset(found)
+
+    def _is_put_together(self, number: int) -> bool:
+        vid = self._fetched[number]
+        maker, value = self._staging.maker(vid), self._staging.view.values[vid]
+        if maker not in self._staging.stage:
+            raise NgraphError(
+                f"fetch_list[{number}] is nothing that the forward or backward pass computes with "
+                "parameters: fetch a loss or a result"
+            )
+        if list(value.shape)[:1] == [-1]:
+            return True
+        dtype = dtype_name(value.dtype)
+        if self._options.micro_batches > 1 and not dtype.startswith(("float", "bfloat")):
+            raise NgraphError(
+                f"fetch_list[{number}] of dtype {dtype} is neither a mean over samples nor one for "
+                "each sample, so that micro-batches do not have it: fetch what it is computed of"
+            )
+        return False
+
+    def _crossing(self, stage: int, is_backward: bool) -> list[str]:
+        """What a stage sends to the next one, or to the one before, for each micro-batch."""
+        found = set()
+        for each in self._passes:
+            for vid in each.takes:
+                maker = self._staging.maker(vid)
+                assert maker is not None
+                made_in = self._staging.stage[maker]
+                if is_backward and each.stage < stage <= made_in:
+                    found.add(self._name(vid))
+                if not is_backward and made_in <= stage < each.stage:
+                    found.add(self._name(vid))
+        return sorted(found)
+
+    def _name(self, vid: str) -> str:
+        """What a variable is called where it is fed."""
+        node = self._staging.view.producer[vid]
+        return f"ngraph_value_{node.index}_{node.writes.index(vid)}"
+
+    # -- the forward and backward pass -----------------------------------------------------------
+
+    def _pass(self, stage: int, is_backward: bool) -> _Pass:
+        is_last = stage == self._options.stages - 1
+        backward = self._staging.backward
+        nodes = {
+            node
+            for node, number in self._staging.stage.items()
+            # The last stage has the results of its forward pass at once.
+            if number == stage and ((node in backward) or is_last) == is_backward
+        }
+        kept, takes = self._needed(nodes)
+        if is_backward:
+            made = {vid for node in nodes for vid in node.writes}
+            takes += [vid for vid in self._sums(stage) if vid not in made and vid not in takes]
+        return _Pass(stage, is_backward, nodes, kept, takes)
+
+    def _sums(self, stage: int) -> list[str]:
+        """The gradients of the parameters of a stage."""
+        homes = self._staging.homes
+        return [vid for vid, name in self._parameters.items() if homes[name] == stage]
+
+    def _needed(self, nodes: set[OpNode]) -> tuple[set[OpNode], list[str]]:
+        """Operators with those that belong to no stage, and what they read of others."""
+        pending, found, outside = list(nodes), set(nodes), set()
+        while pending:
+            node = pending.pop()
+            for vid in [*node.reads, *self._staging.reads(node)]:
+                maker = self._staging.maker(vid)
+                if maker is None or maker in found:
+                    continue
+                if maker in self._staging.free:
+                    found.add(maker)
+                    pending.append(maker)
+                else:
+                    outside.add(vid)
+        named = [n for n in self._staging.view.nodes if n.type in SINKS and n.may_write_variables]
+        found |= {n for n in named if self._staging.maker(n.reads[0]) in nodes}
+        return found, sorted(outside, key=self._name)
+
+    def _of_pass(self, own: _Pass) -> Part | None:
+        """The program of a pass."""
+        if not own.is_backward and own.stage == self._options.stages - 1:
+            return None
+        copy = _Copy(self._whole)
+        self._feed(copy, own.takes)
+        if own.is_backward:
+            for total, value in [self._sum(copy, vid) for vid in self._sums(own.stage)]:
+                copy.after("pd_op.add_", [total, value])
+        made = {vid for node in own.nodes for vid in node.writes}
+        given = {vid for other in self._passes if other is not own for vid in other.takes}
+        return copy.part(
+            kept=own.kept,
+            takes=[self._name(vid) for vid in own.takes],
+            gives={self._name(vid): self._staging.view.values[vid] for vid in made & given},
+            results={
+                number: self._staging.view.values[vid]
+                for number, vid in enumerate(self._fetched)
+                if vid in made
+            },
+        )
+
+    def _feed(self, copy: _Copy, taken: Iterable[str]) -> None:
+        """Replaces what other programs compute with what is fed."""
+        view = self._staging.view
+        overwritten = {root for node in view.nodes for root, _ in node.overwrites}
+        for vid in taken:
+            maker = view.producer[vid]
+            if not view.is_tensor(vid):
+                raise NgraphError(
+                    f"{maker.type} (operator {maker.index}) hands on something that is no tensor, "
+                    "from one stage to another or to its own gradient: such a program can only be "
+                    "cut behind its gradient, in the last stage"
+                )
+            if vid in overwritten:
+                raise NgraphError(
+                    f"what {maker.type} (operator {maker.index}) computes is overwritten later, "
+                    "and crosses from one stage to another or to a gradient: use the form of the "
+                    "operator without '_'"
+                )
+            copy.feed(self._name(vid), view.values[vid])
+
+    # -- updates ---------------------------------------------------------------------------------
+
+    def _norms(self, stage: int) -> Part | None:
+        nodes, sent = self._updates.before(stage)
+        if not sent:
+            return None
+        copy = _Copy(self._whole)
+        self._average(copy, stage)
+        gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
+        return copy.part(kept=nodes, takes=[], gives=gives, results={})
+
+    def _update(self, stage: int) -> Part:
+        copy = _Copy(self._whole, is_update=True)
+        sent = sorted(self._updates.sent, key=self._name)
+        self._feed(copy, sent)
+        for total in self._average(copy, stage):
+            zeros = copy.after.zeros(list(total.shape), dtype_name(total.dtype))
+            copy.after("pd_op.assign_out_", [zeros, total])
+        takes = [self._name(vid) for vid in sent]
+        nodes = self._updates.of_stage(stage)
+        return copy.part(kept=nodes, takes=takes, gives={}, results={})
+
+    def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:
+        """The variable in which a gradient is added up, and the gradient."""
+        value = copy.value(self._staging.view.values[vid])
+        name, dtype = f"{ACCUMULATED}{self._parameters[vid]}", dtype_name(value.dtype)
+        return copy.before.variable(name, list(value.shape), dtype), value
+
+    def _average(self, copy: _Copy, stage: int) -> list[Value]:
+        """Replaces gradients with the averages over micro-batches; returns the sums."""
+        totals = []
+        for vid in self._sums(stage):
+            total, value = self._sum(copy, vid)
+            average = copy.before.scaled(total, 1 / self._options.micro_batches)
+            value.replace_all_uses_with(average)
+            totals.append(total)
+        return totals
+
+
+class _Copy:
+    """A copy of the whole program that becomes one of a stage.
+
+    Args:
+        whole: The whole program.
+        is_update: Whether it needs the learning rate.
+
+    Attributes:
+        before: Builds what comes before everything else, until ``after`` is used.
+    """
+
+    def __init__(self, whole: Program, is_update: bool = False) -> None:
+        self._mapping = IrMapping()
+        self.program = whole.clone(self._mapping)
+        if not is_update:
+            drop_scheduler(self.program)
+        self._block = self.program.global_block()
+        self._operators = list(self._block.ops)
+        first = next(op for op in self._operators if op.name() not in SOURCES)
+        self.before = Builder(self._block, before=first)
+        self._fed: dict[int, Value] = {}
+
+    @cached_property
+    def after(self) -> Builder:
+        """Builds what comes last."""
+        self.before.place()
+        return Builder(self._block)
+
+    def value(self, of_whole: Value) -> Value:
+        """What stands here for a variable of the whole program."""
+        found: Value = self._mapping.look_up(of_whole)
+        return self._fed.get(found.id, found)
+
+    def feed(self, name: str, of_whole: Value) -> None:
+        """Has a variable be fed."""
+        value = self.value(of_whole)
+        fed = self.before.fed(name, list(value.shape), dtype_name(value.dtype))
+        value.replace_all_uses_with(fed)
+        self._fed[value.id] = fed
+
+    def part(
+        self,
+        kept: Iterable[OpNode],
+        takes: Sequence[str],
+        gives: Mapping[str, Value],
+        results: Mapping[int, Value],
+    ) -> Part:
+        """The program with some operators of the whole one, and with what was built here."""
+        positions = {node.index for node in kept}
+        gone = [op for i, op in enumerate(self._operators) if i not in positions]
+        if "after" not in self.__dict__:
+            self.before.place()
+        found = {name: self.value(value) for name, value in gives.items()}
+        fetched = {number: self.value(value) for number, value in results.items()}
+        gone_ids = {op.id() for op in gone if op.name() not in SOURCES}
+        keep(self._block, {op.id() for op in self._block.ops} - gone_ids)
+        for op in self._block.ops:
+            if op.name() in SOURCES and op.result(0).use_empty():
+                self._block.remove_op(op)
+        fed = {scope_name(op) for op in self._block.ops if is_fed(op)}
+        return Part(
+            self.program, sorted(fed - set(takes)), [t for t in takes if t in fed], found, fetched
+        )
+
+
+def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
+    """A program that makes sums of gradients, and variables that another one makes.
+
+    Args:
+        given: The startup program of all stages, or ``None``.
+        variables: Those of a stage.
+    """
+    program: Program
+    if given is None:
+        program = paddle.pir.Program()
+    else:
+        program, _ = ngraph_transpiler.copied(given, ())
+        _keep_startup(program.global_block(), variables)
+    build = Builder(program.global_block())
+    for name, value in variables.items():
+        if name.startswith(ACCUMULATED):
+            build.set_variable(name, build.zeros(list(value.shape), dtype_name(value.dtype)))
+    return program
+
+
+def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
+    """Removes what makes other variables; random numbers stay those of the whole program."""
+    nodes = BlockView(block).nodes
+    kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
+    kept += [node.op for node in nodes if DRAW in node.ordered]
+    keep(block, ancestors(kept))
+
+
+def _described(number: int, stage: Stage) -> str:
+    parts = [part for part in (stage.forward, stage.backward) if part is not None]
+    operators = sum(len(part.program.global_block().ops) for part in parts)
+    variables = [v for n, v in stage.variables.items() if not n.startswith(ACCUMULATED)]
+    megabytes = sum(prod(v.shape) * _BYTES for v in variables) / 2**20
+    return (
+        f"stage {number}: {operators} operators, {megabytes:.1f} MB of parameters and states; "
+        f"sends {len(stage.activations)} activations, {len(stage.gradients)} gradients"
+    )

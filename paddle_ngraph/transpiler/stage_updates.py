@@ -1,0 +1,135 @@
+"""What the stages of a pipeline do with gradients: which of them does which update.
+
+An update belongs to the stage that has the parameter. What reads gradients of several stages, such
+as the norm of all gradients, is computed by every stage, of numbers that each sends to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.program.view import SINKS, OpNode, value_id
+from paddle_ngraph.transpiler.staging import Staging
+
+
+class StageUpdates:
+    """The operators of a training program after its backward pass.
+
+    Args:
+        staging: The stages of the operators before.
+
+    Attributes:
+        sent: The stage that computes each variable of which all stages get the contents.
+
+    Raises:
+        NgraphError: An update needs more of another stage than a number.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+        self._gradients = {value_id(each.value): each for each in staging.gradients}
+        self._roots = [node for node in staging.view.nodes if self._is_root(node)]
+        found = self._with_makers(self._roots, ())
+        self._nodes = [node for node in staging.view.nodes if node in found]
+        self._stage: dict[OpNode, int | None] = {}  # ``None``: all stages compute it
+        self._homes = dict(staging.homes)
+        self.sent: dict[str, int] = {}
+        while self._spread():
+            pass
+        self._refuse_chains()
+
+    def of_stage(self, stage: int) -> set[OpNode]:
+        """The operators of the update of a stage."""
+        roots = (node for node in self._roots if self._stage[node] in (None, stage))
+        return self._with_makers(roots, self.sent)
+
+    def before(self, stage: int) -> tuple[set[OpNode], list[str]]:
+        """The operators that compute what a stage sends before its update, and what that is."""
+        found = sorted(vid for vid, sender in self.sent.items() if sender == stage)
+        makers = (maker for vid in found if (maker := self._staging.maker(vid)) is not None)
+        return self._with_makers(makers, ()), found
+
+    def _is_root(self, node: OpNode) -> bool:
+        """Whether it changes something that outlives a run, after the backward pass."""
+        if node.is_source or node in self._staging.stage:
+            return False
+        if node.type in SINKS:
+            makers = [self._staging.maker(vid) for vid in node.reads]
+            is_fetch = not node.may_write_variables
+            return not is_fetch and not any(maker in self._staging.stage for maker in makers)
+        return bool(node.overwrites or node.touches)
+
+    def _with_makers(self, nodes: Iterable[OpNode], given: Iterable[str]) -> set[OpNode]:
+        """Operators, and all whose results they use, up to gradients and what is given."""
+        ends = {*self._gradients, *given}
+        pending, found = list(nodes), set()
+        while pending:
+            node = pending.pop()
+            if node not in found:
+                found.add(node)
+                read = [vid for vid in [*node.reads, *self._staging.reads(node)] if vid not in ends]
+                makers = (self._staging.maker(vid) for vid in read)
+                pending += [maker for maker in makers if maker is not None]
+        return found
+
+    def _spread(self) -> bool:
+        """Finds the stage of each operator; whether that has told more of the variables."""
+        self._stage, self.sent = {}, {}
+        for node in self._nodes:
+            stages = {
+                vid: stage
+                for vid in self._staging.reads(node)
+                if (stage := self._stage_of(vid)) is not None
+            }
+            several = len(set(stages.values())) > 1
+            self._stage[node] = None if several or not stages else next(iter(stages.values()))
+            if several and node.type != "builtin.combine":
+                for vid in stages:
+                    self._require_number(node, vid)
+                self.sent.update(stages)
+        return self._find_homes()
+
+    def _stage_of(self, vid: str) -> int | None:
+        if vid in self._gradients:
+            return self._homes[self._gradients[vid].parameter]
+        maker = self._staging.maker(vid)
+        if maker is not None and maker in self._stage:
+            return self._stage[maker]
+        name = self._staging.variable(vid)
+        return None if name is None else self._homes.get(name)
+
+    def _find_homes(self) -> bool:
+        """Variables that updates write, such as states of the optimizer, are where these are."""
+        before = len(self._homes)
+        for node in self._nodes:
+            stage = self._stage[node]
+            for name in self._staging.variables(node):
+                if stage is None or name not in self._staging.written:
+                    continue
+                if self._homes.setdefault(name, stage) != stage:
+                    raise NgraphError(
+                        f"the updates of the stages {self._homes[name]} and {stage} need the "
+                        f"variable {name!r}, and one of them writes it: such a program cannot be "
+                        "cut there"
+                    )
+        return len(self._homes) > before
+
+    def _require_number(self, node: OpNode, vid: str) -> None:
+        if prod(self._staging.view.values[vid].shape) != 1:
+            raise NgraphError(
+                f"{node.type} (operator {node.index}) needs tensors of several stages for an "
+                "update, of which only single numbers are sent: such a program cannot be cut there"
+            )
+
+    def _refuse_chains(self) -> None:
+        for vid in self.sent:
+            maker = self._staging.maker(vid)
+            for node in self._with_makers([maker] if maker is not None else [], ()):
+                if any(read in self.sent for read in self._staging.reads(node)):
+                    raise NgraphError(
+                        f"{node.type} (operator {node.index}) needs numbers of all stages before "
+                        "others are there, more than one round of messages: such a program cannot "
+                        "be cut there"
+                    )

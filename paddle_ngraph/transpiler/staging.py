@@ -1,0 +1,367 @@
+"""The stages of a pipeline: which of them computes which operator of a training program.
+
+Data flows through the stages in the forward pass, from the first to the last, and gradients flow
+back. An operator of the backward pass belongs where the results of the forward pass are that it
+reads. What is cheap to compute of feeds and constants alone, such as masks, belongs to no stage:
+each computes what it reads of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.paddle_seam.protocols import Operation
+from paddle_ngraph.program import cost
+from paddle_ngraph.program.view import (
+    CONSTANTS,
+    LISTS,
+    SCOPE_NAMES,
+    SINKS,
+    OpNode,
+    is_fed,
+    scope_name,
+    value_id,
+)
+from paddle_ngraph.transpiler.cutting import last_of_backward
+from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram, is_backward
+
+# A stage waits so long for what another one sends, and what it takes to send it.
+_US_OF_MESSAGE = 50.0
+_SENT_ELEMENTS_PER_US = 200.0
+# The backward pass takes twice as long as the forward pass.
+_PASSES = 3
+# How often an update reads or writes an element of a parameter and of its states.
+_ACCESSES_OF_UPDATE = 8
+# A cut that leaves more than this to one stage is none.
+_USELESS = 0.9
+
+_COMBINE = "builtin.combine"
+
+
+class Staging:
+    """The stages of the operators of a training program.
+
+    Args:
+        training: The program.
+        fetching: Operators at its end that fetch something.
+        stages: The number of stages.
+        cuts: For each stage but the last the ids of the variables that it ends with; ``None``: the
+            stages are balanced.
+
+    Attributes:
+        stage: The stage of each operator of the forward and backward pass.
+        backward: Those of the backward pass.
+        free: The operators that belong to no stage: each stage computes what it reads of them.
+        written: The names of the variables of the scope that the program writes.
+        homes: The stage of each of them that the forward or backward pass reads, by its name.
+
+    Raises:
+        NgraphError: The program cannot be cut so.
+    """
+
+    def __init__(
+        self,
+        training: TrainingProgram,
+        fetching: Sequence[Operation],
+        stages: int,
+        cuts: Sequence[Sequence[str]] | None,
+    ) -> None:
+        self.view = training.view
+        self.gradients = training.gradients
+        self._stages = stages
+        last = last_of_backward(training, fetching)
+        self.written = self._written_variables()
+        self.free = self._free_nodes()
+        nodes = self._first_passes(last, fetching)
+        self.backward = self._of_backward(nodes)
+        self._forward = [node for node in nodes if node not in self.backward]
+        self.stage = self._by_cuts(cuts) if cuts is not None else self._balanced()
+        self._stage_backward([node for node in nodes if node in self.backward])
+        self.homes = self._homes()
+        for gradient in self.gradients:
+            self._require_home(gradient)
+
+    # -- the block -------------------------------------------------------------------------------
+
+    def reads(self, node: OpNode) -> list[str]:
+        """The variables that an operator reads, alone or in lists."""
+        return list(dict.fromkeys(m for vid in node.reads for m in self.view.members(vid)))
+
+    def maker(self, vid: str) -> OpNode | None:
+        """The operator that computes a variable; ``None`` for what is fed or in the scope."""
+        node = self.view.producer.get(vid)
+        return None if node is None or node.is_source else node
+
+    def variable(self, vid: str) -> str | None:
+        """The name of the variable of the scope that has the memory of a value."""
+        node = self.view.producer.get(self.view.root(vid))
+        if node is None or not node.is_source or node.type not in SCOPE_NAMES or is_fed(node.op):
+            return None
+        return scope_name(node.op)
+
+    def variables(self, node: OpNode) -> list[str]:
+        """The names of the variables of the scope that an operator reads or writes."""
+        touched = [*self.reads(node), *node.touches]
+        return [name for vid in touched if (name := self.variable(vid)) is not None]
+
+    def _written_variables(self) -> set[str]:
+        """The variables of the scope that the program writes: all others may be anywhere."""
+        changed = (
+            vid
+            for node in self.view.nodes
+            for vid in [*(operand for operand, _ in node.overwrites), *node.touches]
+        )
+        names = (self.variable(m) for vid in changed for m in self.view.members(vid))
+        return {name for name in names if name is not None}
+
+    def _free_nodes(self) -> set[OpNode]:
+        plain: set[str] = set()
+        free = set()
+        for node in self.view.nodes:
+            if node.is_source:
+                is_plain = is_fed(node.op) or node.type == "builtin.constant"
+            else:
+                is_plain = (
+                    node.type not in SINKS
+                    and not (node.ordered or node.overwrites or node.touches)
+                    and node.op.num_regions() == 0
+                    and not cost.multiplies(node)
+                    and all(vid in plain for vid in self.reads(node))
+                )
+                if is_plain or node.type in CONSTANTS or node.type == _COMBINE:
+                    free.add(node)
+            if is_plain and node.type != _COMBINE:
+                plain.update(node.writes)
+        return free
+
+    def _first_passes(self, last: int, fetching: Sequence[Operation]) -> list[OpNode]:
+        """The operators of the forward and backward pass."""
+        after = {op.id() for gradient in self.gradients for op, _ in gradient.readers}
+        later: set[str] = set()
+        for node in self.view.nodes:
+            if node.op.id() in after or any(vid in later for vid in self.reads(node)):
+                later.update(node.writes)
+        wanted = self.with_makers(
+            maker
+            for op in fetching
+            for value in op.operands_source()
+            if (maker := self.maker(value_id(value))) is not None
+        )
+        return [
+            node
+            for node in self.view.nodes
+            if (node.index <= last or node in wanted)
+            and not (node.is_source or node.type in SINKS or node in self.free)
+            and not any(vid in later for vid in node.writes)
+        ]
+
+    def with_makers(self, nodes: Iterable[OpNode]) -> set[OpNode]:
+        """Operators, and all whose results they use."""
+        pending, found = list(nodes), set()
+        while pending:
+            node = pending.pop()
+            if node not in found:
+                found.add(node)
+                makers = (self.maker(vid) for vid in [*node.reads, *self.reads(node)])
+                pending += [maker for maker in makers if maker is not None]
+        return found
+
+    def _of_backward(self, nodes: Sequence[OpNode]) -> set[OpNode]:
+        found: set[OpNode] = set()
+        for node in nodes:
+            makers = [self.maker(vid) for vid in self.reads(node)]
+            if is_backward(node.op) or any(maker in found for maker in makers):
+                found.add(node)
+        return found
+
+    # -- the forward pass ------------------------------------------------------------------------
+
+    def _by_cuts(self, cuts: Sequence[Sequence[str]]) -> dict[OpNode, int]:
+        """The stages that end with given variables."""
+        forward = set(self._forward)
+        stage = dict.fromkeys(self._forward, self._stages - 1)
+        taken: set[OpNode] = set()
+        for number, ends in enumerate(cuts):
+            makers = [self.maker(vid) for vid in ends]
+            for maker in makers:
+                if maker not in forward:
+                    raise NgraphError(
+                        f"cuts[{number}] is nothing that the forward pass computes of parameters: "
+                        "give a variable that the next stage begins with, such as the result of a "
+                        "layer"
+                    )
+            found = self.with_makers(maker for maker in makers if maker) & forward
+            if found <= taken:
+                raise NgraphError(
+                    f"cuts[{number}] is computed by an earlier stage: give the variables in the "
+                    "order in which the stages compute them"
+                )
+            stage.update(dict.fromkeys(found - taken, number))
+            taken |= found
+        if len(taken) == len(forward) and self._stages > 1:
+            raise NgraphError(
+                f"nothing of the forward pass comes after cuts[{len(cuts) - 1}]: the last stage "
+                "would have no operators"
+            )
+        self._keep_lists_together(stage)
+        return stage
+
+    def _keep_lists_together(self, stage: dict[OpNode, int]) -> None:
+        """What takes a list apart is where the list is made."""
+        for node in stage:
+            maker = self.maker(node.reads[0]) if node.type in LISTS else None
+            if maker in stage:
+                stage[node] = stage[maker]
+
+    def _balanced(self) -> dict[OpNode, int]:
+        """Stages that take about equally long, with few elements between them."""
+        nodes, uses = self._forward, self._uses()
+        ends = self._best_ends(self._places(uses))
+        free_ends = self._best_ends(self._places({}))
+        total = sum(map(self._us, nodes))
+        if ends is None or (self._stages > 1 and self._longest(ends) > _USELESS * total):
+            tied = max(uses, key=lambda name: uses[name][1] - uses[name][0], default=None)
+            if free_ends is None or tied is None:
+                raise NgraphError(
+                    f"the forward pass has {len(nodes)} operators: it cannot be cut into "
+                    f"{self._stages} stages"
+                )
+            if ends is None or self._longest(free_ends) <= _USELESS * total:
+                raise NgraphError(
+                    f"operators from the beginning to the end read the parameter {tied!r}, which "
+                    f"belongs to one stage: the forward pass cannot be cut into {self._stages} "
+                    "stages; take fewer stages, or a parameter for each of these operators"
+                )
+        bounds = [0, *ends, len(nodes)]
+        stage = {n: s for s, (a, b) in enumerate(pairwise(bounds)) for n in nodes[a:b]}
+        self._keep_lists_together(stage)
+        return stage
+
+    def _uses(self) -> dict[str, tuple[int, int]]:
+        """The first and last operator of the forward pass that read each variable that changes."""
+        found: dict[str, tuple[int, int]] = {}
+        for position, node in enumerate(self._forward):
+            for name in self.variables(node):
+                if name in self.written:
+                    found[name] = found.get(name, (position, position))[0], position
+        return found
+
+    def _places(self, uses: dict[str, tuple[int, int]]) -> list[int]:
+        """Where the forward pass may be cut: before which of its operators."""
+        held = {p for first, last in uses.values() for p in range(first + 1, last + 1)}
+        apart = {p for p, node in enumerate(self._forward) if node.type in LISTS}
+        return [p for p in range(1, len(self._forward)) if p not in held | apart]
+
+    def _us(self, node: OpNode) -> float:
+        """About how long an operator takes, with its gradient and update."""
+        elements = sum(
+            cost.elements_of(self.view, vid)
+            for vid in self.reads(node)
+            if self.variable(vid) in self.written
+        )
+        return (
+            _PASSES * cost.us_of(self.view, node)
+            + _ACCESSES_OF_UPDATE * elements / cost.ELEMENTS_PER_US
+        )
+
+    def _longest(self, ends: Sequence[int]) -> float:
+        us = [self._us(node) for node in self._forward]
+        return max(sum(us[a:b]) for a, b in pairwise([0, *ends, len(us)]))
+
+    def _best_ends(self, places: Sequence[int]) -> list[int] | None:
+        """The places among these at which the longest stage is shortest."""
+        until = [0.0]
+        for node in self._forward:
+            until.append(until[-1] + self._us(node))
+        count, sent = len(self._forward), self._us_of_sending()
+        # For each place: the longest stage up to there, all messages, the ends of the stages.
+        best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
+        for number in range(self._stages):
+            is_last = number == self._stages - 1
+            found = {}
+            for end in [count] if is_last else places:
+                ways = [
+                    (
+                        max(longest, until[end] - until[start] + sent[start] + sent[end]),
+                        messages + sent[end],
+                        [*ends, end],
+                    )
+                    for start, (longest, messages, ends) in best.items()
+                    if start < end
+                ]
+                found[end] = min(ways, default=None)
+            best = {end: each for end, each in found.items() if each is not None}
+        return best[count][2][:-1] if count in best else None
+
+    def _us_of_sending(self) -> list[float]:
+        """About how long it takes to send what is there before each operator, and read later."""
+        last: dict[str, int] = {}
+        made: dict[str, int] = {}
+        for position, node in enumerate(self._forward):
+            last.update((vid, position) for vid in self.reads(node) if vid in made)
+            made.update((vid, position) for vid in node.writes)
+        changes = [0.0] * (len(self._forward) + 2)
+        for vid, end in last.items():
+            us = 2 * cost.elements_of(self.view, vid) / _SENT_ELEMENTS_PER_US
+            changes[made[vid] + 1] += us
+            changes[end + 1] -= us
+        sent = [us + _US_OF_MESSAGE for us in accumulate(changes[:-1])]
+        sent[0] = sent[-1] = 0.0  # nothing comes before the first stage, or after the last
+        return sent
+
+    # -- the backward pass -----------------------------------------------------------------------
+
+    def _stage_backward(self, nodes: Sequence[OpNode]) -> None:
+        """Gradients flow from stage to stage in one direction only, to the first."""
+        stages = self._stage_of_variables(self._forward)
+        least: dict[str, int] = {}  # the stages of those that read each variable
+        anchored = set()
+        for node in reversed(nodes):
+            given = [
+                self.stage[m]
+                for vid in self.reads(node)
+                if (m := self.maker(vid)) in self.stage and m not in self.backward
+            ]
+            given += [stages[name] for name in self.variables(node) if name in stages]
+            if given:
+                anchored.add(node)
+            self.stage[node] = max([*given, *(least.get(vid, 0) for vid in node.writes)])
+            for vid in self.reads(node):
+                least[vid] = max(least.get(vid, 0), self.stage[node])
+        for node in nodes:
+            makers = [self.maker(vid) for vid in self.reads(node)]
+            before = [self.stage[maker] for maker in makers if maker in self.backward]
+            if before and node not in anchored:
+                # A sum of gradients, for one: then the sum crosses, and not all that is added.
+                self.stage[node] = max(self.stage[node], min(before))
+        self._keep_lists_together(self.stage)
+
+    def _stage_of_variables(self, nodes: Sequence[OpNode]) -> dict[str, int]:
+        """The stages of variables that change; one that no stage has alone is refused."""
+        found: dict[str, int] = {}
+        for node in nodes:
+            for name in self.variables(node):
+                if name not in self.written:
+                    continue
+                stage = found.setdefault(name, self.stage[node])
+                if stage != self.stage[node]:
+                    raise NgraphError(
+                        f"the parameter {name!r} is read by operators of the stages {stage} and "
+                        f"{self.stage[node]}, and belongs to one: cut the program elsewhere, or "
+                        "take a parameter for each"
+                    )
+        return found
+
+    def _homes(self) -> dict[str, int]:
+        return self._stage_of_variables(list(self.stage))
+
+    def _require_home(self, gradient: Gradient) -> None:
+        maker = self.maker(value_id(gradient.value))
+        home = self.homes.get(gradient.parameter)
+        if maker is None or home is None or maker not in self.stage or self.stage[maker] < home:
+            raise NgraphError(
+                f"the gradient of the parameter {gradient.parameter!r} is computed by a stage "
+                "before that which has the parameter: such a program cannot be cut there"
+            )

@@ -1,0 +1,228 @@
+"""The pipeline form: the stages together do what one program does on the whole batch.
+
+Here all stages run in one process, in threads that hand each other messages, each on a scope of its
+own that begins with what the startup program of its stage makes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+import paddle_ngraph
+from paddle_ngraph.distributed.stages import PipelineStage
+from paddle_ngraph.transpiler.building import ACCUMULATED
+
+NgraphError = paddle_ngraph.NgraphError
+STEPS, BATCH = 20, 12
+SECONDS = 120
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
+
+# -- networks ------------------------------------------------------------------------------------
+
+
+def mlp():
+    x, y = paddle.static.data("x", [-1, 12]), paddle.static.data("y", [-1, 1])
+    hidden = x
+    for size in (12, 32, 32):
+        hidden = paddle.tanh(nn.Linear(size, 32)(hidden))
+    loss = F.mse_loss(nn.Linear(32, 1)(hidden), y)
+    paddle.optimizer.Momentum(0.02, 0.9, weight_decay=1e-3).minimize(loss)
+    return [loss, hidden]
+
+
+def cnn():
+    x, y = paddle.static.data("x", [-1, 1, 8, 8]), paddle.static.data("y", [-1, 1], "int64")
+    maps = F.gelu(nn.Conv2D(1, 6, 3, padding=1)(x))
+    maps = F.avg_pool2d(F.gelu(nn.Conv2D(6, 8, 3, padding=1)(maps)), 2)
+    loss = F.cross_entropy(nn.Linear(128, 4)(paddle.flatten(maps, 1)), y)
+    paddle.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return [loss]
+
+
+def transformer():
+    """With a mask of what is fed, a schedule, and clipping by the norm of all gradients."""
+    x, y = paddle.static.data("x", [-1, 6], "int64"), paddle.static.data("y", [-1, 1], "int64")
+    mask = paddle.unsqueeze(paddle.cast(x == 0, "float32") * -1e4, [1, 2])
+    hidden = nn.Embedding(20, 16)(x) + nn.Embedding(6, 16)(paddle.arange(6))
+    for _ in range(2):
+        # A bias of keys has no gradient but roundings, which Adam would make steps of.
+        biases = [False, None]
+        layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", bias_attr=biases)
+        hidden = layer(hidden, mask)
+    logits = nn.Linear(16, 4)(paddle.mean(hidden, 1))
+    loss = F.cross_entropy(logits, y)
+    rate = paddle.optimizer.lr.StepDecay(0.003, 5)
+    clip = nn.ClipGradByGlobalNorm(0.2)
+    paddle.optimizer.Adam(rate, weight_decay=1e-4, grad_clip=clip).minimize(loss)
+    return [loss, logits]
+
+
+NETWORKS = {"mlp": mlp, "cnn": cnn, "transformer": transformer}
+
+
+def batches(network, size=BATCH, steps=STEPS):
+    draw = np.random.default_rng(len(network))
+    for _ in range(steps):
+        y = draw.integers(0, 4, (size, 1))
+        if network == "mlp":
+            x = draw.normal(size=(size, 12)).astype("float32")
+            yield {"x": x, "y": x[:, :1] * x[:, 1:2]}
+        elif network == "cnn":
+            x = draw.normal(size=(size, 1, 8, 8)) + y[:, :, None, None]
+            yield {"x": x.astype("float32"), "y": y}
+        else:
+            yield {"x": (draw.integers(0, 20, (size, 6)) + y) % 20, "y": y}
+
+
+# -- all stages in one process -------------------------------------------------------------------
+
+
+class Network:
+    """A program and its startup program."""
+
+    def __init__(self, build, form="pir"):
+        self.main, self.startup = paddle.static.Program(), paddle.static.Program()
+        with paddle.static.program_guard(self.main, self.startup), paddle.utils.unique_name.guard():
+            self.fetches = build()
+
+    def pipeline(self, stages=2, micro_batches=2, **options):
+        return paddle_ngraph.pipeline(
+            self.main,
+            stages,
+            self.fetches,
+            micro_batches=micro_batches,
+            startup_program=self.startup,
+            **options,
+        )
+
+    def step_schedule(self):
+        if hasattr(self.main, "lr_scheduler"):
+            self.main.lr_scheduler.step()
+
+
+class Alone:
+    """A network that one process trains natively."""
+
+    def __init__(self, build):
+        self.network = Network(build)
+        self.scope, self.executor = paddle.static.Scope(), paddle.static.Executor()
+        paddle.seed(7)
+        self.executor.run(self.network.startup, scope=self.scope)
+
+    def run(self, feed):
+        with paddle.static.scope_guard(self.scope):
+            network = self.network
+            found = self.executor.run(network.main, feed=feed, fetch_list=network.fetches)
+        network.step_schedule()
+        return found
+
+    def variable(self, name):
+        return np.array(self.scope.find_var(name).get_tensor())
+
+
+class Stage(PipelineStage):
+    """One of several in a process: the scope of ``scope_guard`` is that of all threads."""
+
+    lock = threading.Lock()
+
+    def _run(self, part, given):
+        with self.lock:
+            return super()._run(part, given)
+
+
+class Together:
+    """The stages of a network, in threads."""
+
+    def __init__(self, build, stages=2, micro_batches=2, **options):
+        self.network = Network(build)
+        self.form = self.network.pipeline(stages, micro_batches, **options)
+        self.scopes = [paddle.static.Scope() for _ in range(stages)]
+        for stage, scope in zip(self.form.stages, self.scopes):
+            paddle.seed(7)
+            paddle.static.Executor().run(stage.startup, scope=scope)
+        inboxes = [queue.SimpleQueue() for _ in range(stages)]
+        self.stages = [
+            Stage(
+                paddle.static.Executor(),
+                self.form,
+                scope,
+                number,
+                inboxes[number],
+                {
+                    other: _Handed(number, inboxes[other])
+                    for other in (number - 1, number + 1)
+                    if 0 <= other < stages
+                },
+            )
+            for number, scope in enumerate(self.scopes)
+        ]
+
+    def run(self, *feeds):
+        """One step; a feed for all stages, or one for each. Returns what each has found."""
+        found = [None] * len(self.stages)
+
+        def work(number):
+            paddle.enable_static()
+            try:
+                found[number] = self.stages[number].run(feeds[number % len(feeds)])
+            except NgraphError as error:
+                found[number] = error
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(len(self.stages))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+        assert not any(thread.is_alive() for thread in threads), "they wait for each other"
+        self.network.step_schedule()
+        return found
+
+    def variables(self):
+        """The variables of all stages but for sums, each from its stage."""
+        return {
+            name: np.array(scope.find_var(name).get_tensor())
+            for stage, scope in zip(self.form.stages, self.scopes)
+            for name in stage.variables
+            if not name.startswith(ACCUMULATED)
+        }
+
+
+class _Handed:
+    def __init__(self, sender, inbox):
+        self._sender, self._inbox = sender, inbox
+
+    def put(self, message):
+        self._inbox.put((self._sender, message))
+
+
+def assert_trains_alike(build, feeds, stages=2, micro_batches=2, rtol=2e-5, **options):
+    alone, together = Alone(build), Together(build, stages, micro_batches, **options)
+    feeds = list(feeds)
+    expected = [alone.run(feed) for feed in feeds]
+    with paddle_ngraph.use_ngraph():
+        found = [together.run(feed) for feed in feeds]
+    runs = stages * (2 * micro_batches + 1) - micro_batches
+    assert paddle_ngraph.stats()["engine_runs"] >= runs * len(feeds)
+    for each, results in zip(found, expected):
+        for of_stage in each:
+            for mine, other in zip(of_stage, results, strict=True):
+                np.testing.assert_allclose(mine, other, rtol=rtol, atol=1e-6)
+    variables = together.variables()
+    for name, value in variables.items():
+        np.testing.assert_allclose(value, alone.variable(name), rtol=1e-3, atol=1e-5, err_msg=name)
+    return together
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_two_stages_train_as_one_process_does(network, micro_batches):
+    assert_trains_alike(NETWORKS[network], batches(network), micro_batches=micro_batches)
