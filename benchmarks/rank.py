@@ -116,11 +116,12 @@ def _free_port() -> int:
 
 
 def _all_reduce(size: int) -> Run:
-    """A run of some all-reduces of so many bytes, one after the other."""
+    """A run of some all-reduces of so many bytes, one after the other, each of what was scaled."""
     program = paddle.static.Program()
     with paddle.static.program_guard(program, paddle.static.Program()):
         data = paddle.zeros([size // 4])
         for _ in range(_CHAINED):
+            data = data * 0.5  # as in a step: in another place, which is in no cache
             paddle.distributed.all_reduce(data)
         first = data[:1]
     executor = paddle.static.Executor(paddle.CPUPlace())

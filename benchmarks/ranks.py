@@ -29,7 +29,7 @@ from paddle_ngraph.simulation.profile import Interval, Profile
 
 RANKS = (1, 2, 4)
 MODELS = ("mlp", "transformer")
-ROUNDS = 3
+ROUNDS = 2
 SECONDS = 10.0
 PAGE = ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
