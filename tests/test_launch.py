@@ -225,6 +225,22 @@ def test_a_rank_that_ends_early_while_others_wait_for_it(run, has_joined):
     assert said_by(out.err) == [early]
 
 
+def test_a_rank_that_takes_long_to_end_is_named(run):
+    script = """
+        join()
+        say(meetings=3 - rank)
+        if rank == 1:
+            say(ends=time.monotonic())
+            time.sleep(4)
+            sys.exit(0)
+        time.sleep(0.5)
+        say(failure="NgraphError: waits in vain", refuses=True, when=time.monotonic())
+        sys.exit(1)
+        """
+    early = "rank 1 has ended with exit status 0, and rank 0 still waits for it"
+    assert said_by(run(script)[1].err) == [early]
+
+
 def test_a_rank_that_ends_early_is_named_when_others_fail(run):
     script = """
         join()

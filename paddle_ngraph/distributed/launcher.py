@@ -29,6 +29,8 @@ _BETWEEN_LOOKS = 0.05  # seconds, as all times here
 _LONGEST_LOOK = 1.0
 # What follows from a failure gets so long to show, and to be told apart from its cause.
 _UNTIL_JUDGED = 2.0
+# One that says that it ends gets so long to do so: how it ends may be the cause.
+_UNTIL_ENDED = 15.0
 # The peers of a process that ends notice a little earlier than its parent does.
 _HEAD_START = 0.25
 # If anything fails, whoever has been silent for so long has caused it.
@@ -209,6 +211,10 @@ class _Rank:
                 self.failure = _Failure(when, said["failure"], said["refuses"])
         return bool(data)
 
+    def is_ending(self) -> bool:
+        """Whether it has said that it ends, and not why."""
+        return self.status is None and self.failure is None and self._said_to_end is not None
+
     @property
     def left(self) -> float:
         """When the others may have noticed first that it ends, or has ended."""
@@ -333,8 +339,11 @@ class _Start:
 
     def _judged(self) -> _End:
         """What has ended the job, once the consequences are there, too."""
-        until = time.monotonic() + _UNTIL_JUDGED
-        while time.monotonic() < until and not self._signals:
+        begun = time.monotonic()
+        while not self._signals:
+            limit = _UNTIL_ENDED if any(map(_Rank.is_ending, self._ranks)) else _UNTIL_JUDGED
+            if time.monotonic() > begun + limit:
+                break
             if all(rank.failure or rank.status is not None for rank in self._ranks):
                 break
             time.sleep(_BETWEEN_LOOKS)
