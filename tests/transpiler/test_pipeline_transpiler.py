@@ -18,6 +18,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
 from paddle_ngraph.transpiler.building import ACCUMULATED
+from tests.transpiler.test_ngraph_transpiler import text_of
 
 NgraphError = paddle_ngraph.NgraphError
 STEPS, BATCH = 20, 12
@@ -226,3 +227,67 @@ def assert_trains_alike(build, feeds, stages=2, micro_batches=2, rtol=2e-5, **op
 @pytest.mark.parametrize("network", NETWORKS)
 def test_two_stages_train_as_one_process_does(network, micro_batches):
     assert_trains_alike(NETWORKS[network], batches(network), micro_batches=micro_batches)
+
+
+def test_three_stages_have_parameters_of_their_own():
+    together = Together(mlp, 3)
+    names = [set(stage.variables) - {"learning_rate_0"} for stage in together.form.stages]
+    assert all(names) and not (names[0] & names[1] or names[1] & names[2])
+    assert_trains_alike(mlp, batches("mlp"), stages=3, micro_batches=3)
+
+
+def test_a_batch_of_one_part_needs_no_stages():
+    assert_trains_alike(mlp, batches("mlp"), stages=1, micro_batches=1)
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stages": 0}, "stages is 0: give a whole number from 1"),
+        ({"stages": 2.0}, "stages is 2.0: give a whole number"),
+        ({"micro_batches": -1}, "micro_batches is -1: give a whole number"),
+        ({"cuts": []}, "cuts has 0 places for 2 stages: give 1"),
+        ({"cuts": ["nothing"]}, "cuts: variable 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    network = Network(mlp)
+    before = text_of(network.main)
+    with pytest.raises(NgraphError, match=message) as caught:
+        paddle_ngraph.pipeline(network.main, fetch_list=network.fetches, **options)
+    assert "\n" not in str(caught.value)
+    assert text_of(network.main) == before
+
+
+def test_a_parameter_of_two_stages_is_named():
+    def tied():
+        x, y = paddle.static.data("x", [-1, 12]), paddle.static.data("y", [-1, 1])
+        layer, other = nn.Linear(12, 12), nn.Linear(12, 1)
+        loss = F.mse_loss(other(paddle.tanh(layer(paddle.tanh(layer(x))))), y)
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss]
+
+    network = Network(tied)
+    hidden = next(
+        op.result(0) for op in network.main.global_block().ops if op.name() == "pd_op.tanh"
+    )
+    with pytest.raises(NgraphError, match=r"linear_\d+\.[wb]_0"):
+        paddle_ngraph.pipeline(network.main, fetch_list=network.fetches, cuts=[hidden])
+
+
+def test_batches_that_do_not_fit_fail_on_all_stages():
+    together = Together(mlp, micro_batches=4)
+    found = together.run(*batches("mlp", size=10, steps=1))
+    assert all(isinstance(error, NgraphError) for error in found)
+    assert "10 samples, which do not divide among 4 micro-batches" in str(found[0])
+    with pytest.raises(NgraphError, match="closed: make another one"):
+        together.stages[0].run({})
+    together = Together(mlp)
+    found = together.run(*(next(batches("mlp", size=size)) for size in (12, 8)))
+    assert "feed all ranks the same batch" in str(found[1])
+    together = Together(mlp)
+    found = together.run({})
+    assert "is not fed, which stage 0 reads" in str(found[0])
