@@ -1,0 +1,362 @@
+"""Networks that Paddle's own tools have quantized: int8 kernels, and Paddle's simulated numbers.
+
+Sums of whole numbers are exact, and what Paddle adds up in float32 is not. So a number that is
+quantized next may lie on the other side of a boundary: results may be a few quanta off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+from paddle.inference import Config, create_predictor
+from paddle.quantization import PTQ, QAT, QuantConfig
+from paddle.quantization.observers import AbsmaxObserver
+from paddle.quantization.quanters import FakeQuanterWithAbsMaxObserver
+from paddle.static import InputSpec
+
+import paddle_ngraph
+from benchmarks import functions, quantizing
+from paddle_ngraph.function import processor
+from tests.dynamic import dynamic_mode
+from tests.programs import Program
+
+SHAPE = [4, 3, 16, 16]
+# A quantum of what the last layer reads moves a result by so much at most; a few may move.
+CLOSE = {"rtol": 0, "atol": 0.02}
+LAYERS = ("Convolution", "FullyConnected", "GroupConvolution")
+
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+needs_int8 = pytest.mark.skipif(not processor.has_int8(), reason="no int8 units: float32 is used")
+
+
+class Network(nn.Layer):
+    """What networks of pictures are made of: residuals, depthwise convolutions, a classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2D(3, 16, 3, padding=1, bias_attr=False)
+        self.norm = nn.BatchNorm2D(16)
+        self.depthwise = nn.Conv2D(16, 16, 3, stride=2, padding=1, groups=16)
+        self.pointwise = nn.Conv2D(16, 32, 1)
+        self.second = nn.Conv2D(32, 32, 3, padding=1)
+        self.relu = nn.ReLU()
+        self.classify = nn.Linear(32, 10)
+
+    def forward(self, x):
+        x = self.relu(self.norm(self.first(x)))
+        x = self.relu(self.pointwise(self.depthwise(x)))
+        x = self.relu(self.second(x) + x)
+        return self.classify(x.mean([2, 3]))
+
+
+def pictures(seed=0):
+    return np.random.default_rng(seed).normal(size=SHAPE).astype("float32")
+
+
+def network(trains=False):
+    paddle.seed(7)
+    made = Network()
+    return made.train() if trains else made.eval()
+
+
+def of_products(quanter):
+    """Activations and weights of what has int8 kernels."""
+    config = QuantConfig(activation=None, weight=None)
+    config.add_type_config([nn.Conv2D, nn.Linear], activation=quanter, weight=quanter)
+    return config
+
+
+def of_everything(quanter):
+    return QuantConfig(activation=quanter, weight=quanter)
+
+
+def trained(config):
+    """By quantization-aware training."""
+    tool = QAT(config(FakeQuanterWithAbsMaxObserver()))
+    quantized = tool.quantize(network(trains=True))
+    optimizer = paddle.optimizer.SGD(0.01, parameters=quantized.parameters())
+    for step in range(3):
+        quantized(paddle.to_tensor(pictures(step))).square().mean().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+    return quantized.eval()
+
+
+def observed(config):
+    """By post-training quantization."""
+    tool = PTQ(config(AbsmaxObserver()))
+    quantized = tool.quantize(network())
+    quantized(paddle.to_tensor(pictures()))
+    return tool.convert(quantized).eval()
+
+
+DYNAMIC = {
+    "QAT": lambda: trained(of_products),
+    "QAT of everything": lambda: trained(of_everything),
+    "PTQ": lambda: observed(of_products),
+    "PTQ of everything": lambda: observed(of_everything),
+}
+
+
+def saved(make: Callable[[], nn.Layer], folder: Path) -> tuple[str, np.ndarray]:
+    """A model on disk, and what it computes in dynamic mode, where all simulations are right."""
+    prefix = str(folder / "model")
+    with dynamic_mode():
+        layer = make()
+        expected = layer(paddle.to_tensor(pictures(9))).numpy()
+        paddle.jit.save(layer, prefix, [InputSpec(SHAPE, "float32", "x")])
+    return prefix, expected
+
+
+def check(found, expected):
+    assert paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
+    assert paddle_ngraph.stats()["native_runs"] == 0
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    np.testing.assert_array_equal(found.argmax(1), expected.argmax(1))
+
+
+# -- saved from dynamic mode -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
+def test_executor(tmp_path, make):
+    prefix, expected = saved(make, tmp_path)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle.static.scope_guard(paddle.static.Scope()), paddle_ngraph.use_ngraph():
+        program, _, fetches = paddle.static.load_inference_model(prefix, executor)
+        paddle_ngraph.reset_stats()
+        (found,) = executor.run(program, feed={"x": pictures(9)}, fetch_list=fetches)
+    check(found, expected)
+
+
+@pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
+def test_loaded_layer(tmp_path, make):
+    prefix, expected = saved(make, tmp_path)
+    with dynamic_mode(), paddle_ngraph.use_ngraph():
+        layer = paddle.jit.load(prefix)
+        paddle_ngraph.reset_stats()
+        found = layer(paddle.to_tensor(pictures(9))).numpy()
+    check(found, expected)
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+def kernels(run, scope, feed):
+    """The kernels of the layers that a program's functions have, by OpenVINO's names."""
+    with paddle.static.scope_guard(scope):
+        found = functions.functions(run, scope, feed, constant_weights=True)
+    requests = [function.request(PERF_COUNT="YES") for function in found]
+    for request in requests:
+        request.infer()
+    infos = [info for request in requests for info in request.profiling_info]
+    return [info.exec_type for info in infos if info.node_type.startswith(LAYERS)]
+
+
+def are_int8(names):
+    return [name.lower().endswith(("i8", "u8")) for name in names]
+
+
+@needs_int8
+@pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
+def test_layers_have_int8_kernels(tmp_path, make):
+    prefix, _ = saved(make, tmp_path)
+    executor, scope = paddle.static.Executor(paddle.CPUPlace()), paddle.static.Scope()
+    with paddle.static.scope_guard(scope):
+        program, _, fetches = paddle.static.load_inference_model(prefix, executor)
+
+    def run(feed):
+        return executor.run(program, feed=feed, fetch_list=fetches)
+
+    found = kernels(run, scope, {"x": pictures()})
+    assert are_int8(found) == [True] * 5, found
+
+
+def test_without_units_the_simulation_stays(tmp_path, monkeypatch):
+    """Where sums of two products saturate, numbers are Paddle's all the same."""
+    monkeypatch.setattr(processor, "has_int8", lambda: False)
+    test_executor(tmp_path, DYNAMIC["QAT"])
+
+
+def parameter(value):
+    value = np.asarray(value, "float32")
+    given = nn.initializer.Assign(value)
+    return paddle.create_parameter(value.shape, "float32", default_initializer=given)
+
+
+def on_grid(x, scale, round_type=1):
+    """``x`` as the simulation of QAT leaves it; the scale is a parameter."""
+    name = "fake_quantize_dequantize_moving_average_abs_max"
+    given = (parameter([scale]), None, None, 0.9, 8, True, round_type)
+    return getattr(paddle._C_ops, name)(x, *given)[0]
+
+
+def weights(*shape):
+    return np.random.default_rng(5).uniform(-0.5, 0.5, shape).astype("float32")
+
+
+class Small(Program):
+    """A small network, that runs in both ways."""
+
+    def kernels(self, **feed):
+        def run(feed):
+            return self.run(**feed)
+
+        return kernels(run, self.scope, feed)
+
+
+# What reaches the ends of a grid: 127 and -127 quanta, or -128.
+@pytest.mark.parametrize("round_type", [0, 1])
+def test_ends_of_a_grid(round_type):
+    def build():
+        x = paddle.static.data("x", [8, 16], "float32")
+        return on_grid(x, 1.0, round_type) @ on_grid(parameter(weights(16, 8)), 0.5, 0)
+
+    x = np.linspace(-3, 3, 8 * 16, dtype="float32").reshape(8, 16)
+    Small(build).both(x=x)
+
+
+@needs_int8
+def test_weights_of_several_products_and_a_second_reader():
+    """Each product quantizes for itself; what else reads the tensor gets the same numbers."""
+
+    def build():
+        x = on_grid(paddle.static.data("x", [4, 16], "float32"), 2.0)
+        shared = on_grid(parameter(weights(16, 16)), 0.5)
+        return x @ shared + paddle.matmul(x, shared, transpose_y=True), x
+
+    program = Small(build)
+    x = weights(4, 16)
+    program.both(x=x * 4)
+    assert are_int8(Small(build).kernels(x=x)) == [True, True]
+
+
+@needs_int8
+def test_weights_off_the_grid_stay_float():
+    def build():
+        x = on_grid(paddle.static.data("x", [4, 16], "float32"), 2.0)
+        return x @ parameter(weights(16, 16))
+
+    Small(build).both(x=weights(4, 16))
+    assert are_int8(Small(build).kernels(x=weights(4, 16))) == [False]
+
+
+def test_scales_that_are_fed():
+    """No constants: the arithmetic stays."""
+
+    def build():
+        x, scale = (paddle.static.data(n, s, "float32") for n, s in [("x", [4, 16]), ("s", [1])])
+        name = "fake_quantize_dequantize_moving_average_abs_max"
+        given = (scale, None, None, 0.9, 8, True, 1)
+        return getattr(paddle._C_ops, name)(x, *given)[0] @ on_grid(parameter(weights(16, 8)), 0.5)
+
+    Small(build).both(x=weights(4, 16) * 4, s=np.float32([1.5]))
+
+
+def convolutions():
+    x = paddle.static.data("x", [-1, 3, 56, 56], "float32")
+    for channels in (3, 32):
+        filters = on_grid(parameter(weights(32, channels, 3, 3) / 8), 0.0625)
+        x = nn.functional.relu(nn.functional.conv2d(on_grid(x, 2.0), filters, padding=1))
+    return x
+
+
+def test_many_shapes():
+    program = Small(convolutions)
+    for batch in (1, 2, 3, 4, 5):
+        x = np.random.default_rng(batch).normal(size=(batch, 3, 56, 56)).astype("float32")
+        native, found = (program.run(engine=engine, x=x)[0] for engine in (False, True))
+        off = np.abs(native - found)
+        assert np.median(off) < 1e-5
+        assert off.max() < 0.01, "more than one quantum"
+
+
+@needs_int8
+def test_a_batch_in_parts():
+    x = np.random.default_rng(0).normal(size=(4, 3, 56, 56)).astype("float32")
+    assert are_int8(Small(convolutions).kernels(x=x)) == [True, True]
+
+
+# -- saved by Paddle's static tools ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["in pairs", "products"])
+def old_model(request, tmp_path_factory):
+    """The program of a quantized old-style model."""
+    folder = tmp_path_factory.mktemp("int8")
+    paddle.enable_static()
+    with paddle.pir_utils.OldIrGuard():
+        paddle.disable_static()
+        paddle.jit.save(network(), str(folder / "model"), [InputSpec([-1, *SHAPE[1:]], name="x")])
+        paddle.enable_static()
+    feeds = [{"x": pictures(seed)} for seed in range(3)]
+    return quantizing.post_training(
+        folder / "model.pdmodel", feeds, folder / "quantized", in_pairs=request.param
+    )
+
+
+class Old:
+    """A quantized old-style model, loaded."""
+
+    def __init__(self, program):
+        self.executor, self.scope = paddle.static.Executor(paddle.CPUPlace()), paddle.static.Scope()
+        parameters = program.with_suffix(".pdiparams").name
+        names = {"model_filename": program.name, "params_filename": parameters}
+        with paddle.pir_utils.OldIrGuard(), paddle.static.scope_guard(self.scope):
+            self.program, _, self.fetches = paddle.static.load_inference_model(
+                str(program.parent), self.executor, **names
+            )
+
+    def run(self, feed, engine=True):
+        """One run, through the engine or natively."""
+        with (
+            paddle.pir_utils.OldIrGuard(),
+            paddle.static.scope_guard(self.scope),
+            paddle_ngraph.use_ngraph(engine),
+        ):
+            paddle_ngraph.reset_stats()
+            return self.executor.run(self.program, feed=feed, fetch_list=self.fetches)
+
+
+def test_old_style_executor(old_model):
+    model, feed = Old(old_model), {"x": pictures(9)}
+    (expected,) = model.run(feed, engine=False)
+    check(model.run(feed)[0], expected)
+
+
+@needs_int8
+def test_old_style_layers_have_int8_kernels(old_model):
+    model = Old(old_model)
+    found = kernels(model.run, model.scope, {"x": pictures()})
+    assert are_int8(found) == [True] * 5, found
+
+
+def predicted(program):
+    config = Config(str(program), str(program.with_suffix(".pdiparams")))
+    config.disable_glog_info()
+    config.disable_mkldnn()
+    predictor = create_predictor(config)
+    (name,) = predictor.get_input_names()
+    predictor.get_input_handle(name).copy_from_cpu(pictures(9))
+    predictor.run()
+    (name,) = predictor.get_output_names()
+    return predictor.get_output_handle(name).copy_to_cpu()
+
+
+def test_predictor(old_model):
+    (expected,) = Old(old_model).run({"x": pictures(9)}, engine=False)
+    with paddle_ngraph.use_ngraph():
+        found = predicted(old_model)
+    check(found, expected)
+
+
+def test_predictor_of_pir(tmp_path):
+    prefix, expected = saved(DYNAMIC["QAT"], tmp_path)
+    with paddle_ngraph.use_ngraph():
+        found = predicted(Path(f"{prefix}.json"))
+    check(found, expected)
