@@ -42,23 +42,25 @@ def post_training(
     Returns:
         The program of the quantized model.
     """
-    with _old_style(), open(os.devnull, "w") as nowhere:
-        with redirect_stdout(nowhere), redirect_stderr(nowhere):  # bars of progress
-            tool = PostTrainingQuantization(
-                executor=paddle.static.Executor(paddle.CPUPlace()),
-                model_dir=str(program.parent),
-                model_filename=program.name,
-                params_filename=program.with_suffix(".pdiparams").name,
-                data_loader=lambda: iter(feeds),
-                batch_nums=len(feeds),
-                algo=algorithm,
-                quantizable_op_type=list(OPERATORS),
-                onnx_format=in_pairs,
-            )
-            tool.quantize()
-            tool.save_quantized_model(
-                str(folder), model_filename=PROGRAM, params_filename=PARAMETERS
-            )
+    with (
+        _old_style(),
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),  # bars of progress
+        redirect_stderr(nowhere),
+    ):
+        tool = PostTrainingQuantization(
+            executor=paddle.static.Executor(paddle.CPUPlace()),
+            model_dir=str(program.parent),
+            model_filename=program.name,
+            params_filename=program.with_suffix(".pdiparams").name,
+            data_loader=lambda: iter(feeds),
+            batch_nums=len(feeds),
+            algo=algorithm,
+            quantizable_op_type=list(OPERATORS),
+            onnx_format=in_pairs,
+        )
+        tool.quantize()
+        tool.save_quantized_model(str(folder), model_filename=PROGRAM, params_filename=PARAMETERS)
     return folder / PROGRAM
 
 
