@@ -88,6 +88,9 @@ class PipelineStage:
         number: The number of this stage.
         inbox: The messages of other stages, with the numbers of these.
         outboxes: What takes messages for the stage before and the next one, by their numbers.
+
+    Attributes:
+        number: As above.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class PipelineStage:
         self._form = form
         self._stage: Stage = form.stages[number]
         self._scope = scope
-        self._number = number
+        self.number = number
         self._inbox = inbox
         self._outboxes = outboxes
         self._is_open = True
@@ -153,7 +156,7 @@ class PipelineStage:
         """How much of its time this stage has waited, from the second step on."""
         counted = self._steps[1:]
         return Bubble(
-            stage=self._number,
+            stage=self.number,
             stages=len(self._form.stages),
             micro_batches=self._form.micro_batches,
             steps=len(counted),
@@ -183,7 +186,7 @@ class PipelineStage:
         read = sorted({name for part in self._stage.parts for name in part.feeds})
         for name in read:
             if name not in feed:
-                raise NgraphError(f"{name!r} is not fed, which stage {self._number} reads")
+                raise NgraphError(f"{name!r} is not fed, which stage {self.number} reads")
         self._feeds = [
             {
                 name: part_of(name, feed[name], number, count, "micro-batches")
@@ -201,7 +204,7 @@ class PipelineStage:
     def _run_micro_batches(self) -> None:
         """One forward, one backward."""
         count = self._form.micro_batches
-        ahead = min(self._last - self._number, count)
+        ahead = min(self._last - self.number, count)
         for number in range(ahead):
             self._forward(number)
         for number in range(count):
@@ -211,26 +214,26 @@ class PipelineStage:
 
     def _forward(self, number: int) -> None:
         held: dict[str, np.ndarray] = {}
-        if self._number > 0:
-            sizes, *arrays = self._receive(self._number - 1)
+        if self.number > 0:
+            sizes, *arrays = self._receive(self.number - 1)
             self._compare(sizes)
-            held.update(zip(self._form.stages[self._number - 1].activations, arrays))
+            held.update(zip(self._form.stages[self.number - 1].activations, arrays))
         if self._stage.forward is not None:
             held.update(self._run(self._stage.forward, {**self._feeds[number], **held}))
             sent = [held[name] for name in self._stage.activations]
-            self._send(self._number + 1, [self._sizes, *sent])
+            self._send(self.number + 1, [self._sizes, *sent])
         self._held[number] = {
             name: held[name] for name in self._stage.backward.takes if name in held
         }
 
     def _backward(self, number: int) -> None:
         held = self._held.pop(number)
-        if self._number < self._last:
-            names = self._form.stages[self._number + 1].gradients
-            held.update(zip(names, self._receive(self._number + 1)))
+        if self.number < self._last:
+            names = self._form.stages[self.number + 1].gradients
+            held.update(zip(names, self._receive(self.number + 1)))
         held.update(self._run(self._stage.backward, {**self._feeds[number], **held}))
-        if self._number > 0:
-            self._send(self._number - 1, [held[name] for name in self._stage.gradients])
+        if self.number > 0:
+            self._send(self.number - 1, [held[name] for name in self._stage.gradients])
 
     def _compare(self, sizes: np.ndarray) -> None:
         """The ranks have to be fed the same batch, each its part of it."""
@@ -238,7 +241,7 @@ class PipelineStage:
         for name, mine, other in zip(names, self._sizes, sizes):
             if mine != other and -1 not in (mine, other):
                 raise NgraphError(
-                    f"the batch of {name!r} has {mine} samples for stage {self._number} and "
+                    f"the batch of {name!r} has {mine} samples for stage {self.number} and "
                     f"{other} for a stage before it: feed all ranks the same batch"
                 )
         self._sizes = np.maximum(self._sizes, sizes)
@@ -267,12 +270,12 @@ class PipelineStage:
 
     def _gather(self, mine: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """What all stages have, in their order: to the last stage, and back."""
-        found = [*self._receive(self._number - 1), *mine] if self._number > 0 else mine
-        if self._number < self._last:
-            self._send(self._number + 1, found)
-            found = self._receive(self._number + 1)
-        if self._number > 0:
-            self._send(self._number - 1, found)
+        found = [*self._receive(self.number - 1), *mine] if self.number > 0 else mine
+        if self.number < self._last:
+            self._send(self.number + 1, found)
+            found = self._receive(self.number + 1)
+        if self.number > 0:
+            self._send(self.number - 1, found)
         return found
 
     def _run(self, part: Part, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -300,7 +303,7 @@ class PipelineStage:
                 raise NgraphError(self._told)
             if message.kind == Kind.DONE:
                 raise NgraphError(
-                    f"stage {sender} is done and stage {self._number} is not: call run() equally "
+                    f"stage {sender} is done and stage {self.number} is not: call run() equally "
                     "often on all ranks"
                 )
             self._arrived[sender].append(message.arrays)
@@ -310,7 +313,7 @@ class PipelineStage:
     def _fail(self, error: BaseException) -> None:
         """Tells the others what has happened."""
         if self._is_open:
-            own = f"stage {self._number} has failed: {type(error).__name__}: {error}"
+            own = f"stage {self.number} has failed: {type(error).__name__}: {error}"
             self._end(failure(self._told or own))
 
     def _end(self, message: Message) -> None:
@@ -358,14 +361,14 @@ class LinkedStage(PipelineStage):
     ) -> None:
         """Makes a link in a thread of its own, and leaves it to it."""
         made: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        sends = is_upward == (other > self._number)
-        number = self._job.link_number(2 * min(other, self._number) + is_upward)
+        sends = is_upward == (other > self.number)
+        number = self._job.link_number(2 * min(other, self.number) + is_upward)
 
         def talk() -> None:
             paddle.disable_static()  # in this thread
             try:
-                store = self._job.new_store(f"ngraph/link/{number}", self._number < other)
-                link = Link(store, number, int(self._number > other))
+                store = self._job.new_store(f"ngraph/link/{number}", self.number < other)
+                link = Link(store, number, int(self.number > other))
                 made.put(None)
                 kind = Kind.WAIT
                 while kind not in _ENDS:
@@ -384,7 +387,7 @@ class LinkedStage(PipelineStage):
         self._threads.append(thread)
         if (error := made.get()) is not None:
             raise NgraphError(
-                f"stage {self._number} cannot reach stage {other} ({last_line(error)})"
+                f"stage {self.number} cannot reach stage {other} ({last_line(error)})"
             ) from error
 
     def _end(self, message: Message) -> None:

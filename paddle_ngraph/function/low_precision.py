@@ -123,7 +123,8 @@ class _Quantized:
         return value.get_node().get_name() in self._constant
 
     def _is_number(self, value: Output) -> bool:
-        return self._is_set(value) and math.prod(value.get_shape()) == 1
+        shape = value.get_partial_shape()
+        return self._is_set(value) and shape.is_static and math.prod(shape.to_shape()) == 1
 
     def _scales(self, node: Node) -> bool:
         """Whether it multiplies its first input by a number, or divides it by one."""

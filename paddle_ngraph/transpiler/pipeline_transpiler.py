@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -457,13 +456,16 @@ class _Copy:
         self._operators = list(self._block.ops)
         first = next(op for op in self._operators if op.name() not in SOURCES)
         self.before = Builder(self._block, before=first)
+        self._after: Builder | None = None
         self._fed: dict[int, Value] = {}
 
-    @cached_property
+    @property
     def after(self) -> Builder:
         """Builds what comes last."""
-        self.before.place()
-        return Builder(self._block)
+        if self._after is None:
+            self.before.place()
+            self._after = Builder(self._block)
+        return self._after
 
     def value(self, of_whole: Value) -> Value:
         """What stands here for a variable of the whole program."""
@@ -487,7 +489,7 @@ class _Copy:
         """The program with some operators of the whole one, and with what was built here."""
         positions = {node.index for node in kept}
         gone = [op for i, op in enumerate(self._operators) if i not in positions]
-        if "after" not in self.__dict__:
+        if self._after is None:
             self.before.place()
         found = {name: self.value(value) for name, value in gives.items()}
         fetched = {number: self.value(value) for number, value in results.items()}
