@@ -16,6 +16,7 @@ from openvino import Node, Type, opset10, opset15
 import paddle_ngraph
 from paddle_ngraph import flags
 from paddle_ngraph.function import batch_parts, bridge
+from paddle_ngraph.function.dynamic_shapes import OWN_BATCHES, OWN_FUNCTIONS
 from tests.programs import Program, floats
 
 SAMPLES = 6
@@ -323,6 +324,17 @@ def threads(request) -> Iterator[int]:
     flags.set("ngraph_num_threads", before)
 
 
+@pytest.fixture
+def stored(tmp_path) -> Iterator[None]:
+    """All functions are kept on disk."""
+    before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
+    flags.set("ngraph_cache_dir", str(tmp_path))
+    flags.set("ngraph_cache_min_ms", 0)
+    yield
+    for name, value in before.items():
+        flags.set(name, value)
+
+
 def network() -> Any:
     """A small residual network over x [-1, 3, 12, 12]: features and classes."""
     x = paddle.static.data("x", [-1, 3, 12, 12], "float32")
@@ -353,19 +365,56 @@ def test_every_batch_size_has_its_parts(parted):
     assert parted[:2] == [4, 1]
 
 
-def test_loaded_from_disk(parted, threads, tmp_path):
-    before = {name: flags.get(name) for name in ("ngraph_cache_dir", "ngraph_cache_min_ms")}
-    flags.set("ngraph_cache_dir", str(tmp_path))
-    flags.set("ngraph_cache_min_ms", 0)
-    try:
-        expected = Program(network).both(x=pictures(6))
-        paddle_ngraph.clear_cache()
-        paddle_ngraph.reset_stats()
-        results = Program(network).run(x=pictures(6))
-        assert paddle_ngraph.stats()["functions_loaded"] == 1
-    finally:
-        for name, value in before.items():
-            flags.set(name, value)
+def built() -> int:
+    return int(paddle_ngraph.stats()["functions_built"])
+
+
+def classifier() -> Any:
+    """Classes of x [-1, 3, 12, -1]; its batch and its width may be open."""
+    x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
+    found = F.relu(paddle.nn.Conv2D(3, 8, 3, padding=1)(x))
+    return paddle.nn.Linear(8, 5)(paddle.flatten(F.adaptive_avg_pool2d(found, 1), 1))
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_several_sizes_of_the_batch_go_in_parts(parted, threads):
+    program = Program(classifier)
+    batches = [8, 4, 6, 2, 10, 12, 5, 3]
+    for samples in batches:
+        program.both(x=pictures(samples))
+    # The fifth size opens the batch, and the last ones are its.
+    assert parted == batches[:OWN_BATCHES]
+    assert built() == OWN_BATCHES + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_widths_are_opened_at_once(parted, threads):
+    program = Program(classifier)
+    for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 13)]:
+        program.both(x=floats(samples, 3, 12, width))
+    assert parted == [8, 4]
+    assert built() == OWN_FUNCTIONS + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_batches_of_stored_functions_go_in_parts_too(parted, threads, stored):
+    for samples in (8, 4):
+        Program(classifier).both(x=pictures(samples))
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    program = Program(classifier)
+    for samples in (8, 4, 6, 2):
+        program.both(x=pictures(samples))
+    assert paddle_ngraph.stats()["functions_loaded"] == 2
+    assert parted == [8, 4, 6, 2]
+
+
+def test_loaded_from_disk(parted, threads, stored):
+    expected = Program(network).both(x=pictures(6))
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    results = Program(network).run(x=pictures(6))
+    assert paddle_ngraph.stats()["functions_loaded"] == 1
     assert parted == [6]
     for one, other in zip(expected, results):
         np.testing.assert_array_equal(one, other)

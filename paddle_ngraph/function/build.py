@@ -207,6 +207,8 @@ def build_model(
     except ValueError as error:  # an input is not what the program declares
         refusals.suspect(text, NgraphError(str(error)))
         raise
+    if draft.parts > 1:
+        dynamic_shapes.remember(text, signature, draft.parts)
     return BuiltModel(_bare(draft.model), positions, bridge.draws, parts=draft.parts)
 
 

@@ -166,10 +166,11 @@ std::string build_environment(const std::string& graph, const Settings& settings
   });
 }
 
-void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs) {
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                     int parts) {
   with_python([&] {
     const py::tuple signature = signature_of(inputs);
-    python(PythonCall::kRememberShapes)(graph, signature);
+    python(PythonCall::kRememberShapes)(graph, signature, parts);
     return true;
   });
 }

@@ -30,9 +30,10 @@ void verify_graph(const std::string& graph);
 // GIL.
 std::string build_environment(const std::string& graph, const Settings& settings);
 
-// Records that the graph has met inputs of these shapes, for functions with open shapes. Takes the
-// GIL.
-void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs);
+// Records that the graph has met inputs of these shapes, and has a function for them with so many
+// parts, for functions with open shapes. Takes the GIL.
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                     int parts);
 
 // Gives up functions with open shapes for this graph. Takes the GIL.
 void close_shapes(const std::string& graph);

@@ -542,7 +542,7 @@ BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& k
     if (loaded && serves(*loaded, key)) {
       ++EngineStats::instance().functions_loaded;
       if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-      remember_shapes(graph_, io.inputs);
+      remember_shapes(graph_, io.inputs, loaded->function->settings().parts);
       return std::move(*loaded);
     }
   }
