@@ -17,13 +17,13 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.plan.devices import can_be_placed
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     BlockView,
     OpNode,
+    can_be_placed,
     dtype_name,
     is_engine,
     is_fed,
