@@ -26,6 +26,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.plan.data_parallel import refuse_uneven
 from paddle_ngraph.saved_models.saved_model import last_line
 
 if TYPE_CHECKING:
@@ -229,11 +230,7 @@ def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    if size == 0 or size % parts != 0:
-        raise NgraphError(
-            f"the batch of {name!r} has {size} samples, which do not divide among {parts} {what}: "
-            "feed a multiple, for example with drop_last of a DataLoader"
-        )
+    refuse_uneven(name, size, parts, what)
     size //= parts
     return batch[number * size : (number + 1) * size]
 
