@@ -32,9 +32,8 @@ from paddle_ngraph.saved_models.saved_model import last_line
 if TYPE_CHECKING:
     from paddle_ngraph.distributed.checkpoints import Checkpoints
 
-# The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
-# wait for others, with a number that Paddle does not get to.
-RING, ALONE = 0, 6999
+# The gloo context of all ranks, as Paddle numbers it.
+RING = 0
 # The links of two ranks have numbers from here on.
 _FIRST_LINK = 7000
 # Of the jobs of a process, which have one store: all ranks make them in the same order.
@@ -161,13 +160,12 @@ class Job:
         return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
-        """Makes the gloo contexts that collective operators of static programs need."""
+        """Makes the gloo context that collective operators of static programs need."""
         if self.place.ranks == 1:
             return
         self.barrier()  # gloo would not wait as long
         if not paddle.distributed.is_initialized():  # init_parallel_env() has made it
             make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
-        make_gloo_context(self.store, str(ALONE), 0, 1)
 
     def exchange(self, text: str) -> list[str]:
         """What each rank says here, by rank; returns when all have said it.

@@ -92,7 +92,9 @@ _ACTING = frozenset({"pd_op.print", "pd_op.assert"})
 _NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
 # They write variables that they know by themselves.
 _WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
-# Operators that send or receive; most others have the attribute ``ring_id``.
+# Operators that send or receive have this attribute: the number of a group of processes.
+RING_ATTRIBUTE = "ring_id"
+# Those that have not.
 _COMMUNICATING = frozenset(
     {
         "pd_op.barrier",
@@ -487,7 +489,7 @@ _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "varianc
 def _ordered(op: Operation) -> frozenset[str]:
     """See :class:`OpNode`."""
     name = op.name()
-    if op.has_attr("ring_id") or name.removesuffix("_") in _COMMUNICATING:
+    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATING:
         return frozenset({COMMUNICATE})
     if op.num_regions() > 0:
         inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
