@@ -13,7 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import distributed, flags
-from paddle_ngraph.distributed import job
+from paddle_ngraph.distributed import job, reports
 from paddle_ngraph.distributed.job import Place
 from tests import jobs, server_networks
 from tests.distributed_networks import NETWORKS, STEPS, Training, batches
@@ -387,6 +387,18 @@ def test_a_port_in_use_is_one_sentence():
         master = job.Job(Place(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
             master.connect()
+
+
+def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
+    """The first rank 0 there opens the store; it must not take a rank of the other job for one."""
+    keys = []
+    monkeypatch.setattr(job, "global_store", lambda: None)
+    monkeypatch.setattr(job, "Meetings", lambda *given: keys.append(given[-1]))
+    for number in (0, 0, 1):
+        monkeypatch.setattr(job, "_numbers", iter([5]))
+        monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
+        _ = job.Job(Place(1, 2, 1, 2, "127.0.0.1:6170"))._meeting_place
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_batch_has_to_divide():

@@ -46,14 +46,14 @@ def wait_for(condition):
 
 def pid_of(rank):
     wait_for(lambda: os.path.exists(f"{rank}.starts") and open(f"{rank}.starts").read())
-    return int(open(f"{rank}.starts").read().split()[-2])
+    return int(open(f"{rank}.starts").read().split()[-3])
 
 def wait_until(rank, state):
     pid = pid_of(rank)
     wait_for(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == state)
 
 starts = open(f"{rank}.starts", "a+")
-starts.write(f"{os.getpid()} {os.environ['PADDLE_MASTER']}\\n")
+starts.write(f"{os.getpid()} {os.environ['PADDLE_MASTER']} {os.environ['PADDLE_NGRAPH_JOB']}\\n")
 starts.flush()
 starts.seek(0)
 restart = len(starts.readlines()) - 1
@@ -338,8 +338,9 @@ def test_all_ranks_start_again_with_a_new_port(run, tmp_path):
     assert second.startswith("rank 1 was") and second.endswith("(restart 2 of 3)")
     begun = [(tmp_path / f"{rank}.starts").read_text().splitlines() for rank in (0, 1)]
     assert [len(lines) for lines in begun] == [3, 3]
-    masters = [[line.split()[1] for line in lines] for lines in begun]
-    assert masters[0] == masters[1]
+    of_starts = [[line.split()[1:] for line in lines] for lines in begun]
+    assert of_starts[0] == of_starts[1]
+    assert len({name for _, name in of_starts[0]}) == 3, "each start has a name of its own"
     assert (tmp_path / "log" / "workerlog.1").read_text().count("-- rank 1 starts") == 3
 
 

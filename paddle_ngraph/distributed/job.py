@@ -129,7 +129,9 @@ class Job:
 
     @cached_property
     def _meeting_place(self) -> Meetings:
-        place, key = self.place, f"ngraph/meetings/{self._number}"
+        place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
+        # A rank that finds the store of another job at its port waits there in vain.
+        key = f"ngraph/meetings/{name}/{self._number}"
         host = place.master.rpartition(":")[0]
         return Meetings(place.rank, place.ranks, host, self.store, key)
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -301,6 +302,7 @@ class _Start:
         self._signals = signals
         self._ranks: list[_Rank] = []
         self._last_look = time.monotonic()
+        self._name = secrets.token_hex(8)
 
     def run(self) -> _End:
         """Starts the ranks and watches them. None of them lives afterwards."""
@@ -324,7 +326,8 @@ class _Start:
         command = [sys.executable, options.script, *options.arguments]
         if log is not None:
             os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
-        return _Rank(rank, command, _environment(rank, ports, options), log)
+        variables = _environment(rank, ports, options)
+        return _Rank(rank, command, {**variables, reports.JOB_VARIABLE: self._name}, log)
 
     def _watch(self) -> _End:
         while not self._signals:
