@@ -28,8 +28,8 @@ function*: the engine as it is, all of the program in one function on all cores.
 has a core group of its own, as `paddle_ngraph.execution_plan` spreads them over groups of equal
 size. *2 slices*: halves of the batch at once, as `paddle_ngraph.data_parallel` makes them.
 Processes take turns of {SECONDS} s; the medians of {TURNS} turns in each of {{rounds}} rounds, and
-in brackets how many times as fast as one function. *Memory*: the most that a process held, less what it held
-before it built the program, in brackets by that of one function."""
+in brackets how many times as fast as one function. *Memory*: the most that a process held, less
+what it held before it built the program, in brackets by that of one function."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def known_device(name: Any) -> str:
     usable = core_group(usable_cores())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
-        f"these), or {NATIVE}"
+        f"these), or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
     )
 
 
