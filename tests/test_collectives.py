@@ -5,6 +5,7 @@ from __future__ import annotations
 import paddle
 import pytest
 
+from paddle_ngraph.distributed import first_run
 from paddle_ngraph.program import program_pass, view
 from tests import jobs
 
@@ -79,19 +80,38 @@ def program(monkeypatch):
     return marked(main)
 
 
-@pytest.mark.parametrize(
-    "native",
-    [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")],
-    ids=lambda native: "+".join(native) or "none",
-)
-def test_order_is_that_of_the_program(program, native, leave_native):
+def each_partition(test):
     """However many intervals there are: converters are missing on one rank, say."""
+    native = [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")]
+    names = ["+".join(each) or "none" for each in native]
+    return pytest.mark.parametrize("native", native, ids=names)(test)
+
+
+@each_partition
+def test_order_is_that_of_the_program(program, native, leave_native):
     leave_native(*(f"pd_op.{name}" for name in native))
     before = rings(program)
     assert len(before) == 4 and before == sorted(before)
     report = program_pass.apply(program, open_size=None)
     assert report.ops_converted > 0
     assert rings(program) == before
+
+
+@each_partition
+def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native, leave_native):
+    """So that what it builds are the functions of the first step."""
+    leave_native(*(f"pd_op.{name}" for name in native))
+    summed = next(op.result(0) for op in program.global_block().ops if "all_reduce" in op.name())
+    silent, (fetched,) = first_run.alone(program, [summed])
+    assert fetched.get_defining_op().name() == "pd_op.assign_"
+    assert rings(silent) == rings(program)
+    assert not any("all_reduce" in op.name() for op in silent.global_block().ops)
+    graphs = []
+    for each in (program, silent):
+        program_pass.apply(each, open_size=None)
+        engines = [op for op in each.global_block().ops if view.is_engine(op.name())]
+        graphs.append([op.attrs()["graph"] for op in engines])
+    assert graphs[0] == graphs[1] and graphs[0]
 
 
 def test_all_that_communicates_is_kept_in_order(program):
