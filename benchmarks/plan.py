@@ -1,4 +1,4 @@
-"""Execution plans: independent parts on core groups of their own, against all cores for each."""
+"""Execution plans: independent parts on core groups, and slices of a batch, against all cores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
+from benchmarks.ocr_widths import memory_mb
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import Array
@@ -25,27 +26,38 @@ ABOUT = f"""\
 layer compares. *Ensemble*: the mean of four MobileNetV2 of half width, {PICTURE} x {PICTURE}. *One
 function*: the engine as it is, all of the program in one function on all cores. *Plan*: a branch
 has a core group of its own, as `paddle_ngraph.execution_plan` spreads them over groups of equal
-size. Processes take turns of {SECONDS} s; the medians of {TURNS} turns in each of {{rounds}}
-rounds, and in brackets how many times as fast as one function."""
+size. *2 slices*: halves of the batch at once, as `paddle_ngraph.data_parallel` makes them.
+Processes take turns of {SECONDS} s; the medians of {TURNS} turns in each of {{rounds}} rounds, and
+in brackets how many times as fast as one function. *Memory*: the most that a process held, less
+what it held before it built the program, in brackets by that of one function."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """What is measured: its name in the table, its branches, samples at once, whether it trains."""
+    """What is measured: its name in the table, its branches, samples at once, whether it trains;
+    and whether in slices of its batch, or with branches on core groups."""
 
     title: str
     branches: int
     batch: int
     trains: bool = False
+    in_slices: bool = False
+
+    @property
+    def ways(self) -> list[str]:
+        return ["native", "one function", "2 slices" if self.in_slices else "plan"]
 
 
 NETWORKS = {
     "two_towers": Network("two towers, batch 16", 2, 16),
     "two_towers_trained": Network("two towers, batch 16, a step of Adam", 2, 16, trains=True),
     "ensemble": Network("ensemble of 4, batch 1", 4, 1),
+    "towers_in_slices": Network("two towers, batch 256", 2, 256, in_slices=True),
+    "towers_trained_in_slices": Network(
+        "two towers, batch 256, a step of Adam", 2, 256, trains=True, in_slices=True
+    ),
+    "ensemble_in_slices": Network("MobileNetV2 of half width, batch 8", 1, 8, in_slices=True),
 }
-# Whether the engine is on, and whether there is a plan.
-WAYS = {"native": (False, False), "one function": (True, False), "plan": (False, True)}
 
 
 @dataclass(frozen=True)
@@ -55,15 +67,17 @@ class Found:
     Attributes:
         ms: The median time of a run.
         ratio: The median, over turns, of the time of one function over this time.
+        peak_mb: The most that the process held, less what it held before; the median over rounds.
     """
 
     ms: float
     ratio: float
+    peak_mb: float
 
 
 def measure(options: Namespace) -> None:
     """Measures it; writes ``plan.md`` and ``.json`` after each network."""
-    names = ["two_towers"] if options.quick else list(NETWORKS)
+    names = ["two_towers", "towers_trained_in_slices"] if options.quick else list(NETWORKS)
     rounds, turns = (1, 2) if options.quick else (options.rounds, TURNS)
     found: dict[str, dict[str, Any]] = {}
     with Progress("plan", len(names)) as progress:
@@ -73,16 +87,17 @@ def measure(options: Namespace) -> None:
             found[name] = {way: asdict(item) for way, item in ways.items()}
             texts = (f"{way} {item.ms:.2f} ms {item.ratio:.2f}x" for way, item in ways.items())
             progress.done(f"{name}: {', '.join(texts)}")
-            rows = [[NETWORKS[n].title, *map(_cell, items.values())] for n, items in found.items()]
-            sections = [ABOUT.format(rounds=rounds), report.table(["", *WAYS], rows)]
+            sections = [ABOUT.format(rounds=rounds), *_tables(found)]
             report.write(options.output, "plan", "Execution plans", sections, {"plan": found})
 
 
 def _compare(name: str, rounds: int, turns: int) -> dict[str, Found]:
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    names = NETWORKS[name].ways
+    times: dict[str, list[float]] = {way: [] for way in names}
+    peaks: dict[str, list[float]] = {way: [] for way in names}
     for _ in range(rounds):
         with ExitStack() as stack:
-            workers = {way: stack.enter_context(_worker(name, way)) for way in WAYS}
+            workers = {way: stack.enter_context(_worker(name, way)) for way in names}
             values = {way: worker.ask("first_runs") for way, worker in workers.items()}
             for way, value in values.items():
                 if not np.isclose(value, values["native"], rtol=TOLERANCE, atol=TOLERANCE):
@@ -90,22 +105,42 @@ def _compare(name: str, rounds: int, turns: int) -> dict[str, Found]:
             for _ in range(turns):
                 for way, worker in workers.items():
                     times[way].append(worker.ask("turn"))
+            for way, worker in workers.items():
+                peaks[way].append(worker.ask("peak_mb"))
     return {
         way: Found(
             statistics.median(mine) * 1000,
             statistics.median(one / other for one, other in zip(times["one function"], mine)),
+            statistics.median(peaks[way]),
         )
         for way, mine in times.items()
     }
 
 
-def _cell(item: dict[str, float]) -> str:
-    return f"{item['ms']:.2f} ms ({item['ratio']:.2f}x)"
+def _tables(found: dict[str, dict[str, Any]]) -> list[str]:
+    """A table for the plans, and one for the slices."""
+    tables = []
+    for in_slices in (False, True):
+        rows = {n: items for n, items in found.items() if NETWORKS[n].in_slices == in_slices}
+        if not rows:
+            continue
+        ways = NETWORKS[next(iter(rows))].ways
+        memory = [f"memory, {way}" for way in ways[1:]]
+        cells = [[NETWORKS[n].title, *_cells(items)] for n, items in rows.items()]
+        tables.append(report.table(["", *ways, *memory], cells))
+    return tables
+
+
+def _cells(items: dict[str, Any]) -> list[str]:
+    _, one, last = items.values()
+    times = [f"{item['ms']:.2f} ms ({item['ratio']:.2f}x)" for item in items.values()]
+    part = last["peak_mb"] / one["peak_mb"]
+    return [*times, f"{one['peak_mb']:.0f} MB", f"{last['peak_mb']:.0f} MB ({part:.2f}x)"]
 
 
 def _worker(name: str, way: str) -> Worker:
     worker = Worker({})
-    worker.hold(Subject, name, *WAYS[way])
+    worker.hold(Subject, name, way)
     return worker
 
 
@@ -117,36 +152,43 @@ class Subject:
 
     Args:
         name: Of :data:`NETWORKS`.
-        engine: Whether it runs through the engine.
-        planned: Whether there is a plan.
+        way: One of its ways.
     """
 
-    def __init__(self, name: str, engine: bool, planned: bool) -> None:
+    def __init__(self, name: str, way: str) -> None:
         import paddle
 
         import paddle_ngraph
 
         paddle.enable_static()
         paddle_ngraph.disable()
-        self._uses_engine = engine or planned
-        self._engine = engine
+        self._before_mb = memory_mb()
+        self._uses_engine = way != "native"
+        self._engine = way == "one function"
         network = NETWORKS[name]
         self._program: Any = paddle.static.Program()
         startup = paddle.static.Program()
         with paddle.static.program_guard(self._program, startup):
             paddle.seed(1)
-            build = _ensemble if name == "ensemble" else _two_towers
+            build = _ensemble if name.startswith("ensemble") else _two_towers
             self._fetches = [build(network)]
         self._scope, self._executor = paddle.static.Scope(), paddle.static.Executor()
         self._executor.run(startup, scope=self._scope)
-        shape = [3, PICTURE, PICTURE] if name == "ensemble" else [TOWER]
+        shape = [3, PICTURE, PICTURE] if name.startswith("ensemble") else [TOWER]
         generator = np.random.default_rng(0)
         sample = generator.standard_normal((network.batch, *shape), dtype=np.float32)
         self._feed = {"x": sample}
-        if planned:
+        if way == "plan":
             groups = _core_groups(network.branches)
             plan = paddle_ngraph.execution_plan(self._program, groups, self._fetches)
             self._program, self._fetches = plan.program, plan.fetches
+        if way == "2 slices":
+            made = paddle_ngraph.data_parallel(self._program, 2, self._fetches)
+            self._program, self._fetches = made.program, made.fetches
+
+    def peak_mb(self) -> float:
+        """The most that the process has held, less what it held before."""
+        return memory_mb("VmHWM") - self._before_mb
 
     def first_runs(self) -> float:
         """The mean of what the last of some runs fetched."""
@@ -189,11 +231,16 @@ def _core_groups(branches: int) -> list[str]:
     return ["CPU:" + ",".join(map(str, part)) for part in parts]
 
 
+def _samples(network: Network) -> int:
+    """The first dimension of what is fed: slices need it open."""
+    return -1 if network.in_slices else network.batch
+
+
 def _two_towers(network: Network) -> Any:
     import paddle
     from paddle import nn
 
-    x = paddle.static.data("x", [network.batch, TOWER], "float32")
+    x = paddle.static.data("x", [_samples(network), TOWER], "float32")
 
     def tower() -> Any:
         hidden = x
@@ -212,7 +259,7 @@ def _ensemble(network: Network) -> Any:
     import paddle
     from paddle.vision.models import MobileNetV2
 
-    x = paddle.static.data("x", [network.batch, 3, PICTURE, PICTURE], "float32")
+    x = paddle.static.data("x", [_samples(network), 3, PICTURE, PICTURE], "float32")
     models = [MobileNetV2(scale=0.5, num_classes=100) for _ in range(network.branches)]
     for model in models:
         model.eval()

@@ -8,7 +8,6 @@ parts at the same time, so that they share caches and memory as they do in a ste
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from benchmarks.worker import PeerError
 from demos.networks import Network
 from paddle_ngraph import distributed
 from paddle_ngraph.distributed import first_run, job
-from paddle_ngraph.paddle_seam.names import make_gloo_context, new_store
 from paddle_ngraph.transpiler import cutting, distribution_transpiler, ngraph_transpiler
 from paddle_ngraph.transpiler.training_program import Gradient, TrainingProgram
 
@@ -53,8 +51,6 @@ def main(what: str, folder: str, started: str, seconds: str, models: str) -> Non
     paddle.enable_static()
     distributed.init(seed=0)
     ranks = distributed.ranks()
-    if ranks == 1:  # a job of one rank has no gloo context of its own
-        make_gloo_context(new_store("127.0.0.1", _free_port(), True, 0), str(job.ALONE), 0, 1)
     joined_s = time.time() - float(started)
     subjects, restart_s = {}, {}
     for name in models.split(","):
@@ -107,12 +103,6 @@ def _timed(run: Run) -> float:
     start = time.perf_counter()
     run()
     return (time.perf_counter() - start) * 1e3
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _all_reduce(size: int) -> Run:
@@ -191,14 +181,13 @@ class Parts(Steps):
     """The same without the other ranks: a step, with buckets and without; and its beginnings."""
 
     def _prepare(self, startup: Any) -> None:
-        """Nothing: no collective may use the gloo context of all ranks."""
+        """Nothing: it does not talk to other ranks."""
 
     def runs(self) -> dict[str, Run]:
         network = self._alone
         complete = accumulate([[g.value for g in each] for each in self._buckets()], initial=[])
         beginnings = [_beginning(network, gradients) for gradients in complete]
-        alone, mapping = first_run.alone(self._distributed)
-        fetches = [mapping.look_up(value) for value in self._fetches]
+        alone, fetches = first_run.alone(self._distributed, self._fetches)
         return {
             **{f"beginning {n}": self._running(*each) for n, each in enumerate(beginnings)},
             "whole": self._running(network.train, [network.loss]),

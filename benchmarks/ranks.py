@@ -58,9 +58,7 @@ def measure(options: Namespace) -> None:
                 found[what].setdefault(ranks, []).append(measured)
                 texts = (f"{key} {statistics.median(ms):.1f}" for key, ms in measured["ms"].items())
                 progress.done(f"round {number + 1}, {what} of {ranks} ranks: {', '.join(texts)}")
-    link = collectives.fitted(_samples(found["steps"]))
-    profiles = {name: _profile(name, found["parts"], found["steps"], link) for name in models}
-    _write(options.output, profiles, found)
+    _write(options.output, _profiles(models, found), found)
 
 
 def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Path) -> Found:
@@ -92,35 +90,57 @@ def _job(what: str, ranks: int, seconds: float, models: Sequence[str], disk: Pat
 # -- profiles --------------------------------------------------------------------------------------
 
 
-def _samples(found: Mapping[int, Sequence[Found]]) -> list[Sample]:
+def _profiles(
+    models: Sequence[str], found: Mapping[str, Mapping[int, Sequence[Found]]]
+) -> dict[str, Profile]:
+    """The profile of each network, of the round that was fastest.
+
+    What else the machine does makes everything slower, for longer than a part of a round: parts of
+    one round do not explain the steps of another.
+    """
+
+    def slowness(number: int) -> float:
+        jobs = [rounds[number] for by_ranks in found.values() for rounds in by_ranks.values()]
+        return sum(math.log(statistics.median(ms)) for job in jobs for ms in job["ms"].values())
+
+    count = min(len(rounds) for by_ranks in found.values() for rounds in by_ranks.values())
+    best = min(range(count), key=slowness)
+    parts, steps = (
+        {ranks: rounds[best] for ranks, rounds in found[what].items()}
+        for what in ("parts", "steps")
+    )
+    link = collectives.fitted(_samples(steps))
+    restart_s = found["steps"][2][-1]["restart_s"]  # with functions on disk
+    return {name: _profile(name, parts, steps, link, restart_s[name]) for name in models}
+
+
+def _samples(steps: Mapping[int, Found]) -> list[Sample]:
     """The measured all-reduces."""
     cores = len(os.sched_getaffinity(0))
     return [
-        Sample(ranks, -(-ranks // cores), int(name.split()[1]), _ms(rounds, *name.split()))
-        for ranks, rounds in found.items()
-        for name in rounds[0]["ms"]
+        Sample(ranks, -(-ranks // cores), int(name.split()[1]), _ms(job, *name.split()))
+        for ranks, job in steps.items()
+        for name in job["ms"]
         if name.startswith("all_reduce")
     ]
 
 
-def _ms(rounds: Sequence[Found], subject: str, what: str) -> float:
-    """The median milliseconds of something in the round in which it was fastest.
-
-    What else the machine does makes everything slower, for longer than a round.
-    """
-    return min(statistics.median(each["ms"][f"{subject} {what}"]) for each in rounds)
+def _ms(job: Found, subject: str, what: str) -> float:
+    """The median milliseconds of something."""
+    return statistics.median(job["ms"][f"{subject} {what}"])
 
 
 def _profile(
     name: str,
-    parts: Mapping[int, Sequence[Found]],
-    steps: Mapping[int, Sequence[Found]],
+    parts: Mapping[int, Found],
+    steps: Mapping[int, Found],
     link: Link,
+    restart_s: float,
 ) -> Profile:
     """The profile of a network."""
     cores = len(os.sched_getaffinity(0))
-    sizes = [0, *parts[1][0]["bucket_bytes"][name]]
-    by_cores = {cores // ranks: _Parts(rounds, name, len(sizes)) for ranks, rounds in parts.items()}
+    sizes = [0, *parts[1]["bucket_bytes"][name]]
+    by_cores = {cores // ranks: _Parts(job, name, len(sizes)) for ranks, job in parts.items()}
     names = ["forward", *(f"backward {number}" for number in range(1, len(sizes)))]
     return Profile(
         name=works.TRAINING[name].description,
@@ -134,25 +154,25 @@ def _profile(
         update_ms={c: p.update_ms for c, p in by_cores.items()},
         packing_ms={c: p.packing_ms for c, p in by_cores.items()},
         link=link,
-        spread=min(_spread(each["ms"][f"{name} whole"]) for each in parts[max(parts)]),
-        checkpoint_s=statistics.median(each["checkpoint_s"][name] for each in steps[2]),
-        restart_s=steps[2][-1]["restart_s"][name],  # with functions on disk
-        measured={ranks: _ms(rounds, name, "step") for ranks, rounds in steps.items()},
+        spread=_spread(parts[max(parts)]["ms"][f"{name} whole"]),
+        checkpoint_s=steps[2]["checkpoint_s"][name],
+        restart_s=restart_s,
+        measured={ranks: _ms(job, name, "step") for ranks, job in steps.items()},
     )
 
 
 class _Parts:
     """The parts of a step, from how long its beginnings take."""
 
-    def __init__(self, rounds: Sequence[Found], name: str, count: int) -> None:
-        whole = _ms(rounds, name, "whole")
-        ends = [_ms(rounds, name, f"beginning {number}") for number in range(count)]
+    def __init__(self, job: Found, name: str, count: int) -> None:
+        whole = _ms(job, name, "whole")
+        ends = [_ms(job, name, f"beginning {number}") for number in range(count)]
         # A beginning hands out gradients, which takes time that a whole step does not need.
         factor = min(1.0, whole / max(ends))
         ends = [max(ends[: number + 1]) * factor for number in range(len(ends))]
         self.intervals_ms = [end - start for start, end in zip([0.0, *ends], ends)]
         self.update_ms = max(0.0, whole - ends[-1])
-        self.packing_ms = max(0.0, _ms(rounds, name, "packed") - whole)
+        self.packing_ms = max(0.0, _ms(job, name, "packed") - whole)
 
 
 def _spread(times: Sequence[float]) -> float:
@@ -205,8 +225,9 @@ def _facts(profile: Profile) -> str:
     size = sum(interval.bucket_bytes for interval in profile.intervals) / 1e6
     buckets = sum(1 for interval in profile.intervals if interval.bucket_bytes)
     return (
-        f"{size:.1f} MB of gradients in {buckets} buckets; in the machine "
-        f"{profile.link.latency_us:.0f} µs and {profile.link.gigabytes_per_s:.2f} GB/s; spread "
+        f"{size:.1f} MB of gradients in {buckets} buckets; in the machine a collective takes "
+        f"{profile.link.call_us:.0f} µs, a message {profile.link.latency_us:.0f} µs and its bytes "
+        f"{profile.link.gigabytes_per_s:.2f} GB/s; spread "
         f"{profile.spread:.3f}; a checkpoint takes {profile.checkpoint_s:.2f} s, a restart "
         f"{profile.restart_s:.1f} s."
     )

@@ -21,6 +21,8 @@ from pathlib import Path
 from tests import jobs
 
 RANKS = 2
+# Seconds: a training that takes longer hangs, on the slowest machine.
+LIMIT = 7200.0
 SCRIPT = jobs.ROOT / "tests" / "restarted_training.py"
 
 
@@ -86,7 +88,7 @@ class Job:
         self.process.wait()
 
 
-def _wait_for(job: Job, condition: object, limit: float = 240) -> bool:
+def _wait_for(job: Job, condition: object, limit: float = jobs.LIMIT) -> bool:
     end = time.monotonic() + limit
     while job.process.poll() is None and time.monotonic() < end:
         if condition():  # type: ignore[operator]
@@ -127,10 +129,10 @@ def check(folder: Path, kills: int, seed: int, steps: int) -> list[str]:
     """Raises AssertionError if kills make a difference. Returns what was done."""
     calm = Job(folder / "calm", steps)
     try:
-        assert calm.wait(600) == 0, calm.output()
+        assert calm.wait(LIMIT) == 0, calm.output()
         job = Job(folder / "disturbed", steps, restarts=kills)
         done = disturb(job, kills, seed)
-        assert job.wait(600) == 0, job.output()
+        assert job.wait(LIMIT) == 0, job.output()
     finally:
         calm.kill()
     assert len(done) == kills, f"{done}: the training was over before; take more steps"

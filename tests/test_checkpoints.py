@@ -279,7 +279,7 @@ print("told" + json.dumps([told, same]))
 
 
 def test_all_ranks_raise_the_same_sentence(tmp_path):
-    ended = jobs.run_ranks(tmp_path, DIFFERING, ranks=2, limit=300)
+    ended = jobs.run_ranks(tmp_path, DIFFERING, ranks=2)
     jobs.assert_fine(ended)
     first, second = (json.loads(re.search("told(.*)", each.output)[1]) for each in ended)
     assert first == second

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import paddle
 import pytest
 
+from paddle_ngraph.distributed import first_run
 from paddle_ngraph.program import program_pass, view
+from tests import jobs
 
 # Two ranks, of which only the first goes through the engine.
 _RANK = """
@@ -47,7 +43,6 @@ for _ in range(5):
     (found,) = executor.run(main, feed={"x": np.ones(4, "float32")}, fetch_list=[out])
     np.testing.assert_array_equal(found[[0, 4, 8]], [2.0, 20.0, 200.0])
 assert rank != 0 or paddle_ngraph.stats()["engine_runs"] > 0, "the engine did not run"
-print("fine", flush=True)
 """
 
 
@@ -85,19 +80,38 @@ def program(monkeypatch):
     return marked(main)
 
 
-@pytest.mark.parametrize(
-    "native",
-    [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")],
-    ids=lambda native: "+".join(native) or "none",
-)
-def test_order_is_that_of_the_program(program, native, leave_native):
+def each_partition(test):
     """However many intervals there are: converters are missing on one rank, say."""
+    native = [(), ("tanh",), ("scale",), ("exp", "add"), ("tanh", "scale"), ("concat", "exp")]
+    names = ["+".join(each) or "none" for each in native]
+    return pytest.mark.parametrize("native", native, ids=names)(test)
+
+
+@each_partition
+def test_order_is_that_of_the_program(program, native, leave_native):
     leave_native(*(f"pd_op.{name}" for name in native))
     before = rings(program)
     assert len(before) == 4 and before == sorted(before)
     report = program_pass.apply(program, open_size=None)
     assert report.ops_converted > 0
     assert rings(program) == before
+
+
+@each_partition
+def test_a_first_run_without_other_ranks_has_the_same_intervals(program, native, leave_native):
+    """So that what it builds are the functions of the first step."""
+    leave_native(*(f"pd_op.{name}" for name in native))
+    summed = next(op.result(0) for op in program.global_block().ops if "all_reduce" in op.name())
+    silent, (fetched,) = first_run.alone(program, [summed])
+    assert fetched.get_defining_op().name() == "pd_op.assign_"
+    assert rings(silent) == rings(program)
+    assert not any("all_reduce" in op.name() for op in silent.global_block().ops)
+    graphs = []
+    for each in (program, silent):
+        program_pass.apply(each, open_size=None)
+        engines = [op for op in each.global_block().ops if view.is_engine(op.name())]
+        graphs.append([op.attrs()["graph"] for op in engines])
+    assert graphs[0] == graphs[1] and graphs[0]
 
 
 def test_all_that_communicates_is_kept_in_order(program):
@@ -108,37 +122,4 @@ def test_all_that_communicates_is_kept_in_order(program):
 
 
 def test_two_ranks_of_which_one_runs_natively(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(_RANK)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    root = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    endpoints = [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script)],
-            env={
-                **os.environ,
-                "PYTHONPATH": path,
-                "PADDLE_TRAINER_ID": str(rank),
-                "PADDLE_TRAINERS_NUM": "2",
-                "PADDLE_MASTER": endpoints[0],
-                "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-                "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
-                "FLAGS_ngraph_cache_dir": "",
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)
-    assert all("fine" in output for output in outputs)
+    jobs.assert_fine(jobs.run_ranks(tmp_path, _RANK, ranks=2))

@@ -13,7 +13,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph import distributed, flags
-from paddle_ngraph.distributed import job
+from paddle_ngraph.distributed import job, reports
 from paddle_ngraph.distributed.job import Place
 from tests import jobs, server_networks
 from tests.distributed_networks import NETWORKS, STEPS, Training, batches
@@ -61,6 +61,44 @@ def test_all_ranks_have_the_same_variables(trained, network):
 @pytest.mark.parametrize("network", NETWORKS)
 def test_everything_is_compiled_before_the_first_step(trained, network):
     assert [rank["functions_built"] for rank in trained[network]] == [0] * len(trained[network])
+
+
+LATE = """
+import os, sys, time
+import paddle, paddle_ngraph
+from paddle_ngraph import distributed
+from paddle_ngraph.distributed import first_run
+from tests.distributed_networks import Training, batches
+
+paddle.enable_static()
+paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+distributed.init(seed=3)
+paddle_ngraph.enable()
+compile_alone, compiled = first_run.compile_alone, sys.argv[0] + ".compiled"
+
+def in_turn(*given):
+    while distributed.rank() == 1 and not os.path.exists(compiled):
+        time.sleep(0.01)
+    compile_alone(*given)
+    if distributed.rank() == 0:
+        open(compiled, "w").close()
+
+first_run.compile_alone = in_turn
+training = Training("mlp", wrap=distributed.distributed_optimizer)
+training.start()
+feed = distributed.share(next(batches("mlp")))
+distributed.prepare(training.executor, training.main, feed, [training.loss], training.scope)
+paddle_ngraph.reset_stats()
+training.step(feed)
+stats = paddle_ngraph.stats()
+assert stats["engine_runs"] == 2 and stats["functions_built"] == 0, stats
+distributed.barrier()
+"""
+
+
+def test_a_rank_that_compiles_needs_no_other(tmp_path):
+    """Or gloo would give up on one that takes 30 seconds longer than the others."""
+    jobs.assert_fine(jobs.run_ranks(tmp_path, LATE, 2))
 
 
 def test_dynamic_mode_and_old_style_programs(tmp_path):
@@ -122,7 +160,7 @@ class Slow(engine._Collective):
     def run(self):
         collectives.append(self)
         if len(collectives) == 1:
-            assert later_began.wait(60), "nothing was computed meanwhile"
+            assert later_began.wait(600), "nothing was computed meanwhile"
         return super().run()
 
 class Interval:
@@ -143,9 +181,10 @@ for overlap in (False, True):
     step = make(overlap)
     losses.append([step() for _ in range(10)])
 assert losses[0] == losses[1], losses
+step = make(True)
 interval = engine._interval
 engine._Collective, engine._interval = Slow, lambda *given: Interval(interval(*given))
-make(True)  # prepare() runs a step
+step()
 assert len(collectives) >= 3 and later_began.is_set()
 distributed.barrier()
 """
@@ -216,18 +255,17 @@ def test_a_trainer_that_fails_or_is_killed_is_named(tmp_path):
     port = jobs.free_port()
     command = ["-m", "tests.server_failures", str(tmp_path)]
     places = [jobs.of_rank(rank, 3, port) for rank in range(3)]
-    ended = jobs.run(tmp_path, [(command, place) for place in places], limit=120)
+    ended = jobs.run(tmp_path, [(command, place) for place in places])
     server, first, second = ((tmp_path / f"{rank}.json").read_text() for rank in range(3))
     assert [each.status for each in ended] == [0, 0, -9], "\n".join(e.output for e in ended)
-    (raised, gone), seconds = json.loads(server)
+    raised, gone = json.loads(server)
     own = "the batch of 'x' has 5 samples, which do not divide among 2 ranks"
     assert raised.startswith(f"trainer 2 has failed: NgraphError: {own}")
     assert gone.startswith("trainer 2 has failed: it has gone (")
-    told, told_of_kill = json.loads(first)[0]
+    told, told_of_kill = json.loads(first)
     assert told == f"the parameter server has failed: {raised}"
     assert told_of_kill == f"the parameter server has failed: {gone}"
-    assert json.loads(second)[0][0].startswith(own)
-    assert seconds < 60
+    assert json.loads(second)[0].startswith(own)
     assert all("\n" not in each for each in (raised, gone))
 
 
@@ -349,6 +387,18 @@ def test_a_port_in_use_is_one_sentence():
         master = job.Job(Place(0, 2, 0, 2, f"127.0.0.1:{port}"))
         with pytest.raises(NgraphError, match=rf"port {port} of this machine .* give another one"):
             master.connect()
+
+
+def test_two_jobs_at_one_port_do_not_meet(monkeypatch):
+    """The first rank 0 there opens the store; it must not take a rank of the other job for one."""
+    keys = []
+    monkeypatch.setattr(job, "global_store", lambda: None)
+    monkeypatch.setattr(job, "Meetings", lambda *given: keys.append(given[-1]))
+    for number in (0, 0, 1):
+        monkeypatch.setattr(job, "_numbers", iter([5]))
+        monkeypatch.setenv(reports.JOB_VARIABLE, f"start {number}")
+        _ = job.Job(Place(1, 2, 1, 2, "127.0.0.1:6170"))._meeting_place
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_batch_has_to_divide():

@@ -149,8 +149,28 @@ def test_all_reduces_by_hand():
     assert phases("hierarchical", 2, 1, slow) == [across] == phases("ring", 2, 1, slow)
 
 
-def test_latency_and_bandwidth_are_found_again():
-    link = Link(80.0, 1.25)
+def test_a_call_is_paid_once_for_a_collective():
+    calling = Link(100.0, 1.0, 500.0)
+    assert collectives.ring_ms(4, 1e6, calling) == collectives.ring_ms(4, 1e6, LOCAL) + 0.5
+    assert collectives.tree_ms(4, 1e6, calling) == collectives.tree_ms(4, 1e6, LOCAL) + 0.5
+    assert collectives.tree_ms(1, 1e6, calling) == collectives.ring_ms(1, 1e6, calling) == 0
+    assert calling.shared(3) == Link(300.0, 1 / 3, 1500.0)
+    for algorithm, machines, ranks, calls in (
+        ("ring", 1, 4, 1),
+        ("ring", 4, 2, 1),
+        ("hierarchical", 1, 4, 2),
+        ("hierarchical", 4, 2, 3),
+    ):
+        of_calls, of_others = (
+            sum(map(sum, collectives.phases(algorithm, machines, ranks, 1e6, local, NETWORK)))
+            for local in (calling, LOCAL)
+        )
+        assert of_calls - of_others == pytest.approx(0.5 * calls)
+
+
+@pytest.mark.parametrize("call_us", [0.0, 700.0])
+def test_latency_and_bandwidth_are_found_again(call_us):
+    link = Link(80.0, 1.25, call_us)
     samples = [
         Sample(ranks, turns, size, collectives.ring_ms(ranks, size, link.shared(turns)))
         for ranks, turns in ((2, 1), (4, 2))
@@ -158,6 +178,7 @@ def test_latency_and_bandwidth_are_found_again():
     ]
     found = collectives.fitted(samples)
     assert found.latency_us == pytest.approx(80) and found.gigabytes_per_s == pytest.approx(1.25)
+    assert found.call_us == pytest.approx(call_us, abs=1e-6)
     noisy = [sample._replace(ms=sample.ms * f) for sample, f in zip(samples, (1.1, 0.9) * 3)]
     assert collectives.fitted(noisy).gigabytes_per_s == pytest.approx(1.25, rel=0.2)
     for useless in (samples[:1], [Sample(2, 1, 4096, 5.0), Sample(2, 1, 2**20, 1.0)]):
@@ -309,6 +330,8 @@ def test_a_profile_survives_its_file(tmp_path):
     subject = profile.read(PROFILE)
     assert profile.parsed(json.loads(json.dumps(subject.to_json())), "") == subject
     assert subject.intervals[1] == Interval("backward 1", {1: 3.0, 2: 2.0}, 1000000)
+    calling = replace(subject, link=Link(1.0, 2.0, 3.0))
+    assert profile.parsed(json.loads(json.dumps(calling.to_json())), "") == calling
     shorter = {k: v for k, v in subject.to_json().items() if k not in ("packing_ms", "measured")}
     assert profile.parsed(shorter, "").packing_ms == {1: 0.0, 2: 0.0}
 

@@ -1,8 +1,8 @@
 """Before the first step: do all ranks run the same, and has each compiled it?
 
 A collective waits 30 seconds for the other ranks and then fails, so nobody may enter one while
-another rank is still compiling. And ranks that run different programs would wait for each other, or
-add up what does not belong together.
+another rank is still compiling: a first run is without the other ranks. And ranks that run
+different programs would wait for each other, or add up what does not belong together.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import numpy as np
 import paddle
 
 from paddle_ngraph import installation
-from paddle_ngraph.distributed.job import ALONE, Job
+from paddle_ngraph.distributed.job import Job
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping
-from paddle_ngraph.paddle_seam.protocols import Program, Scope
-from paddle_ngraph.program.view import blocks_outside_in
+from paddle_ngraph.paddle_seam.names import IrMapping, maker_of
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Scope, Value
+from paddle_ngraph.program.placement import PLACE_ATTRIBUTE
+from paddle_ngraph.program.view import RING_ATTRIBUTE, blocks_outside_in
+from paddle_ngraph.transpiler.building import Builder
 from paddle_ngraph.transpiler.scope_copies import copies_of
 from paddle_ngraph.version import __version__
 
@@ -68,15 +70,42 @@ def _kind(value: Any) -> str:
     return f"{array.dtype} {list(array.shape)}"
 
 
-def alone(program: Program) -> tuple[Program, IrMapping]:
-    """A copy whose collectives are those of this rank alone, and what became of its values."""
+def alone(program: Program, fetch_list: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """A copy without the other ranks, and what stands there for what is fetched.
+
+    In the place of a collective is an operator that hands on what this rank has. It counts as one
+    that communicates, so that everything between is cut into the same intervals.
+    """
     mapping = IrMapping()
     copy = program.clone(mapping)
+    silent: dict[int, Any] = {}
     for block in blocks_outside_in(copy):
-        for op in block.ops:
-            if op.has_attr("ring_id"):
-                op.set_int_attr("ring_id", ALONE)
-    return copy, mapping
+        for op in filter(_can_be_silent, list(block.ops)):
+            (result,) = op.results()
+            silent[result.id] = _silent(block, op)
+            result.replace_all_uses_with(silent[result.id])
+            block.remove_op(op)
+    values = [each if isinstance(each, str) else mapping.look_up(each) for each in fetch_list]
+    return copy, [v if isinstance(v, str) else silent.get(v.id, v) for v in values]
+
+
+def _can_be_silent(op: Operation) -> bool:
+    """Whether a collective gives each rank as much as it takes from it."""
+    if not op.has_attr(RING_ATTRIBUTE) or (op.num_operands(), len(op.results())) != (1, 1):
+        return False
+    return list(op.operand_source(0).shape) == list(op.result(0).shape)
+
+
+def _silent(block: Block, op: Operation) -> Value:
+    build = Builder(block, before=op)
+    name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
+    value: Value = build(name, [op.operand_source(0)])
+    build.place()
+    made = maker_of(value)
+    made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
+    if op.has_attr(PLACE_ATTRIBUTE):
+        made.set_str_attr(PLACE_ATTRIBUTE, op.str_attr(PLACE_ATTRIBUTE))
+    return value
 
 
 def compile_alone(
@@ -87,9 +116,8 @@ def compile_alone(
     scope: Scope,
 ) -> None:
     """Runs a step on copies of the variables, without the other ranks: functions are built."""
-    copy, mapping = alone(program)
+    copy, fetches = alone(program, fetch_list)
     copies = copies_of(program, scope)
-    fetches = [each if isinstance(each, str) else mapping.look_up(each) for each in fetch_list]
     random = paddle.get_rng_state("cpu")
     try:
         executor.run(copy, feed=dict(feed), fetch_list=fetches, scope=copies)

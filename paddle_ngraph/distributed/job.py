@@ -26,14 +26,14 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_seam.protocols import Store
+from paddle_ngraph.plan.data_parallel import refuse_uneven
 from paddle_ngraph.saved_models.saved_model import last_line
 
 if TYPE_CHECKING:
     from paddle_ngraph.distributed.checkpoints import Checkpoints
 
-# The gloo contexts: of all ranks, as Paddle numbers it; of this rank alone, for runs that do not
-# wait for others, with a number that Paddle does not get to.
-RING, ALONE = 0, 6999
+# The gloo context of all ranks, as Paddle numbers it.
+RING = 0
 # The links of two ranks have numbers from here on.
 _FIRST_LINK = 7000
 # Of the jobs of a process, which have one store: all ranks make them in the same order.
@@ -129,7 +129,9 @@ class Job:
 
     @cached_property
     def _meeting_place(self) -> Meetings:
-        place, key = self.place, f"ngraph/meetings/{self._number}"
+        place, name = self.place, os.environ.get(reports.JOB_VARIABLE, "")
+        # A rank that finds the store of another job at its port waits there in vain.
+        key = f"ngraph/meetings/{name}/{self._number}"
         host = place.master.rpartition(":")[0]
         return Meetings(place.rank, place.ranks, host, self.store, key)
 
@@ -160,13 +162,12 @@ class Job:
         return new_store(host, int(port_there), False, 0)
 
     def connect(self) -> None:
-        """Makes the gloo contexts that collective operators of static programs need."""
+        """Makes the gloo context that collective operators of static programs need."""
         if self.place.ranks == 1:
             return
         self.barrier()  # gloo would not wait as long
         if not paddle.distributed.is_initialized():  # init_parallel_env() has made it
             make_gloo_context(self.store, str(RING), self.place.rank, self.place.ranks)
-        make_gloo_context(self.store, str(ALONE), 0, 1)
 
     def exchange(self, text: str) -> list[str]:
         """What each rank says here, by rank; returns when all have said it.
@@ -229,11 +230,7 @@ def part_of(name: str, batch: Any, number: int, parts: int, what: str) -> Any:
     """
     batch = batch if hasattr(batch, "shape") else np.asarray(batch)
     size = batch.shape[0] if len(batch.shape) > 0 else 0
-    if size == 0 or size % parts != 0:
-        raise NgraphError(
-            f"the batch of {name!r} has {size} samples, which do not divide among {parts} {what}: "
-            "feed a multiple, for example with drop_last of a DataLoader"
-        )
+    refuse_uneven(name, size, parts, what)
     size //= parts
     return batch[number * size : (number + 1) * size]
 

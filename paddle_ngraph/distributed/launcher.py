@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -31,7 +32,8 @@ _LONGEST_LOOK = 1.0
 _UNTIL_JUDGED = 2.0
 # One that says that it ends gets so long to do so: how it ends may be the cause.
 _UNTIL_ENDED = 15.0
-# The peers of a process that ends notice a little earlier than its parent does.
+# The peers of a process that ends notice a little earlier than its parent does; and much earlier
+# than a launcher that waits for a core.
 _HEAD_START = 0.25
 # If anything fails, whoever has been silent for so long has caused it.
 _SILENT = 5.0
@@ -167,6 +169,7 @@ class _Rank:
         self.failure: _Failure | None = None
         self.silent = 0.0
         self._said_to_end: float | None = None
+        self._has_lived = time.monotonic()  # when that was last seen
         self._has_said = False
         self._spent = -1
         self._pipe, end = os.pipe()
@@ -186,12 +189,15 @@ class _Rank:
     def look(self, elapsed: float) -> None:
         """Notes what has happened in the last seconds."""
         if self.status is None:
+            now = time.monotonic()
             # Not reaped yet: its number, which is that of its group, stays its own.
             found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is not None:
+            if found is None:
+                self._has_lived = now
+            else:
                 killed = found.si_code != os.CLD_EXITED
                 self.status = -found.si_status if killed else found.si_status
-                self.ended = time.monotonic()
+                self.ended = now
         hears = self._read()
         if self.status is None:
             self._count_silence(hears, elapsed)
@@ -220,7 +226,7 @@ class _Rank:
         """When the others may have noticed first that it ends, or has ended."""
         if self._said_to_end is not None:
             return self._said_to_end
-        return self.ended - _HEAD_START
+        return min(self.ended - _HEAD_START, self._has_lived)
 
     def _count_silence(self, hears: bool, elapsed: float) -> None:
         """A process lives if it reports, computes, or waits for a core.
@@ -296,6 +302,7 @@ class _Start:
         self._signals = signals
         self._ranks: list[_Rank] = []
         self._last_look = time.monotonic()
+        self._name = secrets.token_hex(8)
 
     def run(self) -> _End:
         """Starts the ranks and watches them. None of them lives afterwards."""
@@ -319,7 +326,8 @@ class _Start:
         command = [sys.executable, options.script, *options.arguments]
         if log is not None:
             os.write(log.fileno(), f"-- rank {rank} starts\n".encode())
-        return _Rank(rank, command, _environment(rank, ports, options), log)
+        variables = _environment(rank, ports, options)
+        return _Rank(rank, command, {**variables, reports.JOB_VARIABLE: self._name}, log)
 
     def _watch(self) -> _End:
         while not self._signals:

@@ -22,6 +22,8 @@ from paddle_ngraph.locks import new_lock
 
 # The number of the pipe.
 VARIABLE = "PADDLE_NGRAPH_REPORTS"
+# The name of this start of the job: two jobs may have been given the same port.
+JOB_VARIABLE = "PADDLE_NGRAPH_JOB"
 SECONDS_BETWEEN_SIGNS = 1.0
 _LONGEST_SENTENCE = 500  # a line is written as a whole up to 4096 bytes
 

@@ -47,7 +47,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Variable,
 )
-from paddle_ngraph.plan import data_dependency_engine
+from paddle_ngraph.plan import data_dependency_engine, data_parallel
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -470,6 +470,8 @@ class _EngineExecutor:
         self._whole = scopes.Bound(scope, self._names, self._find_whole)
         self._schedule = None if has_order else self._find_schedule()
         self._planned = scopes.Bound(scope, self._names, self._find_planned)
+        several = [p for p in programs.values() if sum(n.is_engine for n in nodes_of(p)) > 1]
+        self._slices = [data_parallel.feeds_in_slices(program) for program in several]
 
     @property
     def whole(self) -> whole_program.WholeProgram | None:
@@ -477,6 +479,7 @@ class _EngineExecutor:
         return self._whole.get()
 
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
+        self._refuse_uneven()
         if not enable_job_schedule_profiler and not _core.is_watched():
             whole = self.whole
             if whole is not None:
@@ -487,6 +490,14 @@ class _EngineExecutor:
         with _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
+
+    def _refuse_uneven(self) -> None:
+        """Paddle would refuse it too, in the middle of the run and in its own words."""
+        for count, names in self._slices:
+            for name in names:
+                if (fed := self._scope.find_var(name)) is not None:
+                    size = next(iter(fed.get_tensor().shape()), 0)
+                    data_parallel.refuse_uneven(name, size, count, "slices")
 
     def lacks_a_variable(self) -> bool:
         """Whether a variable that an old-style program takes from the scope is empty."""

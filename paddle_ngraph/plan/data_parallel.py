@@ -17,16 +17,17 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.plan.devices import can_be_placed
 from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
+from paddle_ngraph.program.placement import NATIVE, device_of, parts_of, place_on, share, unplace
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     BlockView,
     OpNode,
+    can_be_placed,
     dtype_name,
     is_engine,
     is_fed,
+    nodes_of,
     scope_name,
     value_id,
 )
@@ -51,6 +52,37 @@ class DataParallel:
     program: Program
     fetches: list[Value]
     places: int
+
+
+def refuse_uneven(name: str, size: int, parts: int, what: str) -> None:
+    """Refuses a batch that does not divide.
+
+    Args:
+        name: What it is fed as.
+        size: Its number of samples.
+        parts: How many equal parts it should have.
+        what: What these are; for the message.
+
+    Raises:
+        NgraphError: It has not so many parts.
+    """
+    if size == 0 or size % parts != 0:
+        raise NgraphError(
+            f"the batch of {name!r} has {size} samples, which do not divide among {parts} {what}: "
+            "feed a multiple, for example with drop_last of a DataLoader"
+        )
+
+
+def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
+    """Into how many slices a program divides what it is fed, and the names of those feeds.
+
+    Returns:
+        1, and no names, if it is none that :func:`data_parallel` has made.
+    """
+    graphs = (Graph.from_string(node.graph) for node in nodes_of(program) if node.is_engine)
+    parts = max((parts_of(graph.device) for graph in graphs), default=0)
+    feeds = (op for op in program.global_block().ops if is_fed(op)) if parts > 1 else ()
+    return max(1, parts), [scope_name(op) for op in feeds if _is_sliced(op.result(0))]
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:

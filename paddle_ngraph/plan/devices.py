@@ -11,7 +11,6 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import in_pir_mode, maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation
 from paddle_ngraph.program.placement import (
     CPU,
     NATIVE,
@@ -20,7 +19,7 @@ from paddle_ngraph.program.placement import (
     place_copy,
     place_on,
 )
-from paddle_ngraph.program.view import CONSTANTS, LISTS, SINKS, SOURCES
+from paddle_ngraph.program.view import can_be_placed
 
 
 def devices() -> list[str]:
@@ -47,13 +46,8 @@ def known_device(name: Any) -> str:
     usable = core_group(usable_cores())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
-        f"these), or {NATIVE}"
+        f"these), or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
     )
-
-
-def can_be_placed(op: Operation) -> bool:
-    """Whether an operator computes something, so that it needs a device."""
-    return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
 
 
 @contextmanager

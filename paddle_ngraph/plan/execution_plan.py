@@ -11,7 +11,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Program, Value
-from paddle_ngraph.plan.devices import can_be_placed, known_device
+from paddle_ngraph.plan.devices import known_device
 from paddle_ngraph.plan.spreading import makers_of, spread
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.placement import (
@@ -23,7 +23,15 @@ from paddle_ngraph.program.placement import (
     place_on,
 )
 from paddle_ngraph.program.report import Report, summary
-from paddle_ngraph.program.view import LISTS, SINKS, BlockView, OpNode, scope_name, value_id
+from paddle_ngraph.program.view import (
+    LISTS,
+    SINKS,
+    BlockView,
+    OpNode,
+    can_be_placed,
+    scope_name,
+    value_id,
+)
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.training_program import is_update
 

@@ -15,7 +15,14 @@ from paddle_ngraph.graph import Op
 from paddle_ngraph.program.capability import Candidates, Capability
 from paddle_ngraph.program.integers import Integers
 from paddle_ngraph.program.placement import NATIVE
-from paddle_ngraph.program.view import CONSTANTS, BlockView, OpNode, describe, value_id
+from paddle_ngraph.program.view import (
+    COMMUNICATE,
+    CONSTANTS,
+    BlockView,
+    OpNode,
+    describe,
+    value_id,
+)
 
 
 def classify(view: BlockView) -> Capability:
@@ -109,6 +116,8 @@ class _Classifier:
         """The operator as converters see it, or why it stays native."""
         if node.device == NATIVE:
             return "it is placed on native Paddle"
+        if COMMUNICATE in node.ordered:
+            return "it communicates with other processes"
         if (reason := self._reason_in_memory(node)) is not None:
             return reason
         op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,9 @@ _ACTING = frozenset({"pd_op.print", "pd_op.assert"})
 _NAMING = frozenset({"pd_op.shadow_output", "builtin.shadow_output", "builtin.set_parameter"})
 # They write variables that they know by themselves.
 _WRITING = frozenset({"pd_op.load", "pd_op.load_combine", "pd_op.py_func"})
-# Operators that send or receive; most others have the attribute ``ring_id``.
+# Operators that send or receive have this attribute: the number of a group of processes.
+RING_ATTRIBUTE = "ring_id"
+# Those that have not.
 _COMMUNICATING = frozenset(
     {
         "pd_op.barrier",
@@ -110,8 +113,10 @@ _COMMUNICATING = frozenset(
         "pd_op.send_and_recv",
     }
 )
-# The place of operators ends so in programs whose operators run one by one, as they stand.
-_IN_ORDER = "/in_order"
+# What the place of operators ends with, in programs whose operators run one by one, as they stand,
+# and in those whose parameters another program updates, again and again.
+_IN_ORDER, _TRAINED = "/in_order", "/trained"
+_MARKS = re.compile(f"(?:{_IN_ORDER}|{_TRAINED})*$")
 # What operators do that must stay in order.
 DRAW, ACT, COMMUNICATE = "draw", "act", "communicate"
 
@@ -484,7 +489,7 @@ _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "varianc
 def _ordered(op: Operation) -> frozenset[str]:
     """See :class:`OpNode`."""
     name = op.name()
-    if op.has_attr("ring_id") or name.removesuffix("_") in _COMMUNICATING:
+    if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATING:
         return frozenset({COMMUNICATE})
     if op.num_regions() > 0:
         inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
@@ -549,22 +554,46 @@ def has_engines(program: Program | Block) -> bool:
     return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
 
 
+def can_be_placed(op: Operation) -> bool:
+    """Whether an operator computes something, so that it needs a device."""
+    return op.name() not in SOURCES | SINKS | LISTS | CONSTANTS
+
+
 def run_in_order(program: Program) -> None:
     """Has the hook run a program's operators one by one, as they stand, in one thread."""
-    for block in blocks_outside_in(program):
-        for op in block.ops:
-            if op.name().startswith("pd_op.") and not _is_in_order(op):
-                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
-                op.set_str_attr(PLACE_ATTRIBUTE, place + _IN_ORDER)
+    _mark(program, _IN_ORDER)
 
 
 def runs_in_order(program: Program) -> bool:
     """Whether :func:`run_in_order` was asked for a program, or for what it is a copy of."""
-    return any(_is_in_order(op) for op in program.global_block().ops)
+    return _is_marked(program, _IN_ORDER)
 
 
-def _is_in_order(op: Operation) -> bool:
-    return op.has_attr(PLACE_ATTRIBUTE) and op.str_attr(PLACE_ATTRIBUTE).endswith(_IN_ORDER)
+def keep_no_weights(program: Program) -> None:
+    """Says that another program updates the parameters: they are worth no preparation."""
+    _mark(program, _TRAINED)
+
+
+def keeps_no_weights(program: Program) -> bool:
+    """Whether :func:`keep_no_weights` was said of a program, or of what it is a copy of."""
+    return _is_marked(program, _TRAINED)
+
+
+def _mark(program: Program, mark: str) -> None:
+    for block in blocks_outside_in(program):
+        for op in block.ops:
+            if op.name().startswith("pd_op.") and mark not in _marks(op):
+                place = op.str_attr(PLACE_ATTRIBUTE) if op.has_attr(PLACE_ATTRIBUTE) else ""
+                op.set_str_attr(PLACE_ATTRIBUTE, place + mark)
+
+
+def _is_marked(program: Program, mark: str) -> bool:
+    return any(mark in _marks(op) for op in program.global_block().ops)
+
+
+def _marks(op: Operation) -> str:
+    found = _MARKS.search(op.str_attr(PLACE_ATTRIBUTE)) if op.has_attr(PLACE_ATTRIBUTE) else None
+    return found[0] if found else ""
 
 
 def may_write_variables(program: Program | Block) -> bool:

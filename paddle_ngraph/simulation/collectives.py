@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from paddle_ngraph.errors import NgraphError
 
@@ -27,10 +29,12 @@ class Link:
     Attributes:
         latency_us: What a message takes besides its bytes, in microseconds.
         gigabytes_per_s: Bytes in each direction at once, in 10^9 per second.
+        call_us: What a collective takes besides its messages: until all are there and have woken.
     """
 
     latency_us: float
     gigabytes_per_s: float
+    call_us: float = 0.0
 
     def message_ms(self, size: float) -> float:
         """What a message of so many bytes takes, in milliseconds."""
@@ -42,7 +46,7 @@ class Link:
 
     def shared(self, turns: int) -> Link:
         """The link of ranks of which so many share a core: each waits while the others send."""
-        return Link(self.latency_us * turns, self.gigabytes_per_s / turns)
+        return Link(self.latency_us * turns, self.gigabytes_per_s / turns, self.call_us * turns)
 
 
 class Phase(NamedTuple):
@@ -65,12 +69,16 @@ def ring_ms(ranks: int, size: float, link: Link) -> float:
         size: The bytes of one of them.
         link: What connects neighbours.
     """
-    return 2 * (ranks - 1) * link.message_ms(size / ranks)
+    if ranks == 1:
+        return 0.0
+    return link.call_us / 1e3 + 2 * (ranks - 1) * link.message_ms(size / ranks)
 
 
 def tree_ms(ranks: int, size: float, link: Link) -> float:
     """A reduction to one of the ranks, or a broadcast by it, in milliseconds."""
-    return math.ceil(math.log2(ranks)) * link.message_ms(size)
+    if ranks == 1:
+        return 0.0
+    return link.call_us / 1e3 + math.ceil(math.log2(ranks)) * link.message_ms(size)
 
 
 def phases(
@@ -105,9 +113,10 @@ def phases(
 
 
 def _across(ranks: int, size: float, local: Link, network: Link) -> Phase:
-    """A ring through a network."""
-    core = ring_ms(ranks, size, Link(0.0, local.gigabytes_per_s))
-    return Phase(core, max(0.0, ring_ms(ranks, size, network) - core))
+    """A ring through a network, which takes as long to call as one in a machine."""
+    core = ring_ms(ranks, size, Link(0.0, local.gigabytes_per_s, local.call_us))
+    called = replace(network, call_us=local.call_us)
+    return Phase(core, max(0.0, ring_ms(ranks, size, called) - core))
 
 
 class Sample(NamedTuple):
@@ -132,19 +141,18 @@ def fitted(samples: Sequence[Sample]) -> Link:
     Raises:
         NgraphError: The samples do not tell latency and bandwidth apart.
     """
-    # ms = latency_ms * messages + ms_per_byte * bytes, each equation divided by its ms.
-    rows = [
-        (2 * (s.ranks - 1) * s.turns / s.ms, 2 * (s.ranks - 1) / s.ranks * s.size * s.turns / s.ms)
-        for s in samples
-    ]
-    aa, bb = sum(a * a for a, _ in rows), sum(b * b for _, b in rows)
-    ab, a1, b1 = sum(a * b for a, b in rows), sum(a for a, _ in rows), sum(b for _, b in rows)
-    determinant = aa * bb - ab * ab
-    latency_ms = (a1 * bb - b1 * ab) / determinant if determinant > 0 else -1.0
-    ms_per_byte = (b1 * aa - a1 * ab) / determinant if determinant > 0 else -1.0
-    if latency_ms < 0 or ms_per_byte <= 0:
-        raise NgraphError(
-            "the measured all-reduces give no latency and bandwidth: measure small and large ones "
-            "again, while nothing else runs"
-        )
-    return Link(latency_ms * 1e3, 1 / ms_per_byte / 1e6)
+    # ms = call_ms + latency_ms * messages + ms_per_byte * bytes, each equation divided by its ms.
+    columns = np.array(
+        [(1.0, 2 * (s.ranks - 1), 2 * (s.ranks - 1) / s.ranks * s.size) for s in samples]
+    )
+    columns *= np.array([[s.turns / s.ms] for s in samples])
+    # What comes out below nothing is nothing.
+    for used in ([0, 1, 2], [1, 2], [0, 2]):
+        found, _, rank, _ = np.linalg.lstsq(columns[:, used], np.ones(len(samples)))
+        if rank == len(used) and min(found) >= 0 and found[-1] > 0:
+            per = dict(zip(used, map(float, found)))
+            return Link(per.get(1, 0.0) * 1e3, 1 / per[2] / 1e6, per.get(0, 0.0) * 1e3)
+    raise NgraphError(
+        "the measured all-reduces give no latency and bandwidth: measure small and large ones "
+        "again, while nothing else runs"
+    )

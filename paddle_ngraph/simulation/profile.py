@@ -84,7 +84,7 @@ class Profile:
 
 
 _FACTS = ("name", "processor", "cores", "samples", "spread", "checkpoint_s", "restart_s")
-_LINK = ("latency_us", "gigabytes_per_s")
+_LINK = ("latency_us", "gigabytes_per_s", "call_us")
 _LISTS = ("intervals", "update_ms", "packing_ms", "link", "measured")
 _OPTIONAL = {"packing_ms", "spread", "checkpoint_s", "restart_s", "measured"}
 
@@ -129,7 +129,7 @@ def parsed(found: Any, where: str) -> Profile:
                 f"{_counts(update)}: give all for the same numbers of cores"
             )
     link = _Fields(top.get("link"), f"{where}: link")
-    link.only({*_LINK}, set())
+    link.only({*_LINK}, {"call_us"})
     return Profile(
         name=top.text("name"),
         processor=top.text("processor"),
@@ -138,7 +138,11 @@ def parsed(found: Any, where: str) -> Profile:
         intervals=intervals,
         update_ms=update,
         packing_ms=packing,
-        link=Link(link.number("latency_us"), link.number("gigabytes_per_s", above=True)),
+        link=Link(
+            link.number("latency_us"),
+            link.number("gigabytes_per_s", above=True),
+            link.number("call_us"),
+        ),
         spread=top.number("spread"),
         checkpoint_s=top.number("checkpoint_s"),
         restart_s=top.number("restart_s"),

@@ -27,7 +27,7 @@ from paddle_ngraph.paddle_seam.names import (
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program import cost, program_pass
 from paddle_ngraph.program.report import Report
-from paddle_ngraph.program.view import FETCH, may_write_variables
+from paddle_ngraph.program.view import FETCH, keeps_no_weights, may_write_variables
 
 
 def transpile(program: Any, wanted: Sequence[Any] = ()) -> tuple[Program, list[Value]]:
@@ -87,7 +87,8 @@ def rewrite(
     """
     if may_write is None:
         may_write = may_write_variables(program)
-    return program_pass.apply(program, keep_weights=not may_write, open_size=open_size)
+    keeps = not may_write and not keeps_no_weights(program)
+    return program_pass.apply(program, keep_weights=keeps, open_size=open_size)
 
 
 def rewrite_ahead(program: Program) -> Report:

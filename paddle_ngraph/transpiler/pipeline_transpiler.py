@@ -19,6 +19,7 @@ import paddle
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.placement import NATIVE, place_on
 from paddle_ngraph.program.view import (
     DRAW,
     SCOPE_NAMES,
@@ -26,8 +27,10 @@ from paddle_ngraph.program.view import (
     SOURCES,
     BlockView,
     OpNode,
+    can_be_placed,
     dtype_name,
     is_fed,
+    keep_no_weights,
     scope_name,
     value_id,
 )
@@ -417,7 +420,12 @@ class _Maker:
             copy.after("pd_op.assign_out_", [zeros, total])
         takes = [self._name(vid) for vid in sent]
         nodes = self._updates.of_stage(stage)
-        return copy.part(kept=nodes, takes=takes, gives={}, results={})
+        part = copy.part(kept=nodes, takes=takes, gives={}, results={})
+        # Paddle's kernels update one parameter after the other, in place. A function would hold the
+        # new parameters, states and sums beside the old ones.
+        for op in filter(can_be_placed, part.program.global_block().ops):
+            place_on(op, NATIVE)
+        return part
 
     def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:
         """The variable in which a gradient is added up, and the gradient."""
@@ -498,6 +506,7 @@ class _Copy:
         for op in self._block.ops:
             if op.name() in SOURCES and op.result(0).use_empty():
                 self._block.remove_op(op)
+        keep_no_weights(self.program)
         fed = {scope_name(op) for op in self._block.ops if is_fed(op)}
         return Part(
             self.program, sorted(fed - set(takes)), [t for t in takes if t in fed], found, fetched

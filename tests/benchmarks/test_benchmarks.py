@@ -56,11 +56,14 @@ def test_precision(tmp_path):
 
 
 def test_plan(tmp_path):
-    found = run(tmp_path, "plan")["plan"]["two_towers"]
-    assert found.keys() == {"native", "one function", "plan"}
-    assert all(way["ms"] > 0 and way["ratio"] > 0 for way in found.values())
-    assert found["one function"]["ratio"] == 1
-    assert "| two towers, batch 16 |" in (tmp_path / "plan.md").read_text()
+    everything = run(tmp_path, "plan")["plan"]
+    for name, last in (("two_towers", "plan"), ("towers_trained_in_slices", "2 slices")):
+        found = everything[name]
+        assert found.keys() == {"native", "one function", last}
+        assert all(way["ms"] > 0 and way["ratio"] > 0 for way in found.values())
+        assert found["one function"]["ratio"] == 1 and found[last]["peak_mb"] > 1
+    page = (tmp_path / "plan.md").read_text()
+    assert "| two towers, batch 16 |" in page and "| two towers, batch 256, a step" in page
 
 
 def test_memory(tmp_path):

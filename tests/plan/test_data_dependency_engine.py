@@ -22,7 +22,7 @@ from tests.programs import at_once, floats
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 
-TIMEOUT = 60
+TIMEOUT = 600
 
 
 # -- scheduling, without an engine -----------------------------------------------------------------

@@ -14,7 +14,12 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program.placement import core_group, cores_of, device_of, place_copy, place_on
-from paddle_ngraph.program.view import run_in_order, runs_in_order
+from paddle_ngraph.program.view import (
+    keep_no_weights,
+    keeps_no_weights,
+    run_in_order,
+    runs_in_order,
+)
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
 
@@ -56,7 +61,7 @@ def test_devices():
     assert paddle_ngraph.devices() == ["CPU", "CPU:0", "CPU:1", "CPU:2", "CPU:3", "native"]
 
 
-@pytest.mark.parametrize("name", ["CPU:4", "CPU:0-7", "GPU", "", None, 0, "native:0", "CPU:0 "])
+@pytest.mark.parametrize("name", ["CPU:0-7", "GPU", "", None, 0, "native:0", "CPU:0 ", "auto"])
 def test_an_unknown_device_is_an_error_that_lists_those_there_are(name):
     program = Program(two_towers)
     for use in (
@@ -69,7 +74,7 @@ def test_an_unknown_device_is_an_error_that_lists_those_there_are(name):
             use()
         assert repr(name) in str(error.value)
         assert "CPU" in str(error.value) and "CPU:0-3" in str(error.value)
-        assert "native" in str(error.value)
+        assert "native" in str(error.value) and "automatic_plan()" in str(error.value)
 
 
 # -- rules -----------------------------------------------------------------------------------------
@@ -413,10 +418,15 @@ def test_a_mark_keeps_what_else_an_operator_carries():
     op = next(op for op in program.global_block().ops if op.name() == "pd_op.relu")
     op.set_str_attr("struct_name", "/layer/")
     place_on(op, "CPU:1")
+    assert not runs_in_order(program) and not keeps_no_weights(program)
     run_in_order(program)
     place_on(op, "CPU:0")
+    assert not keeps_no_weights(program)
+    keep_no_weights(program)
+    run_in_order(program)
     place_copy(op, "CPU:0-1")
-    assert (device_of(op), runs_in_order(program)) == ("CPU:0-1", True)
+    assert device_of(op) == "CPU:0-1"
+    assert runs_in_order(program) and keeps_no_weights(program.clone())
     assert "/layer/" in op.str_attr("struct_name")
 
 
