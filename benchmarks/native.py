@@ -101,7 +101,7 @@ class _Case:
         program, scope = SavedModel.at(self._model).load()
         shapes = {name: array.shape for name, array in self._feed.items()}
         generate_native(program, self._project, scope=scope, shapes=shapes, processor="native")
-        options = [f"-D{name}={path}" for name, path in toolchain.options().items()]
+        options = [f"-D{name}={path}" for name, path in toolchain.options(self._project).items()]
         if prebuilt is not None:
             options.append(f"-DNGRAPH_PREBUILT={prebuilt}")
         folder = self._project / "build"

@@ -67,7 +67,7 @@ def build(folder: Path) -> None:
     """Builds the project with cmake."""
     from paddle_ngraph.transpiler.native import toolchain
 
-    options = [f"-D{name}={path}" for name, path in toolchain.options().items()]
+    options = [f"-D{name}={path}" for name, path in toolchain.options(folder).items()]
     called([toolchain.cmake(), "-S", str(folder), "-B", str(folder / "build"), *options])
     called([toolchain.cmake(), "--build", str(folder / "build"), "-j2", "--target", "main"])
 

@@ -35,6 +35,7 @@
 #include "core/paddle/copies.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/kernel_call.h"
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/program_editor.h"
@@ -421,6 +422,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("result_types", &result_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
              py::arg("operands"), py::arg("types"), py::arg("attributes"));
+  module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
              py::arg("type"));
   module.def(

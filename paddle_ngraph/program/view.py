@@ -362,7 +362,7 @@ class BlockView:
         if node.type == "pd_op.while":
             # Paddle leaves nothing in what a loop starts from.
             node.touches += [self._known(value) for value in _operands(op)[1:]]
-        node.ordered = _ordered(op)
+        node.ordered = deeds_of(op)
         for vid in node.writes:
             self.producer[vid] = node
             self._share(node, vid)
@@ -486,13 +486,13 @@ def pairs_in_place(op: Operation) -> list[tuple[str, str]]:
 _STATISTICS = {"pd_op.batch_norm_": [("mean", "mean_out"), ("variance", "variance_out")]}
 
 
-def _ordered(op: Operation) -> frozenset[str]:
-    """See :class:`OpNode`."""
+def deeds_of(op: Operation) -> frozenset[str]:
+    """What an operator does that must stay in order, see :class:`OpNode`."""
     name = op.name()
     if op.has_attr(RING_ATTRIBUTE) or name.removesuffix("_") in _COMMUNICATING:
         return frozenset({COMMUNICATE})
     if op.num_regions() > 0:
-        inner = [_ordered(inner) for block in op.blocks() for inner in block.ops]
+        inner = [deeds_of(inner) for block in op.blocks() for inner in block.ops]
         return frozenset({ACT}).union(*inner)
     if is_engine(name):
         return frozenset({DRAW})

@@ -8,6 +8,7 @@ allow. All functions share one file of constants.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import tempfile
 from collections import Counter
@@ -28,14 +29,17 @@ from paddle_ngraph.function.bridge import Draw, NgraphBridge
 from paddle_ngraph.function.dynamic_shapes import Opening
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.sizes import Guard
+from paddle_ngraph.transpiler.native import kernels
 from paddle_ngraph.transpiler.native import plan as plans
-from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, Plan, Variable
+from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 
 # The size at which a function with open dimensions is built, by axis. Different axes have different
 # sizes, so that they stay apart; powers of 2 divide them, as networks that halve images want.
 _HINTS = (8, 128, 320, 448, 576, 704, 832, 960, 1088)
 # Where a function for these sizes does not hold for small ones, there is another one for those.
 _SMALL_HINTS = (3, 10, 32, 48, 64, 80, 96, 112, 144)
+# Where contents decide how large something is, the next sizes of these rows.
+_STEPS: Mapping[tuple[int, ...], int] = {_HINTS: 128, _SMALL_HINTS: 16}
 _ALIGNMENT = 64  # of constants in their file
 
 
@@ -110,14 +114,33 @@ def variants_of(
     """
     found: list[list[Variant]] = [[] for _ in plan.intervals]
     for given in sets:
-        _Walk(plan, given, weights, found).block(plan.blocks[0])
-    for given in sets:
+        _walk_first(plan, given, weights, found)
+    more: list[dict[str, Any]] = [{"hints": _SMALL_HINTS}]
+    if plan.kernel_calls:
+        more.append({"single": True})
+    for given, options in itertools.product(sets, more):
         with suppress(NgraphError):  # the sizes do not suit the program
-            _Walk(plan, given, weights, found, _SMALL_HINTS).block(plan.blocks[0])
+            _Walk(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
         if not variants:
             raise NgraphError(f"interval {interval.number} ({interval.place}) is never reached")
     return found
+
+
+def _walk_first(
+    plan: Plan, given: Shapes, weights: Callable[[str], np.ndarray], found: list[list[Variant]]
+) -> None:
+    try:
+        _Walk(plan, given, weights, found).block(plan.blocks[0])
+    except NgraphError:
+        if not plan.kernel_calls:
+            raise
+        try:  # two masks may be computed twice, and select as many
+            _Walk(plan, given, weights, found, one_count=True).block(plan.blocks[0])
+            return
+        except NgraphError:
+            pass
+        raise
 
 
 def default_sets(plan: Plan) -> list[Shapes]:
@@ -131,7 +154,11 @@ def default_sets(plan: Plan) -> list[Shapes]:
 
 
 class _Walk:
-    """Goes through the program with shapes, as a run would, and builds functions on the way."""
+    """Goes through the program with shapes, as a run would, and builds functions on the way.
+
+    Sizes that contents decide are equal where the same contents decide them; with ``one_count``,
+    all of them are. With ``single``, they are 1.
+    """
 
     def __init__(
         self,
@@ -139,10 +166,16 @@ class _Walk:
         sets: Shapes,
         weights: Callable[[str], np.ndarray],
         found: list[list[Variant]],
-        hints: Sequence[int] = _HINTS,
+        hints: tuple[int, ...] = _HINTS,
+        single: bool = False,
+        one_count: bool = False,
     ) -> None:
         self._plan = plan
         self._hints = hints
+        self._numbers = itertools.count(hints[-1] + _STEPS[hints], _STEPS[hints])
+        self._single = single
+        self._one_count = one_count
+        self._counted: dict[tuple[Any, ...], Size] = {}
         self._sets = sets
         self._weights = weights
         self._found = found
@@ -175,6 +208,8 @@ class _Walk:
             self._shapes[statement.target] = tuple(Size(size) for size in shape)
         elif isinstance(statement, plans.Compute):
             self._shapes[statement.target] = self._computed(statement)
+        elif isinstance(statement, plans.KernelCall):
+            self._kernel_call(statement)
         elif isinstance(statement, plans.Interval):
             self._interval(statement)
         elif isinstance(statement, plans.While):
@@ -200,6 +235,34 @@ class _Walk:
                 "what the engine leaves to Paddle takes equal shapes, or one element"
             )
         return result
+
+    def _kernel_call(self, call: KernelCall) -> None:
+        given = [self._of(members) for members in call.operands]
+        try:
+            at_hints = kernels.inferred(call.op, [[_hints_of(s) for s in row] for row in given])
+        except NgraphError as error:
+            raise NgraphError(f"{call.place} refuses its operands: {error}") from error
+        try:
+            opened = kernels.inferred(call.op, [[_opened(s) for s in row] for row in given])
+        except NgraphError:  # what it takes for open sizes is decided when it runs
+            opened = [result.shape for result in call.results]
+        for number, result in enumerate(call.results):
+            self._shapes[result] = tuple(
+                Size(size, open_size < 0) if size >= 0 else self._count_of(call, number, axis)
+                for axis, (size, open_size) in enumerate(zip(at_hints[number], opened[number]))
+            )
+
+    def _count_of(self, call: KernelCall, number: int, axis: int) -> Size:
+        """A size that contents decide: one size for the same contents."""
+        if self._single:
+            return Size(1)
+        what, operands = kernels.counted(call.op)
+        key = (what, *(tuple(call.operands[operand]) for operand in operands), number, axis)
+        if self._one_count:
+            key = ()
+        if key not in self._counted:
+            self._counted[key] = Size(next(self._numbers), True)
+        return self._counted[key]
 
     def _while(self, loop: plans.While) -> None:
         starts = self._of(loop.starts)
@@ -316,6 +379,14 @@ def _open(
     parameters = _without(positions, interval)
     conditions = opening.guards.kept()
     return Variant(found.model, rows, found.guards, parameters, (), positions, conditions)
+
+
+def _hints_of(shape: Shape) -> list[int]:
+    return [size.hint for size in shape]
+
+
+def _opened(shape: Shape) -> list[int]:
+    return [-1 if size.is_open else size.hint for size in shape]
 
 
 def _count(shape: Shape) -> int:

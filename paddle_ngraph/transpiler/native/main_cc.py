@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from paddle_ngraph.transpiler.native import cpp
 from paddle_ngraph.transpiler.native import plan as plans
-from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, Plan, Variable
+from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
 
-_WIDTH = 100
 _RUN = re.compile(r"\brun\b")
 
 _TOP = """\
@@ -18,10 +18,10 @@ _TOP = """\
 // README.md says how to build and run it.
 #include <limits>
 
-#include "runtime/command_line.h"
+{own}#include "runtime/command_line.h"
 #include "runtime/run.h"
 
-namespace {
+namespace {{
 
 using native::ElementType;
 using native::Run;
@@ -51,7 +51,8 @@ def text_of(plan: Plan, identity: str) -> str:
         identity: What the manifest calls the program.
     """
     blocks = (_function(block) for block in reversed(plan.blocks))  # inner blocks first
-    parts = [_TOP, *blocks, _BOTTOM.format(identity=_text(identity))]
+    own = '#include "kernels.h"\n\n' if plan.kernel_calls else ""
+    parts = [_TOP.format(own=own), *blocks, _BOTTOM.format(identity=cpp.text(identity))]
     return "\n".join(parts)
 
 
@@ -64,7 +65,7 @@ def _function(block: BlockPlan) -> str:
     parameters += [f"{_type(each)}& {each.name}" for each in block.captured.values() if each.used]
     result = "Tensors" if block.number else "void"
     comment = f"Block {block.number}: {block.role}."
-    head = _wrapped(f"{result} block_{block.number}(", parameters, ") {")
+    head = cpp.wrapped(f"{result} block_{block.number}(", parameters, ") {")
     names = [
         f"  Tensor& {each.name} = carried[{number}];"
         for number, each in enumerate(block.arguments)
@@ -84,6 +85,8 @@ def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
         yield from _source(statement)
     elif isinstance(statement, plans.Compute):
         yield from _compute(statement)
+    elif isinstance(statement, plans.KernelCall):
+        yield from _kernel_call(statement)
     elif isinstance(statement, plans.Interval):
         yield from _interval(statement)
     elif isinstance(statement, plans.While):
@@ -94,20 +97,20 @@ def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
         if statement.target.used:
             yield f"  Stack {statement.target.name};"
     elif isinstance(statement, plans.Push):
-        yield from _wrapped(f"  {statement.stack.name}.push({{", _names(statement.values), "});")
+        yield from cpp.wrapped(f"  {statement.stack.name}.push({{", _names(statement.values), "});")
     elif isinstance(statement, plans.Pop):
         yield f"  Tensors popped_{statement.number} = {statement.stack.name}.pop();"
         yield from _references(statement.results, f"popped_{statement.number}")
     elif isinstance(statement, plans.SetVariable):
         yield f"  {statement.name} = {statement.value.name};"
     elif isinstance(statement, plans.Fetch):
-        yield f"  run.fetch({_text(statement.name)}, {statement.value.name});"
+        yield f"  run.fetch({cpp.text(statement.name)}, {statement.value.name});"
     elif block.number:
-        yield from _wrapped("  return {", _names(statement.values), "};")
+        yield from cpp.wrapped("  return {", _names(statement.values), "};")
 
 
 def _source(statement: plans.Feed | plans.Outliving) -> Iterator[str]:
-    name = _text(statement.name)
+    name = cpp.text(statement.name)
     if not statement.target.used:
         return
     if isinstance(statement, plans.Feed):
@@ -118,14 +121,27 @@ def _source(statement: plans.Feed | plans.Outliving) -> Iterator[str]:
 
 def _compute(statement: plans.Compute) -> Iterator[str]:
     target, operands = statement.target, _names(statement.operands)
-    if not target.used:
+    if not target.used and not operands:  # what others are computed from has to be read
         return
     begin = f"  {'' if statement.in_place else 'Tensor '}{target.name} = "
     if statement.operator == "assign":
         yield f"{begin}{operands[0]};"
     else:
         arguments = [*operands, *statement.attributes]
-        yield from _wrapped(f"{begin}native::{statement.operator}(", arguments, ");")
+        yield from cpp.wrapped(f"{begin}native::{statement.operator}(", arguments, ");")
+
+
+def _kernel_call(call: KernelCall) -> Iterator[str]:
+    called = f"called_{call.number}"
+    operands = [f"{{{', '.join(_names(members))}}}" for members in call.operands]
+    yield f"  // {call.place}, a kernel of Paddle."
+    begin = f"  Tensors {called} = kernels::{call.function}("
+    yield from cpp.wrapped(begin, cpp.braced(operands), ");")
+    written = call.written()
+    for number, result in enumerate(call.results):
+        if result.used:
+            declared = "" if result in written else "Tensor& "
+            yield f"  {declared}{result.name} = {called}[{number}];"
 
 
 def _interval(interval: Interval) -> Iterator[str]:
@@ -134,19 +150,9 @@ def _interval(interval: Interval) -> Iterator[str]:
     has_results = any(output.used for output in interval.outputs)
     states = [f"&{state.name}" for state in interval.states]
     begin = f"  {f'Tensors {made} = ' if has_results else ''}run.interval("
-    items = [str(interval.number), *_braced(_names(interval.inputs))]
-    yield from _wrapped(begin, [*items, *_braced(states)] if states else items, ");")
+    items = [str(interval.number), *cpp.braced(_names(interval.inputs))]
+    yield from cpp.wrapped(begin, [*items, *cpp.braced(states)] if states else items, ");")
     yield from _references(interval.outputs, made)
-
-
-def _braced(items: Sequence[str]) -> list[str]:
-    """The items as an initializer list."""
-    if not items:
-        return ["{}"]
-    marked = list(items)
-    marked[0] = f"{{{marked[0]}"
-    marked[-1] += "}"
-    return marked
 
 
 def _summary(interval: Interval) -> str:
@@ -157,7 +163,7 @@ def _summary(interval: Interval) -> str:
 
 def _while(loop: plans.While) -> Iterator[str]:
     carried = f"loop_{loop.number}"
-    yield from _wrapped(f"  Tensors {carried} = {{", _names(loop.starts), "};")
+    yield from cpp.wrapped(f"  Tensors {carried} = {{", _names(loop.starts), "};")
     condition = f"Tensor more = {loop.condition.name}; native::is_true(more);"
     yield f"  for ({condition}) {{"
     yield f"    Tensors next = {_call(loop.body, [carried])};"
@@ -192,29 +198,5 @@ def _references(variables: Sequence[Variable], source: str) -> Iterator[str]:
             yield f"  Tensor& {variable.name} = {source}[{number}];"
 
 
-def _text(text: str) -> str:
-    """A string literal: plain ASCII, the other bytes of UTF-8 as octal numbers.
-
-    A question mark is escaped, since two of them may begin a trigraph.
-    """
-    plain = (c if 32 <= c < 127 and c not in b'"\\?' else None for c in text.encode())
-    pairs = zip(plain, text.encode())
-    return '"' + "".join(chr(c) if c is not None else f"\\{byte:03o}" for c, byte in pairs) + '"'
-
-
 def _names(variables: Iterable[Variable]) -> list[str]:
     return [variable.name for variable in variables]
-
-
-def _wrapped(begin: str, items: Sequence[str], end: str) -> list[str]:
-    """``begin``, the items with commas, ``end``; on several lines if it is long."""
-    if len(begin) + len(", ".join(items)) + len(end) <= _WIDTH:
-        return [begin + ", ".join(items) + end]
-    lines, line = [begin], "   "
-    for number, item in enumerate(items):
-        word = f" {item}{',' if number + 1 < len(items) else end}"
-        if len(line) + len(word) > _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += word
-    return [*lines, line]

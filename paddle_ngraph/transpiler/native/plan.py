@@ -25,6 +25,8 @@ from paddle_ngraph.program.view import (
     pairs_in_place,
     scope_name,
 )
+from paddle_ngraph.transpiler.native import cpp, kernels
+from paddle_ngraph.transpiler.native.kernels import Kernel
 
 # Operators that the runtime computes itself (run.h): the bookkeeping of control flow. The engine
 # leaves them to Paddle, since it has no arithmetic in 64 bits.
@@ -37,8 +39,10 @@ _COMPUTED = _BINARY | {"assign", "assign_out", "cast", "increment", "scale", "lo
 _COMPUTED_DTYPES = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64", "float32"})
 _SETTERS = frozenset({"builtin.set_parameter", "builtin.shadow_output", "pd_op.shadow_output"})
 
+_LEFT = "the engine leaves it to Paddle, for the reason that follows"
+
 # C++ keywords and what main.cc uses; a variable of such a name gets a number.
-_OURS = re.compile(r"(block|branch|loop|made|popped)_\d+")
+_OURS = re.compile(r"(block|branch|called|loop|made|popped)_\d+")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")  # names of macros: NULL, INT64_MAX
 _TAKEN = frozenset(
     re.findall(
@@ -50,7 +54,7 @@ _TAKEN = frozenset(
         register reinterpret_cast return short signed sizeof static static_assert static_cast struct
         switch template this thread_local throw true try typedef typeid typename union unsigned
         using virtual void volatile wchar_t while xor xor_eq
-        ElementType Run Stack Tensor Tensors carried errno main more native next run std""",
+        ElementType Run Stack Tensor Tensors carried errno kernels main more native next run std""",
     )
 )
 
@@ -107,6 +111,38 @@ class Compute:
     attributes: list[str] = field(default_factory=list)
     in_place: bool = False
     place: str = ""
+
+
+@dataclass
+class KernelCall:
+    """An operator that one of Paddle's kernels computes.
+
+    Attributes:
+        number: Its number among these.
+        op: Paddle's operator.
+        kernel: The kernel, and what it is given.
+        place: What it is and where it is in the program, for people.
+        operands: What it reads: a variable, several for a list, none where it is absent.
+        results: What it makes or overwrites, those of lists one by one.
+        overwrites: The operand whose memory a result has, by the number of the result.
+    """
+
+    number: int
+    op: Operation
+    kernel: Kernel
+    place: str
+    operands: list[list[Variable]]
+    results: list[Variable]
+    overwrites: dict[int, int]
+
+    @property
+    def function(self) -> str:
+        """The name of its function in kernels.h."""
+        return f"{self.op.name().removeprefix('pd_op.').rstrip('_')}_{self.number}"
+
+    def written(self) -> list[Variable]:
+        """The variables that are there before, and that it overwrites."""
+        return [self.operands[operand][0] for operand in self.overwrites.values()]
 
 
 @dataclass
@@ -202,7 +238,19 @@ class Yield:
 
 
 Statement = Union[
-    Feed, Outliving, Compute, Interval, While, If, MakeStack, Push, Pop, SetVariable, Fetch, Yield
+    Feed,
+    Outliving,
+    Compute,
+    KernelCall,
+    Interval,
+    While,
+    If,
+    MakeStack,
+    Push,
+    Pop,
+    SetVariable,
+    Fetch,
+    Yield,
 ]
 
 
@@ -235,6 +283,7 @@ class Plan:
         results: What each run hands out.
         outliving: The variables that outlive runs.
         intervals: All, in the order of their numbers.
+        kernel_calls: All, in the order of their numbers.
         changes: Whether a run changes variables that outlive it.
     """
 
@@ -243,6 +292,7 @@ class Plan:
     results: list[Fetch]
     outliving: list[Outliving]
     intervals: list[Interval]
+    kernel_calls: list[KernelCall]
     changes: bool
 
 
@@ -276,6 +326,7 @@ class _Scope:
         self.outer = outer
         self.variables: dict[int, Variable] = {}  # by the id of the value
         self.lists: dict[int, list[Value]] = {}  # the members of values that are lists
+        self.made_lists: dict[int, list[Variable]] = {}  # those of lists that a kernel makes
 
     def find(self, value: Value) -> Variable:
         found = self._find(value.id)
@@ -303,6 +354,7 @@ class _Planner:
         self._feeds: dict[str, Feed] = {}
         self._outliving: dict[str, Outliving] = {}
         self._intervals: list[Interval] = []
+        self._kernel_calls: list[KernelCall] = []
         self._results: dict[str, Fetch] = {}
         self._numbers = 0
         self._changes = False
@@ -316,6 +368,7 @@ class _Planner:
             results=list(self._results.values()),
             outliving=[each for each in self._outliving.values() if each.target.used],
             intervals=self._intervals,
+            kernel_calls=self._kernel_calls,
             changes=self._changes,
         )
 
@@ -361,7 +414,7 @@ class _Planner:
         elif name in CONSTANTS:
             self._constant(scope, op)
         else:
-            self._computed(scope, op)
+            self._native(scope, op)
 
     def _special(self) -> dict[str, Any]:
         return {
@@ -395,9 +448,9 @@ class _Planner:
         kind = _cpp_dtype(target.dtype)
         if op.name() == "pd_op.full":
             shape = ", ".join(map(str, attributes["shape"]))
-            arguments = [kind, f"{{{shape}}}", _cpp_number(attributes["value"])]
+            arguments = [kind, f"{{{shape}}}", cpp.number(attributes["value"])]
         else:
-            numbers = ", ".join(_cpp_integer(int(number)) for number in attributes["value"])
+            numbers = ", ".join(cpp.integer(int(number)) for number in attributes["value"])
             arguments = [kind, f"{{{numbers}}}"]
         operator = op.name().removeprefix("pd_op.")
         scope.plan.statements.append(Compute(target, operator, [], arguments))
@@ -405,12 +458,16 @@ class _Planner:
     def _list(self, scope: _Scope, op: Operation) -> None:
         if op.name() == "builtin.combine":
             scope.lists[op.result(0).id] = op.operands_source()
-        elif op.name() == "builtin.split":
-            members = self._members(scope, op.operand_source(0))
-            for value, member in zip(op.results(), members):
-                scope.variables[value.id] = scope.find(member)
+        elif op.operand_source(0).id in scope.made_lists:
+            made = scope.made_lists[op.operand_source(0).id]
+            taken = made if op.name() == "builtin.split" else [made[op.attrs()["index"]]]
+            for value, variable in zip(op.results(), taken):
+                scope.variables[value.id] = variable
         else:
-            raise NotExpressible("it takes a list apart that only a run makes")
+            members = self._members(scope, op.operand_source(0))
+            parts = members if op.name() == "builtin.split" else [members[op.attrs()["index"]]]
+            for value, member in zip(op.results(), parts):
+                scope.variables[value.id] = scope.find(member)
 
     def _members(self, scope: _Scope, value: Value) -> list[Value]:
         if not value.initialized():
@@ -494,14 +551,18 @@ class _Planner:
         outliving.target.used = self._changes = True
         scope.plan.statements.append(SetVariable(outliving.target.name, value))
 
-    def _computed(self, scope: _Scope, op: Operation) -> None:
+    def _native(self, scope: _Scope, op: Operation) -> None:
         operator = op.name().removeprefix("pd_op.").removesuffix("_")
-        if not op.name().startswith("pd_op.") or operator not in _COMPUTED:
-            raise NotExpressible("the engine leaves it to Paddle, for the reason that follows")
-        operands = [scope.find(value) for value in op.operands_source()]
-        odd = {operand.dtype for operand in operands} - _COMPUTED_DTYPES
-        if odd:
-            raise NotExpressible(f"{odd.pop()} is computed by Paddle only")
+        operands = [[scope.find(v) for v in self._tensors(scope, v)] for v in op.operands_source()]
+        read = [variable for members in operands for variable in members]
+        if operator in _COMPUTED and _is_bookkeeping(operator, op, read):
+            self._computed(scope, op, operator, read)
+        else:
+            self._kernel(scope, op, operands)
+
+    def _computed(
+        self, scope: _Scope, op: Operation, operator: str, operands: list[Variable]
+    ) -> None:
         attributes = _attributes_of(operator, op)
         pairs = pairs_in_place(op)
         if not pairs:
@@ -510,13 +571,45 @@ class _Planner:
             target = operands[op.get_input_names().index(pairs[0][0])]
             scope.variables[op.result(0).id] = target
             self._writes(target)
-        if operator == "assign_out":
-            if operands[0].shape != target.shape:
-                raise NotExpressible("it gives a variable another shape")
-            operator = "assign"
+        operator = "assign" if operator == "assign_out" else operator
         scope.plan.statements.append(
             Compute(target, operator, operands, attributes, bool(pairs), self._place)
         )
+
+    def _kernel(self, scope: _Scope, op: Operation, operands: list[list[Variable]]) -> None:
+        if not op.name().startswith("pd_op."):
+            raise NotExpressible(_LEFT)
+        try:
+            kernel = kernels.kernel_of(op)
+        except NgraphError as reason:
+            raise NotExpressible(f"{_LEFT}, and its kernel cannot be called: {reason}") from reason
+        inputs, outputs = op.get_input_names(), op.get_output_names()
+        pairs = [(inputs.index(i), outputs.index(o)) for i, o in pairs_in_place(op)]
+        overwrites = {output: operand for operand, output in pairs if operands[operand]}
+        results: list[Variable] = []
+        for number, (value, type) in enumerate(zip(op.results(), kernel.results)):
+            if number in overwrites:
+                (target,) = operands[overwrites[number]]
+                scope.variables[value.id] = target
+                self._writes(target)
+                results.append(target)
+            elif isinstance(type, list):
+                members = [Variable(self._unused_name("v"), *_declared(each)) for each in type]
+                scope.made_lists[value.id] = members
+                results += members
+            elif type is not None:
+                results.append(self._made(scope, value))
+        call = KernelCall(
+            len(self._kernel_calls), op, kernel, self._place, operands, results, overwrites
+        )
+        self._kernel_calls.append(call)
+        scope.plan.statements.append(call)
+
+    def _tensors(self, scope: _Scope, value: Value) -> list[Value]:
+        """What an operand consists of."""
+        if not value.initialized():
+            return []
+        return [value] if value.is_dense_tensor_type() else self._members(scope, value)
 
     def _writes(self, variable: Variable) -> None:
         self._changes |= any(each.target is variable for each in self._outliving.values())
@@ -551,16 +644,40 @@ def _parameter_name(value: Value) -> str:
     return scope_name(maker)
 
 
+def _is_bookkeeping(operator: str, op: Operation, operands: Sequence[Variable]) -> bool:
+    """Whether the runtime has an operator for these operands, as far as the program declares them.
+
+    Sizes that it leaves open may differ: functions.py looks at those that are given.
+    """
+    if any(operand.dtype not in _COMPUTED_DTYPES for operand in operands):
+        return False
+    if operator == "cast" and dtype_name(op.attrs()["dtype"]) not in _COMPUTED_DTYPES:
+        return False
+    if operator == "assign_out":
+        return operands[0].shape == operands[1].shape
+    shapes = [each.shape for each in operands if any(size != 1 for size in each.shape)]
+    return all(_may_be_equal(shape, shapes[0]) for shape in shapes)
+
+
+def _may_be_equal(shape: Sequence[int], other: Sequence[int]) -> bool:
+    pairs = zip(shape, other)
+    return len(shape) == len(other) and all(a == b or -1 in (a, b) for a, b in pairs)
+
+
+def _declared(type: tuple[str, Sequence[int]]) -> tuple[str, tuple[int, ...]]:
+    dtype, shape = type
+    return dtype, tuple(max(int(size), -1) for size in shape)
+
+
 def _attributes_of(operator: str, op: Operation) -> list[str]:
     """What the function of run.h takes after the operands."""
     attributes = op.attrs()
     if operator == "cast":
         return [_cpp_dtype(dtype_name(attributes["dtype"]))]
     if operator == "increment":
-        return [_cpp_number(attributes["value"])]
+        return [cpp.number(attributes["value"])]
     if operator == "scale":
-        after = "true" if attributes["bias_after_scale"] else "false"
-        return [_cpp_number(attributes["bias"]), after]
+        return [cpp.number(attributes["bias"]), cpp.truth(attributes["bias_after_scale"])]
     return []
 
 
@@ -580,17 +697,3 @@ def _cpp_dtype(dtype: str) -> str:
     if dtype not in _ELEMENTS:
         raise NotExpressible(f"{dtype} is computed by Paddle only")
     return f"ElementType::{_ELEMENTS[dtype]}"
-
-
-def _cpp_integer(number: int) -> str:
-    # C++ reads the sign of the least number of 64 bits as an operator on one that is too large.
-    return f"({number + 1} - 1)" if number == -(2**63) else str(number)
-
-
-def _cpp_number(value: float) -> str:
-    number = float(value)
-    if number != number:
-        return "std::numeric_limits<double>::quiet_NaN()"
-    if number in (float("inf"), float("-inf")):
-        return f"{'-' if number < 0 else ''}std::numeric_limits<double>::infinity()"
-    return repr(number)

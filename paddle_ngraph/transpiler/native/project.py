@@ -23,7 +23,7 @@ from paddle_ngraph.function import processor
 from paddle_ngraph.paddle_seam.protocols import Program, Scope
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.transpiler import ngraph_transpiler
-from paddle_ngraph.transpiler.native import functions, main_cc
+from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
 from paddle_ngraph.transpiler.native import plan as plans
 from paddle_ngraph.transpiler.native.functions import Constants, Shapes, Variant
 from paddle_ngraph.transpiler.native.plan import Plan, Variable
@@ -73,6 +73,7 @@ def generate(
         )
     read = _reader(scope if scope is not None else paddle.static.global_scope())
     variables = {each.name: read(each.name) for each in planned.outliving}
+    _require_files(planned)
     for each in planned.outliving:  # Paddle's own may differ from what the program declares
         each.target.shape = variables[each.name].shape
     with processor.target(target_processor):
@@ -150,6 +151,15 @@ def _reader(scope: Scope) -> Callable[[str], np.ndarray]:
     return read
 
 
+def _require_files(planned: Plan) -> None:
+    for each in planned.outliving:
+        if each.target.dtype == "bfloat16":
+            raise NgraphError(
+                f"the variable {each.name} is bfloat16, which an .npy file cannot hold: keep it as "
+                "float32, and cast it where it is read"
+            )
+
+
 def _sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
     if not shapes:
         return functions.default_sets(planned)
@@ -216,7 +226,9 @@ def _write(
     target: str,
     seed: int,
 ) -> None:
-    shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True)
+    # What calls Paddle's kernels is only in projects that have some to call.
+    apart = None if planned.kernel_calls else shutil.ignore_patterns("phi")
+    shutil.copytree(_TEMPLATE, folder, dirs_exist_ok=True, ignore=apart)
     for name in core_files():
         destination = folder / "ngraph_ops" / name
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -248,6 +260,9 @@ def _write(
     text = json.dumps({"program": identity, **manifest}, indent=1)
     (folder / MANIFEST).write_text(text + "\n")
     (folder / "main.cc").write_text(main_cc.text_of(planned, identity))
+    if planned.kernel_calls:
+        (folder / toolchain.KERNELS).write_text(kernels_cc.source_of(planned.kernel_calls))
+        (folder / "kernels.h").write_text(kernels_cc.header_of(planned.kernel_calls))
 
 
 def core_files() -> list[str]:

@@ -12,10 +12,11 @@ from paddle_ngraph.errors import NgraphError
 
 # The release of oneDNN's headers that fits the library in Paddle's wheel.
 HEADERS = "onednn-devel==2025.0.0"
+KERNELS = "kernels.cc"  # in projects that call Paddle's kernels
 
 
-def options() -> dict[str, Path]:
-    """Options of cmake that name OpenVINO and oneDNN of this environment.
+def options(project: Path) -> dict[str, Path]:
+    """Options of cmake for a project: where OpenVINO, oneDNN and, if it needs it, Paddle are here.
 
     Raises:
         NgraphError: oneDNN's headers are not installed.
@@ -23,17 +24,20 @@ def options() -> dict[str, Path]:
     headers = Path(sysconfig.get_path("data")) / "include"
     if not (headers / "oneapi" / "dnnl" / "dnnl.hpp").is_file():
         raise NgraphError(f"oneDNN's headers are missing: pip install --no-deps {HEADERS}")
-    return {
-        "OpenVINO_DIR": _folder("openvino") / "cmake",
-        "DNNL_LIBRARY": _folder("paddle") / "libs" / "libdnnl.so.3",
+    found = {
+        "OpenVINO_DIR": folder_of("openvino") / "cmake",
+        "DNNL_LIBRARY": folder_of("paddle") / "libs" / "libdnnl.so.3",
         "DNNL_INCLUDE_DIR": headers,
     }
+    if (project / KERNELS).is_file():
+        found["PADDLE_DIR"] = folder_of("paddle")
+    return found
 
 
 def commands(project: Path) -> list[str]:
     """The commands that build a project here, for a shell."""
     try:
-        named = [f"-D{name}={path}" for name, path in options().items()]
+        named = [f"-D{name}={path}" for name, path in options(project).items()]
     except NgraphError as error:
         return [f"  # {error}"]
     build = project / "build"
@@ -47,7 +51,8 @@ def cmake() -> str:
     return str(own) if own.is_file() else "cmake"
 
 
-def _folder(package: str) -> Path:
+def folder_of(package: str) -> Path:
+    """The folder of an installed package."""
     found = importlib.util.find_spec(package)
     assert found is not None and found.origin is not None
     return Path(found.origin).parent

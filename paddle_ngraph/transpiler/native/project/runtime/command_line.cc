@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -174,10 +175,13 @@ Tensor read_input(const Declared& input, const std::string& path, const Shapes& 
 
 void print(const std::string& name, const Tensor& value) {
   std::cout << name << ": " << name_of(value.type) << " " << text_of(value.shape) << ":";
-  const Tensor numbers = cast(value, ElementType::f64);
-  for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
-    std::cout << " " << numbers.data<double>()[i];
-  }
+  with_type(value.type, [&](auto* kind) {
+    using T = std::remove_pointer_t<decltype(kind)>;
+    using Shown = std::conditional_t<std::is_integral_v<T>, int64_t, double>;  // all digits
+    for (size_t i = 0; i < std::min(kShown, value.count()); ++i) {
+      std::cout << " " << static_cast<Shown>(value.data<T>()[i]);
+    }
+  });
   std::cout << (value.count() > kShown ? " ...\n" : "\n");
 }
 

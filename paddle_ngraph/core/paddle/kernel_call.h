@@ -1,0 +1,24 @@
+// How Paddle's executor calls the kernel of an operator, as plain data: what a C++ program needs to
+// call it in the same way. Called from Python, with the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "paddle/pir/include/core/program.h"
+
+namespace paddle_ngraph {
+
+// The call of the only operator `name` in a program of one block, which Paddle lowers as it does
+// before a run. A dictionary:
+//   kernel, dtype      what selects the kernel
+//   infer_meta         the function of PHI that computes dtypes and shapes of the results
+//   lists              the operands that are lists, by number
+//   kernel_inputs, meta_inputs          the operands that these read, by number
+//   kernel_attributes, meta_attributes  pairs: (kind, value), or ("operand", number) for an operand
+//                                       that is read as an attribute
+// Throws NgraphError where no kernel of libphi can be called like this.
+pybind11::dict kernel_call(pir::Program* program, const std::string& name);
+
+}  // namespace paddle_ngraph
