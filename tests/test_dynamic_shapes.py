@@ -126,7 +126,7 @@ def test_many_shapes_need_one_place_in_the_cache():
     assert paddle_ngraph.cache_info().currsize == OWN_FUNCTIONS + 1
 
 
-# -- numbers in inputs that are read by value --------------------------------------------------------
+# -- numbers in inputs that are read by value ------------------------------------------------------
 
 ROWS = 12
 COUNTED = [3, 7, 5, 2, 9, 4]
