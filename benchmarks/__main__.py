@@ -8,6 +8,8 @@
   scaling      cost as the batch, the sequence or the number of threads grows
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
+  mixed_precision  training in bfloat16 against float32, and both of PyTorch
+  convergence  test metrics after training in bfloat16 and in float32
   intervals    networks split into several intervals, against Paddle's oneDNN
   serving      clones of a predictor in threads, and processes, under load
   to_static    layers by compile() and paddle.jit.to_static, models by paddle.jit.load
@@ -28,9 +30,11 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from benchmarks import (
+    convergence,
     first_run,
     intervals,
     memory,
+    mixed_precision,
     native,
     ocr_widths,
     overhead,
@@ -56,6 +60,8 @@ TOPICS: dict[str, Callable] = {
     "scaling": scaling.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
+    "mixed_precision": mixed_precision.measure,
+    "convergence": convergence.measure,
     "intervals": intervals.measure,
     "serving": serving.measure,
     "to_static": to_static.measure,

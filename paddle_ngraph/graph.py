@@ -170,6 +170,11 @@ class Graph:
         types = {*(op.type for op in self.ops), *self.gradients}
         return any(type.rstrip("_").endswith("_grad") for type in types)
 
+    @property
+    def infers(self) -> bool:
+        """Whether its function keeps weights, which nothing trains."""
+        return bool(self.weights) and not self.trains
+
     def to_string(self) -> str:
         """The graph string."""
         body = json.dumps(self._to_json(), separators=(",", ":"))

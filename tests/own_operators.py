@@ -30,7 +30,7 @@ class Example:
         name: Of the operator.
         inputs: The dimensions of each input: sizes by name, multiples of them (``8B``) or numbers.
             After a colon what it holds instead of normally distributed numbers: whole numbers
-            below a size, or ``positive`` numbers.
+            below a size, ``positive`` numbers, or numbers in ``bfloat16``.
         sizes: The sizes by name; some are of attributes only.
         attributes: Of the operator, from the sizes.
         refused: The sizes that must not be 0.
@@ -51,13 +51,12 @@ class Example:
 
     def evaluate(self, threads: int, sizes: Sizes) -> list[np.ndarray]:
         """The outputs for such sizes, computed on so many threads."""
-        arrays = self.arrays(sizes)
-        inputs = [opset15.parameter(array.shape, array.dtype.type) for array in arrays]
+        given = [_tensor(array) for array in self.arrays(sizes)]
+        inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
         node = NgraphBridge.extension(self.name, inputs, **self.attributes(sizes))
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         for output in outputs:
             output.data[...] = 77  # and not what the memory happens to hold
-        given = [ov.Tensor(array) for array in arrays]
         _core.with_threads(threads, lambda: node.evaluate(outputs, given))
         return [np.array(output.data) for output in outputs]
 
@@ -83,12 +82,23 @@ def _array(text: str, sizes: Sizes) -> np.ndarray:
     dims, _, kind = text.partition(":")
     shape = [_size(name, sizes) for name in dims.split()]
     generator = np.random.default_rng(len(text))
+    if kind == "bfloat16":
+        return (generator.normal(size=shape).astype("float32").view("uint32") >> 16).astype(
+            "uint16"
+        )
     if kind == "positive":
         return generator.uniform(0.1, 0.9, shape).astype("float32")
     if kind:
         high = max(_size(kind, sizes), 1)
         return generator.integers(0, high, shape).astype("int32")
     return generator.normal(size=shape).astype("float32")
+
+
+def _tensor(array: np.ndarray) -> ov.Tensor:
+    """A tensor of these numbers; those of 16 bits are the bits of bfloat16."""
+    if array.dtype == np.uint16:
+        return ov.Tensor(array, array.shape, ov.Type.bf16)
+    return ov.Tensor(array)
 
 
 def _size(name: str, sizes: Sizes) -> int:
@@ -139,6 +149,7 @@ _IMAGES = {"N": 2, "B": 3, "OB": 5, "H": 9, "W": 11, "KH": 3, "KW": 3}
 _DATA, _OUT, _FILTER = "N B H W 8", "N OB H W 8", "8OB 8B KH KW"
 _GROUPS = {"N": 2, "H": 9, "W": 11, "KH": 3, "KW": 3}
 _DEPTHS = {**_GROUPS, "B": 4}
+_WIDE, _WIDE_OUT = "N B H W 16:bfloat16", "N OB H W 16:bfloat16"
 _ADAM = ("A B",) * 3 + ("A B:positive",) + ("1:positive",) * 3
 _STEP = {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8, "decays": True, "ratio": 1.0, "decay": 0.1}
 _NORM = {"epsilon": 0.25, "momentum": 0.9, "rectified": False, "ceiling": 0.0}
@@ -179,6 +190,15 @@ EXAMPLES = (
             _conv("8B", "1", "KH", "KW", groups=32), refused=("B",)),
     Example("BlockedConvolutionFilterGrad", ("N 4 H W 8", "N 6 H W 8"), _GROUPS,
             _conv("48", "16", "KH", "KW", groups=2)),
+    Example("BlockedConvolution", (_WIDE, "16OB 16B KH KW"), _IMAGES, _conv("16"),
+            refused=("H", "W")),
+    Example("BlockedConvolutionDataGrad", (_WIDE_OUT, "16OB 16B KH KW"), _IMAGES, _conv("H", "W")),
+    Example("BlockedConvolutionFilterGrad", (_WIDE, _WIDE_OUT), _IMAGES,
+            _conv("16OB", "16B", "KH", "KW")),
+    Example("Bfloat16Gemm", ("N M K:bfloat16", "N K L:bfloat16"),
+            {"N": 3, "M": 50, "K": 70, "L": 90}, _always(transpose_a=False, transpose_b=False)),
+    Example("Bfloat16Gemm", ("K M:bfloat16", "N K:bfloat16"), {"M": 512, "K": 70, "N": 300},
+            _always(transpose_a=True, transpose_b=True)),
     Example("EmbeddingGrad", ("A:R", "A B"), {"A": 700, "B": 301, "R": 900},
             lambda sizes: {"rows": sizes["R"], "padding_idx": -1}, refused=("R",)),
     Example("Gemm", ("M K", "K N"), {"M": 300, "K": 70, "N": 512},
@@ -213,6 +233,7 @@ EXAMPLES = (
     Example("Sort", ("A B",), {**_MATRIX, "K": 5}, _sort(search=True), refused=("B",)),
     Example("FloorDivide", ("A B", "A B"), _MATRIX),
     Example("Remainder", ("A B", "A B"), _MATRIX),
+    Example("ToBfloat16", ("A B",), _MATRIX),
 )  # fmt: skip
 
 

@@ -129,6 +129,11 @@ class NgraphBridge:
         self._check_output(name, spec, output)
         self._nodes[spec.id] = output
 
+    @property
+    def infers(self) -> bool:
+        """See :attr:`Graph.infers`."""
+        return self._graph.infers
+
     def trains(self, *gradients: str) -> bool:
         """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
         if gradients:

@@ -22,6 +22,7 @@ from paddle_ngraph.function import (
     dynamic_shapes,
     fusion,
     low_precision,
+    mixed_precision,
     plugin_faults,
     processor,
     products,
@@ -69,8 +70,14 @@ def _part_the_batch(draft: Draft) -> None:
         draft.parts = batch_parts.part(draft.model, draft.settings.threads)
 
 
+def _multiply_in_bfloat16(draft: Draft) -> None:
+    if draft.settings.precision == "bf16" and not draft.bridge.infers:
+        mixed_precision.multiply_in_bfloat16(draft.model, draft.bridge.extension)
+
+
 def _multiply_by_onednn(draft: Draft) -> None:
-    if draft.settings.precision == "f32":  # else the plugin is to round as the setting says
+    # Else the plugin is to round.
+    if draft.settings.precision == "f32" or not draft.bridge.infers:
         products.by_onednn(draft.model, draft.bridge.extension)
 
 
@@ -120,6 +127,12 @@ PASSES = (
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
         _on_model(low_precision.use_int8),
+    ),
+    Pass(
+        "multiply in bfloat16",
+        "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
+        "keep; products of whole numbers stay as they are",
+        _multiply_in_bfloat16,
     ),
     Pass(
         "products by oneDNN",

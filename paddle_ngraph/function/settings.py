@@ -15,8 +15,8 @@ class Settings:
     build that needs them: no flag is read during a build.
 
     Attributes:
-        precision: ``"f32"``, or ``"bf16"`` for products and convolutions that may round to
-            bfloat16.
+        precision: ``"f32"``, or ``"bf16"``: in functions that keep weights the plugin may round to
+            bfloat16 what it likes, in others operands of multiplications are (mixed_precision.py).
         threads: The number of threads that work on a run.
     """
 

@@ -35,6 +35,8 @@ def pack_count() -> int:
 def provider() -> str:
     """The library that multiplies, by ``FLAGS_mkl_packed_provider``: ``"mkl"`` or ``"onednn"``.
 
+    ``"onednn bf16"`` with ``FLAGS_ngraph_precision=bf16``, where the processor has units for it.
+
     Raises:
         NgraphError: The flag names an unknown provider, or one that cannot be used here.
     """

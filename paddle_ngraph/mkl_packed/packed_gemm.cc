@@ -55,6 +55,13 @@ std::string why_unavailable(const std::string& name) {
 }
 
 const GemmProvider& provider() {
+  if (FLAGS_ngraph_precision == "bf16") {
+    if (const auto* found = bfloat16_provider()) return *found;
+  }
+  return float32_provider();
+}
+
+const GemmProvider& float32_provider() {
   const std::string& name = FLAGS_mkl_packed_provider;
   if (name == "onednn") return onednn_provider();
   if (name == "mkl") return mkl_provider();

@@ -1,7 +1,7 @@
 // A matrix product whose right operand is converted ("packed") once and used many times.
 //
-// Matrices are row-major float32. The right operand is [k, n]; `transposed` says that it lies in
-// memory as [n, k].
+// Matrices are row-major float32; the provider for bfloat16 rounds them as it reads them. The right
+// operand is [k, n]; `transposed` says that it lies in memory as [n, k].
 #pragma once
 
 #include <cstdint>
@@ -63,12 +63,17 @@ class GemmProvider {
 
 // The provider that FLAGS_mkl_packed_provider names: "onednn", "mkl", or "auto". Throws NgraphError
 // for another name, and for "mkl" where it cannot be used.
+const GemmProvider& float32_provider();
+
+// The same; with FLAGS_ngraph_precision=bf16 the one for bfloat16, where the processor has units.
 const GemmProvider& provider();
 
 // Why a provider cannot be used; empty when it can.
 std::string why_unavailable(const std::string& name);
 
 const GemmProvider& onednn_provider();
+// Null where the processor has no units for bfloat16.
+const GemmProvider* bfloat16_provider();
 // Throws NgraphError where MKL is not there.
 const GemmProvider& mkl_provider();
 

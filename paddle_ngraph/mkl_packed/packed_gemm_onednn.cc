@@ -1,4 +1,4 @@
-// The provider "onednn": the library that ships with Paddle.
+// The providers "onednn" and "onednn bf16": the library that ships with Paddle.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -9,6 +9,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "core/common/bfloat16.h"
 #include "core/common/error.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
@@ -22,39 +23,46 @@ namespace {
 using dnnl::matmul;
 using dnnl::memory;
 using tag = memory::format_tag;
+using Type = memory::data_type;
 
 const dnnl::engine& cpu() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
 
-memory::desc rows(int64_t count, int64_t size, int64_t ld) {
-  return memory::desc({count, size}, memory::data_type::f32, memory::dims{ld, 1});
+memory::desc rows(int64_t count, int64_t size, int64_t ld, Type type = Type::f32) {
+  return memory::desc({count, size}, type, memory::dims{ld, 1});
 }
 
-memory::desc plain(const Matrix& b, int64_t n, int64_t k) {
+memory::desc plain(const Matrix& b, int64_t n, int64_t k, Type type = Type::f32) {
   // With k = 1, a column of single elements is a row, too; as a column oneDNN gets it wrong.
   const bool is_row = !b.transposed || (k == 1 && b.ld == 1);
   const memory::dims strides = is_row ? memory::dims{std::max(b.ld, n), 1} : memory::dims{1, b.ld};
-  return memory::desc({k, n}, memory::data_type::f32, strides);
+  return memory::desc({k, n}, type, strides);
 }
 
-memory::desc in_format(tag format, int64_t n, int64_t k) {
-  return memory::desc({k, n}, memory::data_type::f32, format);
+memory::desc in_format(tag format, int64_t n, int64_t k, Type type = Type::f32) {
+  return memory::desc({k, n}, type, format);
 }
 
-matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
-  const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
+dnnl::primitive_attr attributes_of(bool accumulate) {
   dnnl::primitive_attr attributes;
   // A primitive may run on a thread other than the one that made it, so the library must not manage
   // its scratchpad.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (shape.accumulate) {
+  if (accumulate) {
     dnnl::post_ops sum;
     sum.append_sum();
     attributes.set_post_ops(sum);
   }
-  return {cpu(), rows(shape.m, k, shape.lda), b, rows(shape.m, n, shape.ldc), attributes};
+  return attributes;
+}
+
+// Both operands have the type of `b`.
+matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b) {
+  const int64_t k = b.get_dims()[0], n = b.get_dims()[1];
+  return {cpu(), rows(shape.m, k, shape.lda, b.get_data_type()), b, rows(shape.m, n, shape.ldc),
+          attributes_of(shape.accumulate)};
 }
 
 bool has_avx512_product() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core; }
@@ -146,9 +154,13 @@ class OnednnProduct : public Product {
                        {DNNL_ARG_SCRATCHPAD, scratchpad}}});
   }
 
-  void compute(const float* a, float* c) override {
+  void compute(const float* a, float* c) override { compute_from(a, c); }
+
+  // `a` has the type of the operands.
+  template <typename Number>
+  void compute_from(const Number* a, float* c) {
     for (auto& call : calls_) {
-      call.a.set_data_handle(const_cast<float*>(a + call.k));
+      call.a.set_data_handle(const_cast<Number*>(a + call.k));
       call.c.set_data_handle(c);
       call.primitive.execute(stream_, call.arguments);
     }
@@ -171,6 +183,10 @@ class OnednnMatrix : public PackedMatrix {
   explicit OnednnMatrix(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
   std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    return onednn_product(shape);
+  }
+
+  std::unique_ptr<OnednnProduct> onednn_product(const ProductShape& shape) const {
     auto product = std::make_unique<OnednnProduct>();
     for (const auto& part : parts_) {
       ProductShape partial = shape;
@@ -250,11 +266,120 @@ class OnednnProvider : public GemmProvider {
   Primitives primitives_;
 };
 
+// -- operands in bfloat16 -------------------------------------------------------------------------
+
+// A matrix in bfloat16, rows side by side.
+class Rounded {
+ public:
+  Rounded(int64_t rows, int64_t columns)
+      : rows_(rows), columns_(columns), buffer_((rows * columns + 1) / 2) {}
+
+  const uint16_t* of(const float* data, int64_t ld) {
+    auto* memory = reinterpret_cast<uint16_t*>(buffer_.data());
+    for_pieces(rows_, columns_, 1, [&](int64_t row, int64_t first, int64_t count) {
+      round_to_bfloat16(data + row * ld + first, count, memory + row * columns_ + first);
+    });
+    return memory;
+  }
+
+ private:
+  int64_t rows_, columns_;
+  Buffer buffer_;
+};
+
+class Bfloat16Product : public Product {
+ public:
+  Bfloat16Product(int64_t m, int64_t k, int64_t lda, std::unique_ptr<OnednnProduct> product)
+      : lda_(lda), a_(m, k), product_(std::move(product)) {}
+
+  void compute(const float* a, float* c) override { product_->compute_from(a_.of(a, lda_), c); }
+
+ private:
+  int64_t lda_;
+  Rounded a_;
+  std::unique_ptr<OnednnProduct> product_;
+};
+
+class Bfloat16Matrix : public PackedMatrix {
+ public:
+  Bfloat16Matrix(const Matrix& b, int64_t m, int64_t n, int64_t k)
+      : k_(k), matrix_(parts(b, m, n, k)) {}
+
+  std::unique_ptr<Product> product(const ProductShape& shape) const override {
+    const ProductShape of_rounded{shape.m, k_, shape.ldc, shape.accumulate};
+    return std::make_unique<Bfloat16Product>(shape.m, k_, shape.lda,
+                                             matrix_.onednn_product(of_rounded));
+  }
+
+  // One row is multiplied in float32.
+  bool fits(int64_t m) const override { return m > 1; }
+
+ private:
+  static std::vector<Part> parts(const Matrix& b, int64_t m, int64_t n, int64_t k) {
+    const auto format =
+        describe({m, k, n, false}, in_format(tag::any, n, k, Type::bf16)).weights_desc();
+    const auto owned = reordered(b, n, k, format);
+    return {{0, memory(format, cpu(), owned->data()), owned}};
+  }
+
+  int64_t k_;
+  OnednnMatrix matrix_;
+};
+
+// Rounds both operands, and sums in float32. Small products and those of one row, which are bound
+// by memory or by calls, keep float32.
+class Bfloat16Provider : public GemmProvider {
+ public:
+  const char* name() const override { return "onednn bf16"; }
+
+  std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
+                                           int64_t k) const override {
+    if (m == 1 || std::min(n, k) < kLeastSize) return onednn_provider().pack(b, m, n, k);
+    return std::make_shared<Bfloat16Matrix>(b, m, n, k);
+  }
+
+  std::shared_ptr<const PackedMatrix> refer(const Matrix& b, int64_t n, int64_t k) const override {
+    return onednn_provider().refer(b, n, k);
+  }
+
+  void gemm(const Matrix& a, const Matrix& b, int64_t m, int64_t n, int64_t k, float* c,
+            int64_t ldc, bool accumulate) const override {
+    if (m == 1 || std::min(n, k) < kLeastSize) {
+      return onednn_provider().gemm(a, b, m, n, k, c, ldc, accumulate);
+    }
+    Rounded rounded_a(a.transposed ? k : m, a.transposed ? m : k);
+    Rounded rounded_b(b.transposed ? n : k, b.transposed ? k : n);
+    const auto a_desc = a.transposed ? memory::desc({m, k}, Type::bf16, memory::dims{1, m})
+                                     : rows(m, k, k, Type::bf16);
+    const auto b_desc = plain({nullptr, b.transposed ? k : n, b.transposed}, n, k, Type::bf16);
+    const matmul::primitive_desc desc(cpu(), a_desc, b_desc, rows(m, n, ldc),
+                                      attributes_of(accumulate));
+    dnnl::stream stream(cpu());
+    const auto view = [](const memory::desc& of, const void* data) {
+      return memory(of, cpu(), const_cast<void*>(data));
+    };
+    matmul(desc).execute(stream, {{DNNL_ARG_SRC, view(a_desc, rounded_a.of(a.data, a.ld))},
+                                  {DNNL_ARG_WEIGHTS, view(b_desc, rounded_b.of(b.data, b.ld))},
+                                  {DNNL_ARG_DST, view(desc.dst_desc(), c)},
+                                  {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), cpu())}});
+  }
+
+ private:
+  static constexpr int64_t kLeastSize = 16;  // as in mixed_precision.py
+};
+
 }  // namespace
 
 const GemmProvider& onednn_provider() {
   static const OnednnProvider provider;
   return provider;
+}
+
+const GemmProvider* bfloat16_provider() {
+  constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  static const Bfloat16Provider provider;
+  static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (isa & kWanted) == kWanted ? &provider : nullptr;
 }
 
 }  // namespace paddle_ngraph::mkl_packed

@@ -408,8 +408,8 @@ class BackwardCell {
   }
 
   void sum_rows(const float* grads, float* sums) {
-    provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(), net_.rows(),
-                    sums, net_.gates(), false);
+    float32_provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(),
+                            net_.rows(), sums, net_.gates(), false);
   }
 
   const Network& net_;

@@ -55,6 +55,25 @@ def test_precision(tmp_path):
     assert "| PP-OCR orientation" in (tmp_path / "precision.md").read_text()
 
 
+def test_mixed_precision(tmp_path):
+    data = run(tmp_path, "mixed_precision", "--models", "lenet")
+    (found,) = data["works"]
+    ours, exact = (found["turns_ms"][f"engine, {name}"] for name in ("bfloat16", "float32"))
+    assert len(ours) == len(exact) == 1 and min(*ours, *exact) > 0
+    assert (0 < found["loss_off"] < 0.05) == processor.has_bfloat16()
+    assert "| LeNet-5, 28 x 28, batch 64" in (tmp_path / "mixed_precision.md").read_text()
+
+
+def test_convergence(tmp_path):
+    data = run(tmp_path, "convergence")
+    (found,) = data["tasks"]
+    exact, ours = (found["accuracies"][name] for name in ("f32", "bf16"))
+    assert len(exact) == len(ours) == 1
+    assert exact[0] > 50, "five times what guessing would give"
+    assert abs(exact[0] - ours[0]) < 5
+    assert "| MNIST" in (tmp_path / "convergence.md").read_text()
+
+
 def test_plan(tmp_path):
     everything = run(tmp_path, "plan")["plan"]
     for name, last in (("two_towers", "plan"), ("towers_trained_in_slices", "2 slices")):

@@ -464,7 +464,7 @@ Settings NgraphEngine::settings() const {
   Settings settings;
   settings.num_threads = engine_threads();
   if (most_threads_ > 0 && most_threads_ < num_threads()) settings.num_threads = most_threads_;
-  settings.bfloat16 = precision == "bf16" && infers_;
+  settings.bfloat16 = precision == "bf16";
   return settings;
 }
 

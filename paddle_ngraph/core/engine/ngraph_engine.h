@@ -189,7 +189,7 @@ class NgraphEngine {
   std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
   mutable std::optional<WeightWatch> weights_;
   int most_threads_ = 0;  // 0: as the flags say
-  bool infers_ = false;   // what trains keeps float32: an update needs more than bfloat16's 8 bits
+  bool infers_ = false;   // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed

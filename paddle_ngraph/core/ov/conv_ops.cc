@@ -5,10 +5,9 @@
 #include <sstream>
 #include <string>
 
-#include <dnnl.hpp>
-
 #include "core/ov/channel_blocks.h"
 #include "core/ov/one_thread.h"
+#include "core/ov/onednn.h"
 #include "core/ov/parallel.h"
 #include "core/ov/workspace.h"
 
@@ -24,20 +23,6 @@ constexpr auto kFloat = dnnl::memory::data_type::f32;
 
 // Filters are reordered in parts of a multiple of this many output channels: the widest block.
 constexpr int64_t kFilterBlock = 16;
-
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-dnnl::stream& stream() {
-  thread_local dnnl::stream own(engine());
-  return own;
-}
-
-dnnl::memory view(const Desc& desc, const void* data) {
-  return dnnl::memory(desc, engine(), const_cast<void*>(data));
-}
 
 Tag tag_of(int64_t block) {
   if (block == 1) return Tag::nchw;
@@ -82,9 +67,14 @@ Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter
   OneThread one_thread;
   Dims data_dims = dims_of(problem.data), out_dims = dims_of(problem.out);
   data_dims[0] = out_dims[0] = batch;
-  const Desc data(data_dims, kFloat, tag_of(problem.data_block));
-  const Desc out(out_dims, kFloat, tag_of(problem.out_block));
-  const Desc filter = filter_format ? *filter_format : Desc(filter_dims(problem), kFloat, Tag::any);
+  const auto type = problem.bfloat16 ? dnnl::memory::data_type::bf16 : kFloat;
+  const Desc data(data_dims, type, tag_of(problem.data_block));
+  const Desc out(out_dims, type, tag_of(problem.out_block));
+  const Desc filter(filter_dims(problem), type, Tag::any);
+  // What is written is float32.
+  const Desc to_data(data_dims, kFloat, tag_of(problem.data_block));
+  const Desc to_out(out_dims, kFloat, tag_of(problem.out_block));
+  const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
   // The output implies the padding at the end; oneDNN wants it to fit exactly.
@@ -98,20 +88,25 @@ Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter
   dnnl::primitive_attr options;
   options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+  if (problem.kind == ConvKind::forward) {
+    const dnnl::convolution_forward::primitive_desc d(
+        engine(), dnnl::prop_kind::forward_training, kDirect, data,
+        filter_format ? *filter_format : filter, to_out, strides, dilations, begin, end, options);
+    return kernel_of(d, data, d.weights_desc(), to_out);
+  }
   const dnnl::convolution_forward::primitive_desc forward(
       engine(), dnnl::prop_kind::forward_training, kDirect, data, filter, out, strides, dilations,
       begin, end, options);
-  if (problem.kind == ConvKind::forward) {
-    return kernel_of(forward, data, forward.weights_desc(), out);
-  }
   if (problem.kind == ConvKind::data_gradient) {
-    const dnnl::convolution_backward_data::primitive_desc backward(
-        engine(), kDirect, data, filter, out, strides, dilations, begin, end, forward, options);
-    return kernel_of(backward, data, backward.weights_desc(), out);
+    const dnnl::convolution_backward_data::primitive_desc d(
+        engine(), kDirect, to_data, filter_format ? *filter_format : filter, out, strides,
+        dilations, begin, end, forward, options);
+    return kernel_of(d, to_data, d.weights_desc(), out);
   }
-  const dnnl::convolution_backward_weights::primitive_desc backward(
-      engine(), kDirect, data, filter, out, strides, dilations, begin, end, forward, options);
-  return kernel_of(backward, data, backward.diff_weights_desc(), out);
+  const dnnl::convolution_backward_weights::primitive_desc d(
+      engine(), kDirect, data, filter_format ? *filter_format : to_filter, out, strides, dilations,
+      begin, end, forward, options);
+  return kernel_of(d, data, d.diff_weights_desc(), out);
 }
 
 std::string key_of(const ConvProblem& problem) {
@@ -121,7 +116,8 @@ std::string key_of(const ConvProblem& problem) {
   for (const auto* pair : {&a.strides, &a.dilations, &a.pads_begin}) {
     for (int64_t number : *pair) key << ' ' << number;
   }
-  key << ' ' << a.groups << ' ' << problem.data_block << ' ' << problem.out_block;
+  key << ' ' << a.groups << ' ' << problem.data_block << ' ' << problem.out_block << ' '
+      << problem.bfloat16;
   return key.str();
 }
 
@@ -229,11 +225,12 @@ class ConvPlan {
     }
   }
 
-  void run(const float* first, const float* second, float* result) const {
+  // The first is in the problem's type, and so is the second unless it is a filter.
+  void run(const void* first, const void* second, float* result) const {
     if (problem_.kind == ConvKind::filter_gradient) {
       run_filter_gradient(first, second, result);
     } else {
-      run_data(first, second, result);
+      run_data(first, static_cast<const float*>(second), result);
     }
   }
 
@@ -327,12 +324,11 @@ class ConvPlan {
     }
   }
 
-  void reorder(const float* from, float* to) const {
+  void reorder(const void* from, void* to) const {
     in_parallel(static_cast<int64_t>(reorders_.size()), [&](int64_t i) {
       const auto& part = reorders_[i];
-      const size_t place = part.place / sizeof(float);
-      dnnl::memory source = view(part.from, is_gradient() ? from + place : from);
-      dnnl::memory target = view(part.to, is_gradient() ? to : to + place);
+      dnnl::memory source = view(part.from, is_gradient() ? at(from, part.place) : from);
+      dnnl::memory target = view(part.to, is_gradient() ? to : at(to, part.place));
       part.primitive.execute(stream(), source, target);
     });
   }
@@ -353,17 +349,27 @@ class ConvPlan {
     });
   }
 
+  // The memory so many bytes further on.
+  static const void* at(const void* data, size_t bytes) {
+    return static_cast<const char*>(data) + bytes;
+  }
+
+  // The memory in which `part` of the batch and the channels from `first` on begin.
+  const void* from(const void* data, const Desc& desc, const ov::Shape& shape, int64_t part,
+                   int64_t first) const {
+    const int64_t count = bounds_[part] * elements(shape, 1) + first * elements(shape, 2);
+    return at(data,
+              static_cast<size_t>(count) * dnnl::memory::data_type_size(desc.get_data_type()));
+  }
+
   // `filter`: the filters of all slices.
-  void execute(int64_t part, int64_t number, const float* data, const float* filter,
-               const float* out, char* scratch) const {
+  void execute(int64_t part, int64_t number, const void* data, const void* filter, const void* out,
+               char* scratch) const {
     const Slice& slice = slices_[number];
     const auto& kernel = slice.kernels.at(bounds_[part + 1] - bounds_[part]);
-    data += bounds_[part] * elements(problem_.data, 1);
-    data += slice.first_channel * elements(problem_.data, 2);
-    out += bounds_[part] * elements(problem_.out, 1);
-    out += slice.first_feature * elements(problem_.out, 2);
-    const size_t floats_before = filter_places_[number] / sizeof(float);
-    filter += floats_before;
+    data = from(data, kernel.data, problem_.data, part, slice.first_channel);
+    out = from(out, kernel.out, problem_.out, part, slice.first_feature);
+    filter = at(filter, filter_places_[number]);
     static constexpr int kNames[][3] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
@@ -393,7 +399,7 @@ class ConvPlan {
     }
   }
 
-  void run_data(const float* given, const float* filter, float* result) const {
+  void run_data(const void* given, const float* filter, float* result) const {
     const size_t filter_size = reorders_.empty() ? 0 : filter_size_;
     const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
     const Workspace memory(filter_size + scratch_size + padded_size());
@@ -403,20 +409,17 @@ class ConvPlan {
       pad_filter(filter, padded);
       filter = padded;
     }
-    if (!reorders_.empty()) {
-      auto* reordered = reinterpret_cast<float*>(memory.data());
-      reorder(filter, reordered);
-      filter = reordered;
-    }
+    if (!reorders_.empty()) reorder(filter, memory.data());
+    const void* used = reorders_.empty() ? static_cast<const void*>(filter) : memory.data();
     const bool forward = problem_.kind == ConvKind::forward;
     each_task(scratch, [&](int64_t part, int64_t slice, char* room) {
-      execute(part, slice, forward ? given : result, filter, forward ? result : given, room);
+      execute(part, slice, forward ? given : result, used, forward ? result : given, room);
       if (slice + 1 == slices()) clear_padding(part, result);
     });
   }
 
   // Every part of the batch gives a gradient; their sum is the result.
-  void run_filter_gradient(const float* data, const float* grad, float* result) const {
+  void run_filter_gradient(const void* data, const void* grad, float* result) const {
     const size_t partials_size = filter_size_ * static_cast<size_t>(parts());
     const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
     const Workspace memory(partials_size + scratch_size + padded_size());
@@ -491,6 +494,7 @@ size_t ConvOp::out_size(const ConvProblem& p, size_t axis) const {
 ConvProblem ConvOp::problem() const {
   ConvProblem p;
   p.kind = kind();
+  p.bfloat16 = get_input_element_type(0) == ov::element::bf16;
   p.attributes = attributes();
   const bool forward = p.kind == ConvKind::forward, to_data = p.kind == ConvKind::data_gradient;
   p.given = forward || to_data ? get_input_shape(1)
@@ -524,7 +528,12 @@ void ConvOp::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
   for (size_t i = 0; i < 2; ++i) {
     const auto rank = get_input_shape(i).size();
-    require_float(i, rank);
+    const bool is_filter = i == 1 && kind() != ConvKind::filter_gradient;
+    if (is_filter || get_input_element_type(0) != ov::element::bf16) {
+      require_float(i, rank);
+    } else {
+      require(get_input_element_type(i) == ov::element::bf16, "inputs of different types");
+    }
     require(rank == 4 || rank == 5, "input ", i, " has rank ", rank);
   }
   const auto& a = attributes();
@@ -570,7 +579,8 @@ void ConvOp::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) 
     }
     plan = plan_;
   }
-  plan->run(inputs[0].data<const float>(), inputs[1].data<const float>(), result);
+  plan->run(static_cast<const ov::Tensor&>(inputs[0]).data(),
+            static_cast<const ov::Tensor&>(inputs[1]).data(), result);
 }
 
 }  // namespace paddle_ngraph

@@ -2,6 +2,9 @@
 // in blocks, [N, ceil(C / block), H, W, block]. The batch is split over the plugin's threads and,
 // if it is smaller than their number, the channels are too; each thread runs a kernel of its own.
 // The filter's shape gives the number of channels without padding.
+//
+// All is float32, or what is read is bfloat16, if data and gradients are: an operator then rounds
+// its filter itself. Sums and results are float32.
 #pragma once
 
 #include <memory>
@@ -41,6 +44,7 @@ enum class ConvKind { forward, data_gradient, filter_gradient };
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
+  bool bfloat16 = false;    // what is read: data, output gradient, and the filter once reordered
   bool has_groups = false;  // one of a part of the channels also has where it holds one group
   ov::Shape data;           // [N, C, H, W]
   ov::Shape filter;         // [O, C / groups, KH, KW]

@@ -3,6 +3,7 @@
 #include <openvino/core/op_extension.hpp>
 
 #include "core/ov/batch_norm_ops.h"
+#include "core/ov/bfloat16_op.h"
 #include "core/ov/check_range_op.h"
 #include "core/ov/conv_ops.h"
 #include "core/ov/division_ops.h"
@@ -64,6 +65,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<Adam>>(),
       std::make_shared<ov::OpExtension<BatchNorm>>(),
       std::make_shared<ov::OpExtension<BatchNormGrad>>(),
+      std::make_shared<ov::OpExtension<Bfloat16Gemm>>(),
       std::make_shared<ov::OpExtension<CheckRange>>(),
       std::make_shared<ov::OpExtension<BlockedConvolution>>(),
       std::make_shared<ov::OpExtension<BlockedConvolutionDataGrad>>(),
@@ -85,6 +87,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<Sort>>(),
       std::make_shared<ov::OpExtension<FloorDivide>>(),
       std::make_shared<ov::OpExtension<Remainder>>(),
+      std::make_shared<ov::OpExtension<ToBfloat16>>(),
   };
 }
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-
-#include <dnnl.hpp>
+#include <map>
+#include <tuple>
+#include <vector>
 
 #include "core/common/unaliased.h"
 #include "core/ov/one_thread.h"
+#include "core/ov/onednn.h"
 #include "core/ov/parallel.h"
 #include "core/ov/workspace.h"
 
@@ -123,6 +125,152 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
       require(status == dnnl::status::success, "oneDNN refused a product");
     }
   });
+}
+
+// The primitives for one shape and a number of threads. The batch is divided into parts and, if it
+// is smaller than the number of threads, each result into a grid.
+class Bfloat16GemmPlan {
+ public:
+  Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out, const GemmAttributes& attributes,
+                   int64_t threads)
+      : attributes_(attributes) {
+    const size_t rank = out.size();
+    m_ = static_cast<int64_t>(out[rank - 2]);
+    n_ = static_cast<int64_t>(out[rank - 1]);
+    k_ = static_cast<int64_t>(a[attributes.transpose_a ? rank - 2 : rank - 1]);
+    batch_ = static_cast<int64_t>(ov::shape_size(out)) / (m_ * n_);
+    const int64_t parts = batch_ > threads ? std::min(batch_, kPartsPerThread * threads) : batch_;
+    const Grid grid(m_, n_, std::max<int64_t>(1, threads / parts));
+    for (int64_t part = 0; part < parts; ++part) {
+      for (int64_t i = 0; i < grid.rows; ++i) {
+        for (int64_t j = 0; j < grid.columns; ++j) {
+          add({batch_ * part / parts, Grid::begin(m_, i, grid.rows),
+               Grid::begin(n_, j, grid.columns)},
+              {batch_ * (part + 1) / parts, Grid::begin(m_, i + 1, grid.rows),
+               Grid::begin(n_, j + 1, grid.columns)});
+        }
+      }
+    }
+  }
+
+  void run(const ov::bfloat16* a, const ov::bfloat16* b, float* c) const {
+    const auto tasks = static_cast<int64_t>(tasks_.size());
+    const Workspace memory(scratch_ * tasks_.size());
+    parallel_ranges(tasks, kStepsPerTask, [&](int64_t begin, int64_t end) {
+      OneThread one_thread;
+      for (int64_t i = begin; i < end; ++i) {
+        execute(tasks_[i], a, b, c, memory.data() + static_cast<size_t>(i) * scratch_);
+      }
+    });
+  }
+
+ private:
+  // Evens out parts of different size.
+  static constexpr int64_t kPartsPerThread = 4;
+
+  // A position among the results: number in the batch, row and column. Also a size.
+  struct Place {
+    int64_t batch, row, column;
+    bool operator<(const Place& other) const {
+      return std::tie(batch, row, column) < std::tie(other.batch, other.row, other.column);
+    }
+  };
+
+  struct Kernel {
+    dnnl::matmul primitive;
+    dnnl::memory::desc a, b, c, scratch;
+  };
+
+  struct Task {
+    Place begin;
+    const Kernel* kernel;
+  };
+
+  void add(const Place& begin, const Place& end) {
+    const Place size{end.batch - begin.batch, end.row - begin.row, end.column - begin.column};
+    if (size.batch == 0 || size.row == 0 || size.column == 0) return;
+    auto found = kernels_.find(size);
+    if (found == kernels_.end()) found = kernels_.emplace(size, make_kernel(size)).first;
+    scratch_ = std::max(scratch_, aligned(found->second.scratch.get_size()));
+    tasks_.push_back({begin, &found->second});
+  }
+
+  // Matrices of `rows` and `columns`, each `size` elements after the one before, in memory in which
+  // `ld` elements are from row to row or, if transposed, from column to column.
+  static dnnl::memory::desc matrices(int64_t batch, int64_t rows, int64_t columns, int64_t size,
+                                     int64_t ld, bool transposed, dnnl::memory::data_type type) {
+    const int64_t row = transposed ? 1 : ld, column = transposed ? ld : 1;
+    return {{batch, rows, columns}, type, {size, row, column}};
+  }
+
+  Kernel make_kernel(const Place& size) const {
+    OneThread one_thread;
+    using Type = dnnl::memory::data_type;
+    const bool ta = attributes_.transpose_a, tb = attributes_.transpose_b;
+    const auto a = matrices(size.batch, size.row, k_, m_ * k_, ta ? m_ : k_, ta, Type::bf16);
+    const auto b = matrices(size.batch, k_, size.column, k_ * n_, tb ? k_ : n_, tb, Type::bf16);
+    const auto c = matrices(size.batch, size.row, size.column, m_ * n_, n_, false, Type::f32);
+    dnnl::primitive_attr options;
+    options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::matmul::primitive_desc d(engine(), a, b, c, options);
+    return {dnnl::matmul(d), a, b, c, d.scratchpad_desc()};
+  }
+
+  void execute(const Task& task, const ov::bfloat16* a, const ov::bfloat16* b, float* c,
+               char* scratch) const {
+    const auto [batch, row, column] = task.begin;
+    const Kernel& kernel = *task.kernel;
+    a += batch * m_ * k_ + row * (attributes_.transpose_a ? 1 : k_);
+    b += batch * k_ * n_ + column * (attributes_.transpose_b ? k_ : 1);
+    c += batch * m_ * n_ + row * n_ + column;
+    kernel.primitive.execute(stream(), {{DNNL_ARG_SRC, view(kernel.a, a)},
+                                        {DNNL_ARG_WEIGHTS, view(kernel.b, b)},
+                                        {DNNL_ARG_DST, view(kernel.c, c)},
+                                        {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
+  }
+
+  GemmAttributes attributes_;
+  int64_t m_, n_, k_, batch_;
+  std::map<Place, Kernel> kernels_;
+  std::vector<Task> tasks_;
+  size_t scratch_ = 0;  // bytes of one task
+};
+
+void Bfloat16Gemm::infer() {
+  require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
+  auto a = get_input_shape(0), b = get_input_shape(1);
+  for (size_t i = 0; i < 2; ++i) {
+    require(get_input_element_type(i) == ov::element::bf16, "input ", i, " is ",
+            get_input_element_type(i), ", not bf16");
+  }
+  require(a.size() >= 2 && a.size() == b.size(), "inputs have ranks ", a.size(), " and ", b.size());
+  const size_t last = a.size() - 1;
+  if (attributes().transpose_a) std::swap(a[last - 1], a[last]);
+  if (attributes().transpose_b) std::swap(b[last - 1], b[last]);
+  require(a[last] == b[last - 1] && std::equal(a.begin(), a.end() - 2, b.begin()), "matrices ",
+          get_input_shape(0), " and ", get_input_shape(1), " do not fit");
+  a[last] = b[last];
+  set_output_type(0, ov::element::f32, a);
+}
+
+void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  ov::Tensor& out = outputs->front();
+  if (inputs[0].get_size() == 0 || inputs[1].get_size() == 0) {
+    std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // empty sums
+    return;
+  }
+  std::shared_ptr<const Bfloat16GemmPlan> plan;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!plan_) {
+      plan_ =
+          std::make_shared<Bfloat16GemmPlan>(inputs[0].get_shape(), out.get_shape(), attributes(),
+                                             tbb::this_task_arena::max_concurrency());
+    }
+    plan = plan_;
+  }
+  plan->run(inputs[0].data<const ov::bfloat16>(), inputs[1].data<const ov::bfloat16>(),
+            out.data<float>());
 }
 
 }  // namespace paddle_ngraph

@@ -1,5 +1,8 @@
-// Gemm: the product of two matrices, by oneDNN.
+// Gemm, Bfloat16Gemm: the products of matrices, by oneDNN.
 #pragma once
+
+#include <memory>
+#include <mutex>
 
 #include "core/ov/extension_ops.h"
 
@@ -25,6 +28,24 @@ class Gemm : public OperatorOf<Gemm, GemmAttributes> {
  protected:
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+class Bfloat16GemmPlan;
+
+// (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both have
+// the same dimensions in front; transposed as in Gemm. No dimension is 0. oneDNN:
+// https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
+class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, GemmAttributes> {
+ public:
+  OPENVINO_OP("Bfloat16Gemm", "paddle_ngraph", ExtensionOp);
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const Bfloat16GemmPlan> plan_;
 };
 
 }  // namespace paddle_ngraph

@@ -45,6 +45,8 @@ constexpr int kKernelsKept = 200;
 
 // Set by plugin_faults.py on models that the plugin would crash on when it fuses loops.
 constexpr char kLoopsApart[] = "ngraph_loops_apart";
+// Set by mixed_precision.py: the model says itself what is bfloat16, and the rest is float32.
+constexpr char kMixed[] = "ngraph_mixed_precision";
 
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
@@ -71,6 +73,7 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
   if (work_ns(*model) < kLeastSharedNs) settings->num_threads = 1;
   if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
+  if (model->has_rt_info(kMixed)) settings->bfloat16 = false;
   try {
     return core().compile_model(shared, "CPU", configuration(*settings));
   } catch (const std::exception& error) {

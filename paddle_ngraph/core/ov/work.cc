@@ -29,7 +29,8 @@ bool has_open_shapes(const ov::Node& node) {
 // it is too low, by the square root of the number of positions that a filter covers.
 double products(const ov::Node& node) {
   const std::string type = node.get_type_info().name;
-  const bool multiplies = type == "Gemm" || type.find("MatMul") != std::string::npos ||
+  const bool multiplies = type.find("Gemm") != std::string::npos ||
+                          type.find("MatMul") != std::string::npos ||
                           type.find("Convolution") != std::string::npos;
   if (!multiplies) return 0;
   return std::sqrt(elements(node.get_input_shape(0)) * elements(node.get_input_shape(1)) *

@@ -1,0 +1,164 @@
+"""Training steps in bfloat16: the engine in both precisions, beside PyTorch in both."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import peers, report, works
+from benchmarks.comparison import Pace
+from benchmarks.options import Progress, chosen
+from benchmarks.peers import Assets, Runner
+from benchmarks.worker import PeerError, Worker
+from benchmarks.works import Array, Work
+
+ABOUT = """\
+The engine with `FLAGS_ngraph_precision=bf16` beside its default and beside PyTorch, eager, with
+channels last where there are pictures, in float32 and under `torch.autocast` to bfloat16: {rounds}
+turns of processes that take turns. A ratio says how many times as long as the engine's step in
+bfloat16 a step takes: the median of the ratios of the turns. *Loss off by*: the last of the first
+{steps} losses, measured by float32's. Where the processor has no units for bfloat16 (AVX512_BF16,
+AMX; the list below would name them), the engine uses float32 in both."""
+
+
+class Way(NamedTuple):
+    """A way to train: what the table calls it, how its runner is made, and its environment."""
+
+    title: str
+    start: Callable[[Work, Assets], Runner]
+    settings: Mapping[str, str]
+
+
+class _Autocast(peers.TorchTraining):
+    """An eager training step under autocast to bfloat16."""
+
+    def run(self, feed: works.Feed) -> list[Array]:
+        *inputs, label = self.tensors(feed)
+        self._optimizer.zero_grad()
+        with self.torch.autocast("cpu", self.torch.bfloat16):
+            output = self.function(*inputs)
+            loss = self.torch.nn.functional.cross_entropy(output.float(), label[:, 0])
+        loss.backward()
+        self._optimizer.step()
+        return [self.torch.tensor(loss.item()).numpy()]
+
+
+class _LastAutocast(_Autocast):
+    """The same with channels last."""
+
+    channels_last = True
+
+
+def _torch(plain: Any, last: Any, work: Work, assets: Assets) -> Runner:
+    has_pictures = next(iter(work.feeds()[0].values())).ndim == 4
+    runner: Runner = (last if has_pictures else plain)(work, assets)
+    return runner
+
+
+_TORCH = peers.PEERS["torch"].settings
+OURS = "engine, bfloat16"
+WAYS = {
+    way.title: way
+    for way in (
+        Way(OURS, peers.EngineTraining, {"FLAGS_ngraph_precision": "bf16"}),
+        Way("engine, float32", peers.EngineTraining, {"FLAGS_ngraph_precision": "f32"}),
+        Way(
+            "PyTorch, float32",
+            partial(_torch, peers.TorchTraining, peers.ChannelsLastTraining),
+            _TORCH,
+        ),
+        Way("PyTorch, autocast", partial(_torch, _Autocast, _LastAutocast), _TORCH),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One work: the milliseconds of each way's turns, and how far its loss is from float32's."""
+
+    name: str
+    description: str
+    turns_ms: dict[str, list[float]]
+    loss_off: float
+
+    def milliseconds(self, way: str) -> str:
+        """The median of a way's turns, for people."""
+        turns = self.turns_ms.get(way)
+        return f"{statistics.median(turns):.2f}" if turns else "-"
+
+    def ratio(self, way: str) -> float | None:
+        """How many times as long as ours a way takes."""
+        pairs = zip(self.turns_ms.get(way, ()), self.turns_ms[OURS])
+        ratios = [theirs / ours for theirs, ours in pairs]
+        return statistics.median(ratios) if ratios else None
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``mixed_precision.md`` and ``.json``."""
+    pace = Pace(1, 0.1) if options.quick else Pace(options.rounds)
+    wanted = [works.TRAINING[name] for name in chosen(options, works.TRAINING)]
+    earlier = report.earlier(options.output, "mixed_precision").get("works", [])
+    found = {item["name"]: Found(**item) for item in earlier}
+    with Progress("mixed_precision", len(wanted)) as progress:
+        for work in wanted:
+            progress.say(work.name)
+            found[work.name] = item = _compare(work, pace)
+            ratios = ", ".join(f"{way} {_cell(item.ratio(way))}x" for way in list(WAYS)[1:])
+            progress.done(f"{work.name}: {item.milliseconds(OURS)} ms; {ratios}")
+            _write(options.output, list(found.values()), pace)
+
+
+def _write(folder: Path, found: list[Found], pace: Pace) -> None:
+    others = list(WAYS)[1:]
+    rows = [
+        [
+            item.description,
+            *(item.milliseconds(way) for way in WAYS),
+            *(_cell(item.ratio(way)) for way in others),
+            f"{item.loss_off:.1e}",
+        ]
+        for item in found
+    ]
+    header = [
+        "",
+        *(f"{way} (ms)" for way in WAYS),
+        *(f"{way} (ratio)" for way in others),
+        "loss off by",
+    ]
+    about = ABOUT.format(rounds=pace.rounds, steps=peers.CHECKED_STEPS)
+    data = {"works": [asdict(item) for item in found]}
+    sections = [about, report.table(header, rows)]
+    report.write(folder, "mixed_precision", "Training steps in bfloat16", sections, data)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _compare(work: Work, pace: Pace) -> Found:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        workers = {way: stack.enter_context(Worker(WAYS[way].settings)) for way in WAYS}
+        assets = Assets(folder, workers[OURS].call(peers.weights, work))
+        losses: dict[str, list[Array]] = {}
+        for way, worker in list(workers.items()):
+            try:
+                worker.hold(WAYS[way].start, work, assets)
+                losses[way] = worker.ask("results").values
+            except PeerError:  # there is no PyTorch, or no such network for it
+                if WAYS[way].start is peers.EngineTraining:
+                    raise
+                del workers[way]
+        turns: dict[str, list[float]] = {way: [] for way in workers}
+        for _ in range(pace.rounds):
+            for way, worker in workers.items():
+                turns[way].append(1e3 * statistics.median(worker.ask("turn", pace.seconds)))
+    found, expected = (float(losses[way][-1]) for way in (OURS, "engine, float32"))
+    return Found(work.name, work.description, turns, abs(found - expected) / abs(expected))

@@ -1,0 +1,146 @@
+"""bfloat16 for functions that train: operands of multiplications, and nothing else.
+
+A weight changes by less than bfloat16's eight bits can tell, and so does a sum over many numbers.
+So parameters, states of optimizers, normalizations, softmax and losses stay float32. Matrix
+products and convolutions, with their gradients, read operands that were rounded to bfloat16, and
+sum in float32. The plugin's own bfloat16 would round everything in between as well.
+
+An operand is rounded once, for all that multiply by it: activations, weights and gradients have two
+such readers each. A convolution rounds its filter while it reorders it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from openvino import Model, Node, Output, Type, opset15
+from openvino.utils import replace_node
+from openvino.utils.node_factory import NodeFactory
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import processor
+from paddle_ngraph.function.node_tools import Key, key_of
+
+# Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
+# lose bits: products with a dimension of one to four are part of norms and of positions.
+LEAST = 1 << 18  # multiplications
+LEAST_SIZE = 16  # of rows, columns and what is summed over
+
+# The core compiles a model with this in its runtime information with float32 elsewhere.
+_MIXED = "ngraph_mixed_precision"
+# Which inputs of a convolution are rounded before it.
+_CONVOLUTIONS = {
+    "BlockedConvolution": (0,),
+    "BlockedConvolutionDataGrad": (0,),
+    "BlockedConvolutionFilterGrad": (0, 1),
+}
+_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+
+
+def multiply_in_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+    """Gives multiplications operands in bfloat16, where the processor has units for them.
+
+    Args:
+        model: A complete model of float32.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    model.set_rt_info(True, _MIXED)
+    if not processor.has_bfloat16():
+        return
+    rounded = _Rounded(extension)
+    for node in model.get_ordered_ops():
+        if _is_product(node):
+            operands = rounded.operands(node)
+            attributes = node.get_attributes()
+            replace_node(node, extension("Bfloat16Gemm", operands, **attributes))
+        elif _is_convolution(node):
+            _round_convolution(node, rounded, extension)
+
+
+def _is_product(node: Node) -> bool:
+    """Whether it is a product of float32 matrices, or of batches of them, worth rounding for."""
+    if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
+        return False
+    if any(node.get_input_partial_shape(number).is_dynamic for number in (0, 1)):
+        return False
+    shapes = [list(node.get_input_shape(number)) for number in (0, 1)]
+    if any(len(shape) < 2 or math.prod(shape) == 0 for shape in shapes):
+        return False
+    if _reads_grid(node):
+        return False
+    summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
+    shape = list(node.get_output_shape(0))
+    return min(summed, *shape[-2:]) >= LEAST_SIZE and summed * math.prod(shape) >= LEAST
+
+
+def _reads_grid(node: Node) -> bool:
+    """Whether the plugin multiplies whole numbers here (low_precision.py)."""
+    return any(v.get_node().get_type_name() == "FakeQuantize" for v in node.input_values())
+
+
+def _is_convolution(node: Node) -> bool:
+    """Whether it is one of the core's; those by channel are bound by memory, not by products."""
+    if node.get_type_name() not in _CONVOLUTIONS:
+        return False
+    attributes = node.get_attributes()
+    of_filter = node.get_type_name() == "BlockedConvolutionFilterGrad"
+    filter_ = attributes["sizes"] if of_filter else node.get_input_shape(1)
+    return attributes["groups"] == 1 or filter_[1] > 1
+
+
+def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., Node]) -> None:
+    kind, operands = node.get_type_name(), node.input_values()
+    for number in _CONVOLUTIONS[kind]:
+        operands[number] = rounded.of(operands[number])
+    with suppress(NgraphError):  # oneDNN has kernels for blocks of 16 channels only
+        replace_node(node, extension(kind, operands, **node.get_attributes()))
+
+
+class _Rounded:
+    """The rounded values of one model."""
+
+    def __init__(self, extension: Callable[..., Node]) -> None:
+        self._extension = extension
+        self._found: dict[Key, Output] = {}
+
+    def operands(self, product: Node) -> list[Output]:
+        """Those of a product, with the same dimensions in front."""
+        batch = list(product.get_output_shape(0))[:-2]
+        return [self._broadcast(self.of(value), batch) for value in product.input_values()]
+
+    def of(self, value: Output) -> Output:
+        """``value`` in bfloat16; a view of the source in bfloat16, if it is a view."""
+        key = key_of(value)
+        if key not in self._found:
+            self._found[key] = self._made(value)
+        return self._found[key]
+
+    def _made(self, value: Output) -> Output:
+        node = value.get_node()
+        kind = node.get_type_name()
+        if kind in _VIEWS or (kind == "Transpose" and _is_only_multiplied(node)):
+            source, *others = node.input_values()
+            view = _factory().create(kind, [self.of(source), *others], node.get_attributes())
+            return view.output(0)
+        return self._extension("ToBfloat16", [value]).output(0)
+
+    @staticmethod
+    def _broadcast(value: Output, batch: list[int]) -> Output:
+        shape = list(value.get_shape())
+        if shape[:-2] == batch:
+            return value
+        return opset15.broadcast(value, [*batch, *shape[-2:]]).output(0)
+
+
+def _is_only_multiplied(node: Node) -> bool:
+    readers = [target.get_node() for target in node.output(0).get_target_inputs()]
+    return all(_is_product(reader) for reader in readers)
+
+
+@cache
+def _factory() -> Any:
+    return NodeFactory("opset15")
