@@ -251,6 +251,6 @@ def test_a_build_tells_the_engine_by_name():
     signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
     built = build.build_model(text, signature, {}, {}, "f32", 2)
     assert sorted(built.parameter_inputs) == list(range(len(graph.inputs)))
-    assert list(built.draws) == list(built.open_dimensions) == list(built.guards) == []
+    assert list(built.draws) == list(built.open_sizes) == list(built.guards) == []
     # The weights are parameters, of another size than the batch.
     assert built.parts == 1

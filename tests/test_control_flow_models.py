@@ -116,6 +116,37 @@ def test_a_decoder_writes_the_same_words(stops: bool) -> None:
     assert paddle_ngraph.stats()["engine_runs"] >= 6 * (1 if stops else steps)
 
 
+def reader(steps: int) -> Any:
+    """A network that reads a row in each step, and keeps what it has written so far."""
+    rows = paddle.static.data("rows", [-1, steps, FEATURES], "float32")
+    weights = _weights()
+    i, end = paddle.full([], 0, "int64"), paddle.full([], steps, "int64")
+    h = paddle.matmul(paddle.mean(rows, axis=1), weights["key"])
+
+    def step(i: Any, h: Any, written: Any) -> Any:
+        last = paddle.mean(written, axis=1)
+        h = _gru_cell(paddle.concat([last, rows[:, i]], 1), h, weights)
+        return [i + 1, h, paddle.concat([written, paddle.unsqueeze(h, 1)], 1)]
+
+    start = [i, h, paddle.unsqueeze(h * 1.0, 1)]
+    return paddle.static.nn.while_loop(lambda i, *_: i < end, step, start)
+
+
+def test_a_step_that_picks_a_row_by_a_counter_needs_no_function_of_its_own() -> None:
+    steps = 150
+    program = Program(lambda: reader(steps))
+    rows = floats(2, steps, FEATURES)
+    expected = program.run(engine=False, rows=rows)
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    for one, other in zip(program.run(rows=rows), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] > steps
+    assert stats["native_runs"] == 0
+    assert stats["functions_built"] <= 10
+
+
 def detector() -> Any:
     """Boxes over a grid with scores by a convolution; those that suppress the others, in a picture.
 

@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.function.dynamic_shapes import OWN_FUNCTIONS
-from tests.programs import Program, floats
+from tests.programs import Program, floats, summary
 
 SIZES = [(2, 32), (3, 48), (2, 20), (4, 33), (5, 21), (2, 63), (3, 40)]
 
@@ -124,3 +124,142 @@ def test_new_weights_are_seen_at_any_shape():
 def test_many_shapes_need_one_place_in_the_cache():
     run_all(pictures, picture)
     assert paddle_ngraph.cache_info().currsize == OWN_FUNCTIONS + 1
+
+
+# -- numbers in inputs that are read by value ------------------------------------------------------
+
+ROWS = 12
+COUNTED = [3, 7, 5, 2, 9, 4]
+# The ends of the axis and of 32 bits, and what lies beyond.
+AT_THE_EDGE = [0, 1, 11, 12, 13, -1, -2, -12, -13, 2**31 - 1]
+BEYOND_32_BITS = [2**31, 2**32 + 3, -(2**32) + 3, -(2**40)]
+
+
+def one_row(x: Any, i: Any) -> Any:
+    return x[:, i]
+
+
+def rows_from(x: Any, i: Any) -> Any:
+    return paddle.slice(x, [1], [i], [i + 3])
+
+
+def rows_up_to(x: Any, i: Any) -> Any:
+    return paddle.slice(x, [1], [0], [i])
+
+
+def rows_after(x: Any, i: Any) -> Any:
+    return paddle.slice(x, [1], [i], [ROWS * 2])
+
+
+def every_second_row_back(x: Any, i: Any) -> Any:
+    return paddle.strided_slice(x, [1], [i], [-100], [-2])
+
+
+def written_rows(x: Any, i: Any) -> Any:
+    y = x + 0.0
+    y[:, i : i + 2] = paddle.mean(x, axis=1, keepdim=True)
+    return y
+
+
+def first_numbers(x: Any, i: Any) -> Any:
+    return paddle.cast(paddle.arange(0, i, 1, dtype=i.dtype), "float32") + paddle.sum(x)
+
+
+def repeated(x: Any, i: Any) -> Any:
+    return paddle.expand(paddle.sum(x, axis=1, keepdim=True), [-1, i, -1])
+
+
+def counting(build: Callable[[Any, Any], Any], dtype: str) -> Program:
+    """``build`` of x [-1, 12, 5] and a number that is fed."""
+
+    def program() -> Any:
+        x = paddle.static.data("x", [-1, ROWS, 5], "float32")
+        return build(x * 2.0, paddle.static.data("i", [], dtype)) + 1.0
+
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    return Program(program)
+
+
+def outcome(program: Program, engine: bool, **feed: Any) -> Any:
+    """What a run returns, or the type and words of its error."""
+    try:
+        return program.run(engine, **feed)[0]
+    except Exception as error:
+        return type(error), summary(error)
+
+
+COUNTING = [
+    one_row,
+    rows_from,
+    rows_up_to,
+    rows_after,
+    every_second_row_back,
+    written_rows,
+    first_numbers,
+    repeated,
+]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("build", COUNTING)
+def test_many_numbers_share_a_function(build, dtype):
+    program = counting(build, dtype)
+    for i in COUNTED:
+        program.both(x=floats(2, ROWS, 5), i=np.array(i, dtype))
+    assert paddle_ngraph.stats()["native_runs"] == 0
+    assert built() <= OWN_FUNCTIONS + 2  # int32 is computed with in an interval before
+    if build in (repeated, first_numbers):  # of so many elements as the number says
+        return
+    for i in [*AT_THE_EDGE, *BEYOND_32_BITS] if dtype == "int64" else AT_THE_EDGE[::3]:
+        feed = {"x": floats(2, ROWS, 5), "i": np.array(i, dtype)}
+        native, engine = (outcome(program, engine, **feed) for engine in (False, True))
+        if isinstance(native, tuple):
+            assert engine == native, i
+        else:
+            np.testing.assert_allclose(engine, native, rtol=1e-5, atol=1e-6, err_msg=str(i))
+
+
+def test_numbers_and_shapes_open_together():
+    """A window of a text that grows: where it begins, and of how many, are always equal."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, -1, 5], "float32")
+        i = paddle.static.data("i", [], "int64")
+        last = x[:, i - 1]
+        return paddle.nn.functional.softmax(x + paddle.unsqueeze(last, 1))
+
+    paddle_ngraph.clear_cache()
+    program = Program(build)
+    for i in (3, 7, 5, 9, 4, 12):
+        program.both(x=floats(2, i, 5), i=np.array(i))
+    assert built() == OWN_FUNCTIONS + 1
+    program.both(x=floats(2, 6, 5), i=np.array(3))  # not equal: another function
+    assert built() == OWN_FUNCTIONS + 2
+
+
+def test_numbers_that_are_computed_with_are_computed_in_the_run():
+    """A position that is also an operand."""
+
+    def build(x: Any, i: Any) -> Any:
+        return x[:, i] * paddle.cast(i, "float32")
+
+    program = counting(build, "int32")
+    for i in COUNTED:
+        program.both(x=floats(2, ROWS, 5), i=np.array(i, "int32"))
+    assert built() <= len(COUNTED)
+
+
+def test_functions_with_open_numbers_are_stored(tmp_path):
+    before = paddle.get_flags(["FLAGS_ngraph_cache_dir", "FLAGS_ngraph_cache_min_ms"])
+    paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
+    try:
+        for is_stored in (False, True):
+            program = counting(rows_from, "int64")
+            for i in COUNTED:
+                program.both(x=floats(2, ROWS, 5), i=np.array(i))
+            assert built() == (0 if is_stored else OWN_FUNCTIONS + 1)
+            loaded = paddle_ngraph.stats()["functions_loaded"]
+            assert loaded == (OWN_FUNCTIONS + 1 if is_stored else 0)
+    finally:
+        paddle.set_flags(before)

@@ -61,14 +61,14 @@ class NgraphBridge:
         graph: The subgraph.
         signature: dtype name and shape of each input, then of each state.
         values: The contents of the inputs that are read by value, by position.
-        opening: The dimensions that are open, if any.
+        opening: The dimensions, and numbers in inputs that are read by value, that are open.
     """
 
     def __init__(
         self,
         graph: Graph,
         signature: Sequence[tuple[str, Sequence[int]]],
-        values: dict[int, np.ndarray] | None = None,
+        values: Mapping[int, np.ndarray] | None = None,
         opening: Opening | None = None,
     ) -> None:
         self._graph = graph
@@ -76,6 +76,7 @@ class NgraphBridge:
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
+        self._stand_ins: dict[int, Node] = {}  # for parameters of which numbers are open
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
@@ -308,10 +309,13 @@ class NgraphBridge:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
-        return model, [self._input_of_parameter[node.get_friendly_name()] for node in used]
+        positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
+        read = {node.get_name() for node in model.get_ordered_ops()} if self._stand_ins else set()
+        self._stand_ins = {p: c for p, c in self._stand_ins.items() if c.get_name() in read}
+        return model, [*positions, *self._stand_ins]
 
     def open_dimensions(self, model: ov.Model) -> None:
-        """Makes the open dimensions of the finished model dynamic."""
+        """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
         if self._opening is None or self._shapes is None:
             return
         for node in model.get_ordered_ops():
@@ -329,6 +333,11 @@ class NgraphBridge:
                     for number, size in zip(numbers, node.get_output_shape(0))
                 ]
                 node.set_partial_shape(ov.PartialShape(dims))
+        for position, constant in self._stand_ins.items():
+            kind, shape = constant.get_output_element_type(0), list(constant.get_output_shape(0))
+            parameter = opset15.parameter(shape, kind, name=f"input_{position}")
+            replace_node(constant, parameter)
+            model.add_parameters([parameter])
         model.validate_nodes_and_infer_types()
 
     def _computed(self, output: Output) -> Output:
@@ -371,18 +380,40 @@ class NgraphBridge:
                 f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
-        if value is not None:
-            self._nodes[spec.id] = opset15.constant(value, kind).output(0)
-        else:
-            self._nodes[spec.id] = self._parameter(position, kind, shape)
+        self._nodes[spec.id] = (
+            self._parameter(position, kind, shape)
+            if value is None
+            else self._known(position, kind, value)
+        )
         self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
+
+    def _known(self, position: int, kind: Type, value: np.ndarray) -> Output:
+        """An input that is read by value: a constant, unless some of its numbers are open.
+
+        Until dimensions are opened it holds the current numbers, from which nGraph knows shapes.
+        """
+        opening = self._opening
+        numbers = [] if opening is None else opening.contents[position]
+        if self._shapes is None or opening is None or all(number is None for number in numbers):
+            return opset15.constant(value, kind).output(0)
+        self._stand_ins[position] = opset15.constant(value, kind)
+        # Not the constant itself, which converters would take for one.
+        node = opset15.convert(self._stand_ins[position], kind).output(0)
+        contents = [
+            each if number is None else opening.size(number)
+            for number, each in zip(numbers, value.reshape(-1).tolist())
+        ]
+        self._shapes.declare_contents(node, contents)
+        return node
 
     def _parameter(self, position: int, kind: Type, shape: Sequence[int]) -> Output:
         node = opset15.parameter(list(shape), kind, name=f"input_{position}")
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
         if self._shapes is not None and self._opening is not None:
-            self._shapes.declare(node.output(0), self._opening.numbers.get(position, ()))
+            numbers = self._opening.numbers.get(position, ())
+            sizes = [None if n is None else self._opening.size(n) for n in numbers]
+            self._shapes.declare(node.output(0), sizes)
         return node.output(0)
 
     def _check_output(self, name: str, spec: TensorSpec, output: Output) -> None:

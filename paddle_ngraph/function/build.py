@@ -10,11 +10,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import openvino as ov
-from openvino import Type
 
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import (
@@ -29,7 +28,7 @@ from paddle_ngraph.function import (
     refusals,
 )
 from paddle_ngraph.function.bridge import Draw, NgraphBridge, element_type
-from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.function.dynamic_shapes import Contents, Opening
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
@@ -154,8 +153,8 @@ class BuiltModel(NamedTuple):
         parameter_inputs: The input that feeds each of its parameters; numbers after the inputs
             continue through the draws.
         draws: The random numbers to take before a run.
-        open_dimensions: If shapes are open, the number of the open size, or -1, for each dimension
-            of each input.
+        open_sizes: If sizes are open, the number of the open size, or -1, for each dimension of
+            each input, then for each number in inputs that are read by value.
         guards: Guards on the open sizes, as :func:`sizes.to_words` encodes them.
         parts: How many parts the batch has: the model is for one part.
     """
@@ -163,7 +162,7 @@ class BuiltModel(NamedTuple):
     model: Any
     parameter_inputs: list[int]
     draws: Sequence[Draw] = ()
-    open_dimensions: Sequence[int] = ()
+    open_sizes: Sequence[int] = ()
     guards: Sequence[int] = ()
     parts: int = 1
 
@@ -189,17 +188,16 @@ def build_model(
     if settings.precision == "bf16":
         _warn_without_bfloat16()
     signature = tuple(signature)
-    if not values and (found := _open_model(text, signature, weights, settings)) is not None:
+    contents = dynamic_shapes.contents_of(signature, values)
+    found = _open_model(text, signature, contents, weights, settings)
+    if found is not None:
         return BuiltModel(
-            _bare(found.model),
-            found.positions,
-            open_dimensions=found.dimensions,
-            guards=found.guards,
+            _bare(found.model), found.positions, open_sizes=found.sizes, guards=found.guards
         )
     try:
         bridge = _converted.pop((text, signature))
         if bridge is None:
-            bridge = NgraphBridge(Graph.from_string(text), signature, _arrays(signature, values))
+            bridge = NgraphBridge(Graph.from_string(text), signature, contents)
         draft, positions = make_model(bridge, weights, settings, splits_batch=True)
     except ConversionError as error:
         refusals.suspect(text, error)
@@ -283,15 +281,16 @@ def _warn_without_bfloat16() -> None:
 def _open_model(
     text: str,
     signature: tuple[tuple[str, tuple[int, ...]], ...],
+    contents: Contents,
     weights: dict[int, memoryview],
     settings: Settings,
 ) -> dynamic_shapes.OpenModel | None:
     """See :func:`dynamic_shapes.open_model`."""
 
     def build(opening: Opening) -> tuple[ov.Model, list[int]]:
-        return model_with(opening, text, signature, weights, settings)
+        return model_with(opening, text, signature, weights, settings, contents)
 
-    return dynamic_shapes.open_model(text, signature, build)
+    return dynamic_shapes.open_model(text, signature, contents, build)
 
 
 def model_with(
@@ -300,6 +299,7 @@ def model_with(
     signature: Signature,
     weights: Mapping[int, Any],
     settings: Settings,
+    contents: Contents = MappingProxyType({}),
 ) -> tuple[ov.Model, list[int]]:
     """The model of a graph with open dimensions, as :func:`make_model` returns it.
 
@@ -309,18 +309,9 @@ def model_with(
     """
     for position in weights:  # a constant, with everything that it is
         opening.fix(position)
-    bridge = NgraphBridge(Graph.from_string(text), signature, opening=opening)
+    bridge = NgraphBridge(Graph.from_string(text), signature, contents, opening)
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
     draft, positions = make_model(bridge, weights, settings)
     return draft.model, positions
-
-
-def _arrays(signature: Signature, values: dict[int, bytes]) -> dict[int, np.ndarray]:
-    return {
-        position: np.frombuffer(data, getattr(Type, signature[position][0]).to_dtype()).reshape(
-            signature[position][1]
-        )
-        for position, data in values.items()
-    }

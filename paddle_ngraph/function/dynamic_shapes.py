@@ -7,21 +7,35 @@ and then serves every shape for which its guards hold. Dimensions that were alwa
 other share one open size. A shape that violates the guards gets another function, with open shapes
 too where that helps; so several functions of one graph exist side by side. Where nothing stays
 open, or open shapes fail, every shape keeps its own function.
+
+Whole numbers in inputs that are read by value (the position of a slice, the end of a range) are
+sizes too: they open as dimensions do, so that a loop that counts needs no function for each count.
+Those that were always as far apart share one open size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+import numpy as np
 import openvino as ov
 
-from paddle_ngraph.function.sizes import LEAST_OPEN, MOST_OPEN, Guards, to_words
+from paddle_ngraph.function.sizes import (
+    LEAST_OPEN,
+    MOST_OPEN,
+    Guards,
+    Number,
+    is_apart,
+    to_words,
+)
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 
 Shape = tuple[int, ...]
 Signature = tuple[tuple[str, Shape], ...]
+Contents = Mapping[int, np.ndarray]  # of the inputs that are read by value, by position
 
 # This many shapes get functions of their own, which are faster, before open shapes are tried.
 OWN_FUNCTIONS = 2
@@ -29,6 +43,9 @@ OWN_FUNCTIONS = 2
 # How often open shapes are tried for a graph: if each function's guards hold for few shapes only,
 # the graph would get one function after another.
 MOST_TRIES = 16
+
+# Longer inputs that are read by value hold no positions or sizes.
+MOST_NUMBERS = 64
 
 # For this many graphs it is known what shapes they met; the least recently used one is forgotten.
 MOST_GRAPHS = 1024
@@ -45,43 +62,75 @@ class OpenModel:
     Attributes:
         model: Its open dimensions are dynamic.
         positions: The input that feeds each parameter.
-        dimensions: For each dimension of each input, in order: the number of its open size, or -1.
+        sizes: For each dimension of each input, in order, then for each number in inputs that are
+            read by value: the number of its open size, or -1.
         guards: For which open sizes it is valid, as words (:func:`sizes.to_words`).
     """
 
     model: ov.Model
     positions: list[int]
-    dimensions: list[int]
+    sizes: list[int]
     guards: list[int]
 
 
 class Opening:
     """What is open in one build.
 
+    Args:
+        signature: Dtypes and shapes of the inputs.
+        classes: For each dimension of each input, then for each number in ``contents``, the number
+            of its open size, or ``None``.
+        contents: The whole numbers in the inputs that are read by value, by position.
+        distances: For some open sizes another one, and how far they are above it.
+
     Attributes:
         numbers: For each dimension of each input, the number of its open size, or ``None``.
+        contents: The same for each number in an input that is read by value.
+        distances: Those whose open sizes are both open here.
         guards: The open sizes, and what was decided by them.
     """
 
-    def __init__(self, signature: Signature, classes: list[list[int | None]]) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        classes: Sequence[Sequence[int | None]],
+        contents: Mapping[int, Shape] = MappingProxyType({}),
+        distances: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
         hints: dict[int, int] = {}
-        self.numbers: dict[int, list[int | None]] = {}
-        for position, ((_, shape), row) in enumerate(zip(signature, classes)):
+        rows: list[list[int | None]] = []
+        for sizes, row in zip([*(shape for _, shape in signature), *contents.values()], classes):
             # One element is no size like others: it is repeated along its axis. Nor is none.
-            self.numbers[position] = [
-                number if LEAST_OPEN <= size <= MOST_OPEN else None
-                for number, size in zip(row, shape)
-            ]
-            for number, size in zip(self.numbers[position], shape):
+            rows.append(
+                [
+                    number if LEAST_OPEN <= size <= MOST_OPEN else None
+                    for number, size in zip(row, sizes)
+                ]
+            )
+            for number, size in zip(rows[-1], sizes):
                 if number is not None:
                     hints[number] = size
-        self.guards = Guards(hints)
+        self.numbers = dict(enumerate(rows[: len(signature)]))
+        self.contents = dict(zip(contents, rows[len(signature) :]))
+        self.distances = {
+            number: (other, distance)
+            for number, (other, distance) in distances.items()
+            if number in hints and hints.get(other) == hints[number] - distance
+        }
+        self.guards = Guards({n: hint for n, hint in hints.items() if n not in self.distances})
+
+    def size(self, number: int) -> Number:
+        """The open size of this number."""
+        if number not in self.distances:
+            return self.guards.size(number)
+        other, distance = self.distances[number]
+        return self.guards.size(other) + distance
 
     def fix(self, position: int) -> None:
         """Fixes the open dimensions of an input."""
         for number in self.numbers[position]:
             if number is not None:
-                int(self.guards.size(number))
+                int(self.size(number))
 
 
 class Empty(Exception):
@@ -122,10 +171,35 @@ class _Met:
         if len(self.first) <= OWN_FUNCTIONS:
             self.first.append(signature)
 
-    def opening(self, signature: Signature) -> Opening:
-        """Opens the dimensions that differed."""
+    def opening(self, signature: Signature, contents: Mapping[int, Shape]) -> Opening:
+        """Opens the numbers that differed."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
-        return Opening(signature, rows)
+        return Opening(signature, rows, contents, self._distances(len(signature)))
+
+    def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
+        """The numbers in contents that were always as far from another one, and how far.
+
+        Args:
+            inputs: How many rows are shapes.
+        """
+        places: dict[int, tuple[int, int]] = {}
+        for row, numbers in enumerate(self.classes):
+            for axis, number in enumerate(numbers):
+                places.setdefault(number, (row, axis))
+        met = {
+            number: [signature[row][1][axis] for signature in self.first]
+            for number, (row, axis) in places.items()
+            if number in self.varied
+        }
+        found: dict[int, tuple[int, int]] = {}
+        for number, values in met.items():
+            others = (n for n in met if n != number and n not in found)
+            for other in others if places[number][0] >= inputs else ():
+                distances = {mine - its for mine, its in zip(values, met[other])}
+                if len(distances) == 1:
+                    found[number] = other, distances.pop()
+                    break
+        return found
 
 
 @dataclass
@@ -162,25 +236,52 @@ def forget() -> None:
     _graphs.clear()
 
 
-def remember(text: str, signature: Signature) -> None:
-    """Records that a graph has met this signature; also called by the C++ engine."""
+def remember(text: str, signature: Signature, values: Mapping[int, bytes]) -> None:
+    """Called by the C++ engine: records that a graph has met this signature and these contents."""
     with _lock:
-        _remember(_graph(text), signature)
+        _remember(_graph(text), signature, _whole(contents_of(signature, values)))
 
 
-def _remember(graph: _Graph, signature: Signature) -> _Met:
-    structure = tuple((kind, len(shape)) for kind, shape in signature)
+def contents_of(signature: Signature, values: Mapping[int, bytes]) -> Contents:
+    """Raw contents of inputs as arrays."""
+    return {
+        position: np.frombuffer(data, getattr(ov.Type, signature[position][0]).to_dtype()).reshape(
+            signature[position][1]
+        )
+        for position, data in values.items()
+    }
+
+
+def _whole(contents: Contents) -> dict[int, Shape]:
+    """The numbers in contents that may open; 0, which never does, for each of the others."""
+    return {
+        position: tuple(array.reshape(-1).tolist()) if _may_open(array) else (0,) * array.size
+        for position, array in contents.items()
+    }
+
+
+def _may_open(array: np.ndarray) -> bool:
+    # A function has 32 bits for the rest of the input, too.
+    is_whole = array.dtype in (np.int32, np.int64)
+    return is_whole and array.size <= MOST_NUMBERS and bool(np.all(abs(array) <= MOST_OPEN))
+
+
+def _remember(graph: _Graph, signature: Signature, contents: Mapping[int, Shape]) -> _Met:
+    rows = (*signature, *(("contents", numbers) for numbers in contents.values()))
+    structure = tuple((kind, len(row)) for kind, row in rows)
     met = graph.met.setdefault(structure, _Met())
-    met.add(signature)
+    met.add(rows)
     return met
 
 
-def open_model(text: str, signature: Signature, build: Build) -> OpenModel | None:
+def open_model(
+    text: str, signature: Signature, contents: Contents, build: Build
+) -> OpenModel | None:
     """A model for this signature and for all others for which its guards hold.
 
     Args:
         text: The graph string.
-        signature: What the graph meets now.
+        signature, contents: What the graph meets now.
         build: Makes the model at this signature.
 
     Returns:
@@ -189,14 +290,15 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
     """
     with _lock:  # another thread may give up at any time
         graph = _graph(text)
-        met = _remember(graph, signature)
+        whole = _whole(contents)
+        met = _remember(graph, signature, whole)
         if graph.is_given_up or len(met.first) <= OWN_FUNCTIONS:
             return None
-        opening = met.opening(signature)
+        opening = met.opening(signature, whole)
     if not opening.guards.hints:
         return None
     try:
-        found = _opened(signature, opening, build)
+        found = _opened(opening, build)
     except Empty:  # which says nothing of other shapes
         return None
     with _lock:
@@ -206,28 +308,28 @@ def open_model(text: str, signature: Signature, build: Build) -> OpenModel | Non
     return found
 
 
-def _opened(signature: Signature, opening: Opening, build: Build) -> OpenModel | None:
+def _opened(opening: Opening, build: Build) -> OpenModel | None:
     try:
         model, positions = build(opening)
     except Empty:
         raise
     except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
-    return opened(signature, opening, model, positions)
+    return opened(opening, model, positions)
 
 
-def opened(
-    signature: Signature, opening: Opening, model: ov.Model, positions: list[int]
-) -> OpenModel | None:
+def opened(opening: Opening, model: ov.Model, positions: list[int]) -> OpenModel | None:
     """What was built with open dimensions; ``None`` if none of them stayed open."""
     fixed = opening.guards.fixed()
     left = [number for number in opening.guards.hints if number not in fixed]
     if not left:
         return None
-    order = {number: place for place, number in enumerate(left)}
-    dimensions = [
+    apart = {n: pair for n, pair in opening.distances.items() if pair[0] not in fixed}
+    order = {number: place for place, number in enumerate([*left, *apart])}
+    sizes = [
         order.get(number, FIXED) if number is not None else FIXED
-        for position in range(len(signature))
-        for number in opening.numbers[position]
+        for row in [*opening.numbers.values(), *opening.contents.values()]
+        for number in row
     ]
-    return OpenModel(model, positions, dimensions, to_words(opening.guards.kept(), order))
+    guards = [*opening.guards.kept(), *(is_apart(n, *pair) for n, pair in apart.items())]
+    return OpenModel(model, positions, sizes, to_words(guards, order))

@@ -79,17 +79,25 @@ class Shapes:
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
-        self._places: dict[int, tuple[Output, int]] = {}
+        self._places: dict[Terms, tuple[Output, int, bool]] = {}  # input, axis, of its contents
         self._made: dict[Terms, Output] = {}
 
-    def declare(self, parameter: Output, numbers: Sequence[int | None]) -> None:
-        """Declares a parameter: for each dimension, which open dimension it is, or ``None``."""
+    def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
+        """Declares a parameter: for each dimension its open size, or ``None``."""
         dims: Dims = list(map(int, parameter.get_shape()))
-        for axis, number in enumerate(numbers):
-            if number is not None:
-                dims[axis] = self._guards.size(number)
-                self._places.setdefault(number, (parameter, axis))
+        for axis, size in enumerate(sizes):
+            if size is not None:
+                dims[axis] = size
+                self._places.setdefault(size.terms, (parameter, axis, False))
         self._dims[key_of(parameter)] = dims
+
+    def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
+        """Declares the integers in an input, in order; some of them are open sizes."""
+        for place, number in enumerate(numbers):
+            if isinstance(number, Size):
+                self._places.setdefault(number.terms, (output, place, True))
+        self._values[key_of(output)] = _array(list(numbers)).reshape(tuple(output.get_shape()))
+        self._sources[output.get_node().get_name()] = "sizes"
 
     # -- shapes ----------------------------------------------------------------------------------
 
@@ -306,9 +314,13 @@ class Shapes:
     def _computing_atom(self, terms: Terms) -> Output:
         atom = terms[0][0][0]
         if atom[0] == 0:
-            parameter, axis = self._places[atom[1]]
-            shape = opset15.shape_of(parameter, Type.i64)
-            return opset15.gather(shape, _ints([axis]), opset15.constant(np.int64(0))).output(0)
+            parameter, axis, in_contents = self._places[terms]
+            if in_contents:
+                wide = opset15.convert(parameter, Type.i64)
+                numbers = opset15.reshape(wide, _ints([-1]), False)
+            else:
+                numbers = opset15.shape_of(parameter, Type.i64)
+            return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
         dividend, divisor = (self._guards.of(each) for each in atom[1:])
         if dividend < 0 or not all(size < _EXACT_IN_FLOAT for size in (dividend, divisor)):
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
@@ -481,8 +493,8 @@ _BY_SHAPES: dict[str, Rule] = {
             *("Floor", "Gelu", "HSigmoid", "HSwish", "IsFinite", "IsInf", "IsNaN", "Log"),
             *("LogSoftmax", "LogicalNot", "MVN", "Mish", "Negative", "NormalizeL2", "PRelu"),
             *("Relu", "Result", "Roll", "Round", "RowSoftmax", "ScatterElementsUpdate"),
-            *("ScatterNDUpdate", "Sigmoid", "Sign", "Sin", "Sinh", "SoftPlus", "SoftSign"),
-            *("Softmax", "Sqrt", "Swish", "Tan", "Tanh"),
+            *("ScatterNDUpdate", "ScatterUpdate", "Sigmoid", "Sign", "Sin", "Sinh", "SoftPlus"),
+            *("SoftSign", "Softmax", "Sqrt", "Swish", "Tan", "Tanh"),
         ),
         _alike,
     ),

@@ -212,6 +212,12 @@ def _program(terms: Terms, numbers: Mapping[int, int]) -> list[int]:
     return words
 
 
+def is_apart(number: int, other: int, distance: int) -> Guard:
+    """The guard that one open dimension is another one and a distance."""
+    terms = {((0, number),): 1, ((0, other),): -1, (): -distance}
+    return Guard(ZERO, _polynomial(terms))
+
+
 class Guards:
     """The open dimensions of one build, and the decisions that depend on them.
 

@@ -495,6 +495,9 @@ def _with_slice(
         order[list(places)] = size + np.arange(len(places))
         both = opset15.concat([x, value], axis)
         return opset15.gather(both, bridge.ints(order.tolist()), bridge.full(axis, "int64"))
+    if taken.are_anywhere():
+        axis_node = bridge.full(axis, "int64")
+        return opset15.scatter_update(x, taken.node(bridge), value, axis_node)
     first, last = taken.start, taken.start + taken.count
     parts = [value]
     if first:

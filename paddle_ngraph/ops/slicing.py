@@ -18,7 +18,7 @@ from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.size_rules import taken as taken_of
-from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.function.sizes import Number, Size
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
@@ -121,6 +121,16 @@ class Positions:
         """The same, the last one first."""
         return Positions(self.start + (self.count - 1) * self.step, self.count, -self.step)
 
+    def are_anywhere(self) -> bool:
+        """Whether only where they begin is open: a slice of fixed shape."""
+        is_open_start = isinstance(self.start, Size) and isinstance(self.count, int)
+        return is_open_start and self.step == 1 and self.count > 0
+
+    def node(self, bridge: NgraphBridge) -> Node | Output:
+        """The positions as a tensor, if they are :meth:`are_anywhere`."""
+        first = bridge.ints([self.start])
+        return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
+
     def known(self) -> range:
         """What they are at hand, which fixes them."""
         start, count = int(self.start), int(self.count)
@@ -136,7 +146,8 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     for axis, start, end, stride in zip(op.attr("axes"), starts, ends, strides):
         axis = axis_of(axis, len(dims))
         stride = int(stride)
-        ranges[axis] = Positions(*taken_of(dims[axis], start, end, stride), stride)
+        taken = Positions(*taken_of(dims[axis], start, end, stride), stride)
+        ranges[axis] = Positions(0, 0) if taken.are_none() else taken
     return ranges
 
 
@@ -145,6 +156,9 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
     dims = bridge.shape(x)
     last = len(dims) - 1
     axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
+    for axis in [axis for axis in axes if ranges[axis].are_anywhere()]:
+        axes.remove(axis)
+        x = opset15.gather(x, ranges[axis].node(bridge), bridge.full(axis, "int64"))
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
     if by_gather:  # Slice goes through single elements one by one
         axes.remove(last)

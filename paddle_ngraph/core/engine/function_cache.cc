@@ -20,7 +20,7 @@ size_t SignatureHash::operator()(const Signature& signature) const {
 
 namespace {
 
-constexpr int64_t kUnknown = -1;  // no dimension is negative
+constexpr int64_t kUnknown = -1;  // no open size is negative
 
 }  // namespace
 
@@ -36,6 +36,7 @@ bool OpenSignature::fits(const Signature& signature) const {
       if (word != example.words[i]) return false;
       continue;
     }
+    if (word < 0) return false;
     const auto symbol = static_cast<size_t>(symbols[i]);
     if (symbol >= sizes.size()) sizes.resize(symbol + 1, kUnknown);
     if (sizes[symbol] == kUnknown) sizes[symbol] = word;

@@ -19,8 +19,8 @@ class NgraphFunction;
 
 // What a compiled function is valid for: one graph, and the dtype, rank and dimensions of every
 // input, written one after the other with the rank before the dimensions, so that no two signatures
-// read the same. Inputs read by value (shapes, axes) add their contents, and weights kept as
-// constants their fingerprint.
+// read the same. Inputs read by value (shapes, axes) add their contents, a word for each number,
+// and weights kept as constants their fingerprint.
 struct Signature {
   uint64_t graph = 0;
   std::optional<uint64_t> weights;
@@ -31,7 +31,8 @@ struct Signature {
   }
 };
 
-// The signatures that one function with open shapes is valid for.
+// The signatures that one function with open sizes is valid for: dimensions, or whole numbers in
+// inputs that are read by value.
 struct OpenSignature {
   Signature example;
   std::vector<int> symbols;     // for each word: the number of the open size that it is, or kFixed

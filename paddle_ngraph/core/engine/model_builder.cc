@@ -166,10 +166,11 @@ std::string build_environment(const std::string& graph, const Settings& settings
   });
 }
 
-void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs) {
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                     const std::vector<size_t>& value_inputs) {
   with_python([&] {
     const py::tuple signature = signature_of(inputs);
-    python(PythonCall::kRememberShapes)(graph, signature);
+    python(PythonCall::kRememberShapes)(graph, signature, read_values(inputs, value_inputs));
     return true;
   });
 }
@@ -193,7 +194,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
-    built.open_dimensions = result.attr("open_dimensions").cast<std::vector<int>>();
+    built.open_sizes = result.attr("open_sizes").cast<std::vector<int>>();
     built.guards = result.attr("guards").cast<std::vector<int64_t>>();
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
@@ -204,7 +205,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
       may_fail(Step::kCompile);
       return std::make_unique<OvFunction>(model, of_part);
     };
-    if (!built.has_open_shapes()) {
+    if (!built.is_open()) {
       built.function = compile();
       return built;
     }

@@ -12,14 +12,17 @@ namespace paddle_ngraph {
 
 struct BuiltFunction {
   std::unique_ptr<OvFunction> function;
-  std::vector<size_t> parameter_inputs;  // as NgraphFunction takes them
+  // The input of the interval that feeds each parameter of the model; numbers after the inputs
+  // continue through `draws`.
+  std::vector<size_t> parameter_inputs;
   std::vector<Draw> draws;
-  // If shapes are open: for each dimension of each input, in order, the number of its open size or
-  // OpenSignature::kFixed; and the guards on the open sizes.
-  std::vector<int> open_dimensions;
+  // If sizes are open: for each dimension of each input, in order, then for each number in inputs
+  // that are read by value, the number of its open size or OpenSignature::kFixed; and the guards on
+  // the open sizes.
+  std::vector<int> open_sizes;
   std::vector<int64_t> guards;
 
-  bool has_open_shapes() const { return !open_dimensions.empty(); }
+  bool is_open() const { return !open_sizes.empty(); }
 };
 
 // Throws NgraphError if the digest in the first line does not match the rest. Takes the GIL.
@@ -30,11 +33,12 @@ void verify_graph(const std::string& graph);
 // GIL.
 std::string build_environment(const std::string& graph, const Settings& settings);
 
-// Records that the graph has met inputs of these shapes, for functions with open shapes. Takes the
-// GIL.
-void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs);
+// Records that the graph has met inputs of these shapes and, where they are read by value,
+// contents, for functions with open sizes. Takes the GIL.
+void remember_shapes(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                     const std::vector<size_t>& value_inputs);
 
-// Gives up functions with open shapes for this graph. Takes the GIL.
+// Gives up functions with open sizes for this graph. Takes the GIL.
 void close_shapes(const std::string& graph);
 
 // Has the bridge build the graph for these inputs, with `weights` among them as constants, and

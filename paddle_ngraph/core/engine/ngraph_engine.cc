@@ -116,16 +116,17 @@ class HeaderReader {
   size_t position_ = 0;
 };
 
-OpenSignature open_signature(const Signature& key, const BuiltFunction& built) {
+// `num_inputs` inputs are described in `key`; the contents of those that are read by value follow.
+OpenSignature open_signature(const Signature& key, size_t num_inputs, const BuiltFunction& built) {
   OpenSignature open{key, std::vector<int>(key.words.size(), OpenSignature::kFixed), built.guards};
-  size_t dimension = 0;
-  for (size_t word = 0; dimension < built.open_dimensions.size();) {
+  size_t number = 0, word = 0;
+  const auto take = [&] { open.symbols.at(word++) = built.open_sizes.at(number++); };
+  for (size_t input = 0; input < num_inputs; ++input) {
     const int64_t rank = key.words.at(word + 1);
     word += 2;
-    for (int64_t i = 0; i < rank; ++i) {
-      open.symbols.at(word++) = built.open_dimensions.at(dimension++);
-    }
+    for (int64_t i = 0; i < rank; ++i) take();
   }
+  while (number < built.open_sizes.size()) take();
   return open;
 }
 
@@ -165,15 +166,24 @@ class Frozen {
 };
 
 // Whether a function that was stored under this key fits it.
-bool serves(const BuiltFunction& built, const Signature& key) {
-  return !built.has_open_shapes() || open_signature(key, built).fits(key);
+bool serves(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
+  return !built.is_open() || open_signature(key, num_inputs, built).fits(key);
 }
 
+// A word for each number: its value, or the bits of one that is not whole.
 void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) {
-  const size_t bytes = num_bytes(tensor);
-  const size_t start = words->size();
-  words->resize(start + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
-  if (bytes > 0) std::memcpy(words->data() + start, tensor.data(), bytes);
+  const auto count = static_cast<size_t>(tensor.numel());
+  if (count == 0) return;
+  const auto* number = static_cast<const char*>(tensor.data());
+  const size_t size = num_bytes(tensor) / count;
+  for (size_t i = 0; i < count; ++i, number += size) {
+    int64_t& word = words->emplace_back(0);
+    if (tensor.dtype() == paddle::DataType::INT32) {
+      word = *reinterpret_cast<const int32_t*>(number);
+    } else {
+      std::memcpy(&word, number, std::min(size, sizeof(word)));
+    }
+  }
 }
 
 }  // namespace
@@ -181,12 +191,11 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 // ---------------------------------------------------------------------------------------------
 // NgraphFunction
 
-NgraphFunction::NgraphFunction(std::unique_ptr<OvFunction> function,
-                               std::vector<size_t> parameter_inputs, std::vector<Draw> draws,
-                               std::shared_ptr<SpareTensors> spare_tensors)
-    : function_(std::move(function)),
-      parameter_inputs_(std::move(parameter_inputs)),
-      draws_(std::move(draws)),
+NgraphFunction::NgraphFunction(BuiltFunction built, std::shared_ptr<SpareTensors> spare_tensors)
+    : function_(std::move(built.function)),
+      parameter_inputs_(std::move(built.parameter_inputs)),
+      draws_(std::move(built.draws)),
+      is_open_(built.is_open()),
       spare_tensors_(std::move(spare_tensors)) {}
 
 void NgraphFunction::run(const NgraphIO& io) const {
@@ -214,7 +223,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
   }
   for (size_t i = 0; i < num_outputs; ++i) {
     io.outputs[i]->ShareDataWith(fresh[i]);
-    const bool is_taken_again = num_bytes(fresh[i]) <= kSmallOutput && !has_open_shapes();
+    const bool is_taken_again =
+        num_bytes(fresh[i]) <= kSmallOutput && !function_->has_open_shapes();
     if (is_taken_again) spare_outputs_.give(i, std::move(fresh[i]));
   }
   fresh.erase(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(num_outputs));
@@ -523,7 +533,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   }
   BuiltFunction built = load_or_build(frozen.io(), key, now);
   std::optional<OpenSignature> open;
-  if (built.has_open_shapes()) open = open_signature(key, built);
+  if (built.is_open()) open = open_signature(key, num_inputs_, built);
   const size_t weight_bytes = keeps_weights ? weights_->num_bytes(frozen.io().inputs) : 0;
   return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
 }
@@ -539,10 +549,10 @@ BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& k
   const auto on_disk = disk_key(key, settings);
   if (on_disk && !collects()) {
     auto loaded = load_function(*on_disk);
-    if (loaded && serves(*loaded, key)) {
+    if (loaded && serves(*loaded, key, num_inputs_)) {
       ++EngineStats::instance().functions_loaded;
       if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-      remember_shapes(graph_, io.inputs);
+      remember_shapes(graph_, io.inputs, value_inputs_);
       return std::move(*loaded);
     }
   }
@@ -610,9 +620,7 @@ BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights,
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
-  return std::make_shared<NgraphFunction>(std::move(built.function),
-                                          std::move(built.parameter_inputs), std::move(built.draws),
-                                          spare_tensors());
+  return std::make_shared<NgraphFunction>(std::move(built), spare_tensors());
 }
 
 std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
@@ -662,8 +670,8 @@ void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, St
   } catch (const InvalidInput&) {
     throw;
   } catch (const std::exception&) {
-    if (!function->has_open_shapes()) throw;
-    // Nothing has been written yet; a function for exactly these shapes may work.
+    if (!function->is_open()) throw;
+    // Nothing has been written yet; a function for exactly these sizes may work.
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);

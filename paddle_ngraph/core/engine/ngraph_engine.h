@@ -54,6 +54,8 @@ class SpareTensors {
   std::vector<Kept> tensors_;
 };
 
+struct BuiltFunction;
+
 // The compiled function of one signature. Safe to run from several threads.
 class NgraphFunction {
  public:
@@ -61,16 +63,14 @@ class NgraphFunction {
   // giving the function another address, takes longer than computing it.
   static constexpr size_t kSmallOutput = 65536;
 
-  // `parameter_inputs[p]` is the input of the interval that feeds parameter p of the model; numbers
-  // after the inputs continue through `draws`.
-  NgraphFunction(std::unique_ptr<OvFunction> function, std::vector<size_t> parameter_inputs,
-                 std::vector<Draw> draws, std::shared_ptr<SpareTensors> spare_tensors);
+  NgraphFunction(BuiltFunction built, std::shared_ptr<SpareTensors> spare_tensors);
 
   // Executes the function. Nothing is written before every check has passed and the computation
   // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
   void run(const NgraphIO& io) const;
 
-  bool has_open_shapes() const { return function_->has_open_shapes(); }
+  // Whether it is for more than one signature.
+  bool is_open() const { return is_open_; }
 
   // Whether it runs on the thread that calls it, for there is little to do.
   bool has_one_thread() const { return function_->settings().num_threads == 1; }
@@ -89,6 +89,7 @@ class NgraphFunction {
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
   std::vector<Draw> draws_;
+  bool is_open_;
   std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states and random numbers
   mutable SpareTensors spare_outputs_;
 };
@@ -104,8 +105,6 @@ struct EngineStats {
   static EngineStats& instance();
   void reset();
 };
-
-struct BuiltFunction;
 
 // How many threads a function with such settings has.
 int threads_of(const Settings& settings);
@@ -193,7 +192,7 @@ class NgraphEngine {
   bool infers_ = false;   // what trains keeps float32: an update needs more than bfloat16's 8 bits
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
-  mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open ones failed
+  mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed
   mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
   struct Collection {
     std::string folder;  // empty: there is none

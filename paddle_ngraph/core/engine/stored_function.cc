@@ -74,7 +74,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.parts);
   words.add(settings.streams);
   words.add(built.parameter_inputs);
-  words.add(built.open_dimensions);
+  words.add(built.open_sizes);
   words.add(built.guards);
   words.add(built.draws.size());
   for (const Draw& draw : built.draws) {
@@ -97,7 +97,7 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.streams = words.next<int>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
-  built.open_dimensions = words.list<int>();
+  built.open_sizes = words.list<int>();
   built.guards = words.list<int64_t>();
   built.draws.resize(words.next<size_t>());
   for (Draw& draw : built.draws) {

@@ -106,8 +106,11 @@ class OvFunction::Implementation {
     model_ = std::move(model);
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = model_.inputs();
-    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic);
-    for (const auto& output : model_.outputs()) {
+    const auto outputs = model_.outputs();
+    // Where an input that is read by value counts, results are open though no input is.
+    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
+                       std::any_of(outputs.begin(), outputs.end(), is_dynamic);
+    for (const auto& output : outputs) {
       auto shape = has_open_shapes_ ? ov::Shape{} : output.get_shape();
       if (settings_.parts > 1) shape.at(0) *= static_cast<size_t>(settings_.parts);
       results_.push_back({element_type(output.get_element_type()), std::move(shape)});

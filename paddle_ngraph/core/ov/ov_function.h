@@ -64,7 +64,7 @@ class OvFunction {
   // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
   void save(const char* path) const;
 
-  // Whether it runs on inputs of many shapes.
+  // Whether the shapes of its inputs or results are known only when it runs.
   bool has_open_shapes() const;
 
   // Executes on the caller's memory: one address for each parameter and for each result, whose
