@@ -23,7 +23,8 @@ SCRIPT = """
     from tests.test_pipeline import LAYERS, WIDTH, batches, data_bytes
 
     paddle.enable_static()
-    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+    # Each thread has memory of its own, in one process as in two.
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_num_threads": 2})
     main, startup = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, startup):
         hidden, y = paddle.static.data("x", [-1, WIDTH]), paddle.static.data("y", [-1, 1])
@@ -36,6 +37,10 @@ SCRIPT = """
     everything = training_program.variables(main).keys()
     executor = paddle.static.Executor(paddle.CPUPlace())
     paddle.seed(5)
+    warm = paddle.static.Program()  # what Paddle loads when it needs it is no part of the training
+    with paddle.static.program_guard(warm, paddle.static.Program()):
+        ones = paddle.ones([4, 4])
+        executor.run(warm, fetch_list=[paddle.mm(ones, ones) / paddle.norm(ones)])
     begin = data_bytes()
     if "alone" in sys.argv:
         executor.run(startup)
@@ -95,9 +100,9 @@ def trained(tmp_path_factory):
     path.write_text(textwrap.dedent(SCRIPT))
     jobs.assert_fine(jobs.run(folder, [([str(path), str(folder), "alone"], {})]))
     alone = json.loads((folder / "alone.json").read_text())
-    # With a sixth less of what the training adds to the process, one would not do.
+    # With a tenth less of what the training adds to the process, one would not do.
     begin, end = alone["need"]
-    (folder / "limit.json").write_text(str(end - (end - begin) // 6))
+    (folder / "limit.json").write_text(str(end - (end - begin) // 10))
     jobs.assert_fine(jobs.run_ranks(folder, SCRIPT.replace("sys.argv[1]", repr(str(folder))), 2))
     names = ("stage_0", "stage_1")
     return [alone, *(json.loads((folder / f"{name}.json").read_text()) for name in names)]
