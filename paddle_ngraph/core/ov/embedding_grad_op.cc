@@ -16,28 +16,51 @@ void EmbeddingGrad::infer() {
   set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(attributes().rows), grad[1]});
 }
 
-// Each thread owns a range of rows of the result and goes through all ids, so the order of
-// summation does not depend on the number of threads.
+namespace {
+
+// Columns side by side that fill a cache line.
+constexpr int64_t kLine = 16;
+
+enum EmbeddingAxis { kRows, kLines };
+
+// Columns are divided rather than rows: ids are often few of many, or the same.
+Grid grid_of(int64_t rows, int64_t count, int64_t width) {
+  const int64_t lines = (width + kLine - 1) / kLine;
+  const int64_t threads = (rows + count) * width < 2 * kStepsPerTask ? 1 : shared_threads();
+  const int64_t by_lines = std::clamp<int64_t>(lines, 1, threads);
+  const int64_t by_rows = std::clamp<int64_t>(rows, 1, (threads + by_lines - 1) / by_lines);
+  return {{std::max<int64_t>(rows, 1), std::max<int64_t>(lines, 1)}, {by_rows, by_lines}};
+}
+
+}  // namespace
+
+// Each thread owns a part of the result and goes through all ids, so the order of summation does
+// not depend on the number of threads.
 template <typename Id>
 void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) const {
   const auto count = static_cast<int64_t>(grad.get_shape()[0]);
   const auto width = static_cast<int64_t>(grad.get_shape()[1]);
+  const int64_t rows = attributes().rows;
   for (int64_t i = 0; i < count; ++i) {
-    require(ids[i] >= 0 && ids[i] < attributes().rows, "id ", ids[i], " is not in [0, ",
-            attributes().rows, ")");
+    require(ids[i] >= 0 && ids[i] < rows, "id ", ids[i], " is not in [0, ", rows, ")");
   }
+  if (rows * width == 0) return;
   const float* source = grad.data<const float>();
-  parallel_shares(attributes().rows, (attributes().rows + count) * width,
-                  [&](int64_t low, int64_t high) {
-                    std::fill(out + low * width, out + high * width, 0.0F);
-                    for (int64_t i = 0; i < count; ++i) {
-                      if (ids[i] < low || ids[i] >= high || ids[i] == attributes().padding_idx)
-                        continue;
-                      float* row = out + ids[i] * width;
-                      const float* addend = source + i * width;
-                      for (int64_t j = 0; j < width; ++j) row[j] += addend[j];
-                    }
-                  });
+  const Grid grid = grid_of(rows, count, width);
+  const double products = static_cast<double>((rows + count) * width) * kProductsPerStep;
+  parallel_tasks(grid, products, [&](int64_t task) {
+    const Range own = grid.range(kRows, task), lines = grid.range(kLines, task);
+    const int64_t first = lines.begin * kLine, last = std::min(width, lines.end * kLine);
+    for (int64_t row = own.begin; row < own.end; ++row) {
+      std::fill(out + row * width + first, out + row * width + last, 0.0F);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (ids[i] < own.begin || ids[i] >= own.end || ids[i] == attributes().padding_idx) continue;
+      float* row = out + ids[i] * width;
+      const float* addend = source + i * width;
+      for (int64_t j = first; j < last; ++j) row[j] += addend[j];
+    }
+  });
 }
 
 void EmbeddingGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

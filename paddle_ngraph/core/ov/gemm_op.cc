@@ -1,7 +1,6 @@
 #include "core/ov/gemm_op.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <dnnl.hpp>
 
@@ -45,29 +44,30 @@ Stored padded(Stored matrix, float* memory) {
   return matrix;
 }
 
-// How the result is divided, one part per thread, so that the threads read as little of the
-// operands as possible.
-struct Grid {
-  Grid(int64_t m, int64_t n, int64_t threads) {
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (int64_t r = 1; r <= threads; ++r) {
-      const int64_t c = threads / r, read = m / r + n / c;
-      if (threads % r != 0 || read >= least) continue;
-      least = read;
-      rows = r;
-      columns = c;
-    }
-  }
+enum GemmAxis { kRows, kColumns };
 
-  // Where part `i` of `parts` begins.
-  static int64_t begin(int64_t size, int64_t i, int64_t parts) {
-    const int64_t units = (size + kUnit - 1) / kUnit;
-    return std::min(size, units * i / parts * kUnit);
-  }
+double products_of(int64_t m, int64_t n, int64_t k) {
+  return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
 
-  int64_t rows = 1;
-  int64_t columns = 1;
-};
+// How the result is divided: into parts that begin at a multiple of kUnit.
+Grid grid_of(int64_t m, int64_t n, int64_t k, int64_t threads) {
+  Work work;
+  work.products = products_of(m, n, k);
+  work.axes.resize(2);
+  work.axes[kRows].units = (m + kUnit - 1) / kUnit;
+  work.axes[kColumns].units = (n + kUnit - 1) / kUnit;
+  work.operands = {{static_cast<double>(m * k), along({kRows})},
+                   {static_cast<double>(k * n), along({kColumns})}};
+  work.result = {static_cast<double>(m * n), along({kRows, kColumns})};
+  return divide(work, threads);
+}
+
+// The rows or columns of a task.
+Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
+  const Range units = grid.range(axis, task);
+  return {units.begin * kUnit, std::min(size, units.end * kUnit)};
+}
 
 }  // namespace
 
@@ -108,20 +108,15 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   float* room = reinterpret_cast<float*>(memory.data());
   if (pads_a) a = padded(a, room);
   if (pads_b) b = padded(b, room + a_size);
-  const Grid grid(m, n, tbb::this_task_arena::max_concurrency());
-  parallel_ranges(grid.rows * grid.columns, kStepsPerTask, [&](int64_t first, int64_t last) {
+  const Grid grid = grid_of(m, n, k, shared_threads());
+  parallel_tasks(grid, products_of(m, n, k), [&](int64_t task) {
     OneThread one_thread;
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t i = part / grid.columns, j = part % grid.columns;
-      const int64_t row = Grid::begin(m, i, grid.rows), column = Grid::begin(n, j, grid.columns);
-      const int64_t rows = Grid::begin(m, i + 1, grid.rows) - row;
-      const int64_t columns = Grid::begin(n, j + 1, grid.columns) - column;
-      if (rows == 0 || columns == 0) continue;
-      const auto status =
-          dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows, columns, k, 1.0F,
-                      a.from(row, 0), a.ld, b.from(0, column), b.ld, 0.0F, c + row * n + column, n);
-      require(status == dnnl::status::success, "oneDNN refused a product");
-    }
+    const Range rows = lines_of(grid, kRows, task, m), columns = lines_of(grid, kColumns, task, n);
+    const auto status =
+        dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows.size(), columns.size(),
+                    k, 1.0F, a.from(rows.begin, 0), a.ld, b.from(0, columns.begin), b.ld, 0.0F,
+                    c + rows.begin * n + columns.begin, n);
+    require(status == dnnl::status::success, "oneDNN refused a product");
   });
 }
 
