@@ -6,6 +6,7 @@
   overhead     an engine operator, small programs, memory
   memory       peak memory of programs, optimized for memory or not
   scaling      cost as the batch, the sequence or the number of threads grows
+  products     matrix products by the plugin and by oneDNN
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   intervals    networks split into several intervals, against Paddle's oneDNN
@@ -37,6 +38,7 @@ from benchmarks import (
     paddleocr_pages,
     plan,
     precision,
+    products,
     ranks,
     revisions,
     scaling,
@@ -54,6 +56,7 @@ TOPICS: dict[str, Callable] = {
     "overhead": overhead.measure,
     "memory": memory.measure,
     "scaling": scaling.measure,
+    "products": products.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "intervals": intervals.measure,
