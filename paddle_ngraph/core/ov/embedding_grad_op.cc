@@ -23,13 +23,18 @@ constexpr int64_t kLine = 16;
 
 enum EmbeddingAxis { kRows, kLines };
 
-// Columns are divided rather than rows: ids are often few of many, or the same.
+// Every task goes through all ids, and a part of the columns has the same work for any ids.
 Grid grid_of(int64_t rows, int64_t count, int64_t width) {
-  const int64_t lines = (width + kLine - 1) / kLine;
-  const int64_t threads = (rows + count) * width < 2 * kStepsPerTask ? 1 : shared_threads();
-  const int64_t by_lines = std::clamp<int64_t>(lines, 1, threads);
-  const int64_t by_rows = std::clamp<int64_t>(rows, 1, (threads + by_lines - 1) / by_lines);
-  return {{std::max<int64_t>(rows, 1), std::max<int64_t>(lines, 1)}, {by_rows, by_lines}};
+  Work work;
+  work.products = static_cast<double>((rows + count) * width) * kProductsPerStep;
+  work.axes.resize(2);
+  work.axes[kRows].units = rows;
+  work.axes[kLines].units = (width + kLine - 1) / kLine;
+  work.axes[kRows].needs = kLines;
+  work.operands = {{static_cast<double>(count), 0},
+                   {static_cast<double>(count * width), along({kLines})}};
+  work.result = {static_cast<double>(rows * width), along({kRows, kLines})};
+  return divide(work, (rows + count) * width < 2 * kStepsPerTask ? 1 : shared_threads());
 }
 
 }  // namespace

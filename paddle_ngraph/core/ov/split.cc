@@ -156,6 +156,14 @@ Grid divide(const Work& work, int64_t threads) {
   return {units, Search(work, threads).best()};
 }
 
+int64_t even_parts(int64_t count, int64_t worth, int64_t threads) {
+  constexpr int64_t kMostPerThread = 8;
+  if (threads <= 1) return 1;
+  int64_t parts = std::max<int64_t>(1, std::min(count, worth));
+  if (parts > threads) parts = std::min(parts / threads, kMostPerThread) * threads;
+  return parts;
+}
+
 double imbalance(const std::vector<double>& tasks, int64_t threads) {
   std::vector<double> busy(static_cast<size_t>(threads), 0.0);
   double total = 0;
@@ -185,17 +193,6 @@ void Divisions::note_tasks(const Grid& grid, double products) {
   Division division(static_cast<size_t>(grid.tasks()));
   for (size_t i = 0; i < division.size(); ++i) {
     division[i] = products * grid.share(static_cast<int64_t>(i));
-  }
-  note(std::move(division));
-}
-
-void Divisions::note_ranges(int64_t count, int64_t steps, int64_t grain) {
-  constexpr int64_t kMost = 4096;
-  grain = std::max(grain, ceil_div(count, kMost));
-  Division division;
-  for (int64_t begin = 0; begin < count; begin += grain) {
-    const auto size = static_cast<double>(std::min(grain, count - begin));
-    division.push_back(size * static_cast<double>(steps) * kProductsPerStep);
   }
   note(std::move(division));
 }

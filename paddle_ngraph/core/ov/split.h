@@ -78,6 +78,10 @@ struct Work {
 // that sums of partial results do not change from run to run.
 Grid divide(const Work& work, int64_t threads);
 
+// Into how many parts `count` is divided if so many would be worth a task: as many for each thread,
+// if there are enough, and a few, for threads that are slower than others.
+int64_t even_parts(int64_t count, int64_t worth, int64_t threads);
+
 // The largest share of one of the threads over the mean, if each takes the next task when it has
 // finished one.
 double imbalance(const std::vector<double>& tasks, int64_t threads);
@@ -99,7 +103,6 @@ class Divisions {
 
   static bool are_noted();
   static void note_tasks(const Grid& grid, double products);
-  static void note_ranges(int64_t count, int64_t steps, int64_t grain);
 
  private:
   static void note(Division division);
