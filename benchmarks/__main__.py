@@ -6,6 +6,7 @@
   overhead     an engine operator, small programs, memory
   memory       peak memory of programs, optimized for memory or not
   scaling      cost as the batch, the sequence or the number of threads grows
+  products     matrix products by the plugin and by oneDNN
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
@@ -41,6 +42,7 @@ from benchmarks import (
     paddleocr_pages,
     plan,
     precision,
+    products,
     ranks,
     revisions,
     scaling,
@@ -58,6 +60,7 @@ TOPICS: dict[str, Callable] = {
     "overhead": overhead.measure,
     "memory": memory.measure,
     "scaling": scaling.measure,
+    "products": products.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "mixed_precision": mixed_precision.measure,

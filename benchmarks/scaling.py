@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import report, works
+from benchmarks import report, splits, works
 from benchmarks.comparison import Pace, Row, compare
 from benchmarks.options import Progress
 from benchmarks.peers import CORES, PEERS
@@ -125,7 +125,10 @@ def _write(
                 "sizes": {size: row.to_json() for size, row in rows.items()},
             }
         )
-    report.write(options.output, "scaling", "Cost as work grows", sections, {"curves": data})
+    tables, divisions = splits.sections()
+    sections += ["## How work is divided among threads", *tables]
+    contents = {"curves": data, "divisions": divisions}
+    report.write(options.output, "scaling", "Cost as work grows", sections, contents)
     report.lines(options.output / "scaling.png", panels, "size (time in ms)")
 
 

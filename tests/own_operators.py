@@ -112,10 +112,6 @@ def _always(**attributes: Any) -> Callable[[Sizes], dict[str, Any]]:
     return lambda sizes: attributes
 
 
-def _always(**attributes: Any) -> Callable[[Sizes], dict[str, Any]]:
-    return lambda sizes: attributes
-
-
 def _pool(*names: str) -> Callable[[Sizes], dict[str, Any]]:
     """The attribute `input` where an operator has it is the size of these names."""
     frame = {"kernel": [3, 3], "strides": [2, 2], "pads": [1, 1]}
@@ -128,8 +124,15 @@ def _pool(*names: str) -> Callable[[Sizes], dict[str, Any]]:
     return attributes
 
 
-def _conv(*asked: str, groups: int = 1) -> Callable[[Sizes], dict[str, Any]]:
-    frame = {"strides": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1], "dilations": [1, 1]}
+def _conv(
+    *asked: str, groups: int = 1, pad: int = 1, stride: int = 1, dilation: int = 1
+) -> Callable[[Sizes], dict[str, Any]]:
+    frame = {
+        "strides": [stride] * 2,
+        "pads_begin": [pad] * 2,
+        "pads_end": [pad] * 2,
+        "dilations": [dilation] * 2,
+    }
     return lambda sizes: {**frame, "groups": groups, "sizes": [_size(n, sizes) for n in asked]}
 
 
@@ -150,6 +153,8 @@ _DATA, _OUT, _FILTER = "N B H W 8", "N OB H W 8", "8OB 8B KH KW"
 _GROUPS = {"N": 2, "H": 9, "W": 11, "KH": 3, "KW": 3}
 _DEPTHS = {**_GROUPS, "B": 4}
 _WIDE, _WIDE_OUT = "N B H W 16:bfloat16", "N OB H W 16:bfloat16"
+_TALL = _pool()({"OH": 32, "OW": 17})
+_ONE, _THREE = {"N": 1}, {"N": 3}
 _ADAM = ("A B",) * 3 + ("A B:positive",) + ("1:positive",) * 3
 _STEP = {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8, "decays": True, "ratio": 1.0, "decay": 0.1}
 _NORM = {"epsilon": 0.25, "momentum": 0.9, "rectified": False, "ceiling": 0.0}
@@ -199,6 +204,39 @@ EXAMPLES = (
             {"N": 3, "M": 50, "K": 70, "L": 90}, _always(transpose_a=False, transpose_b=False)),
     Example("Bfloat16Gemm", ("K M:bfloat16", "N K:bfloat16"), {"M": 512, "K": 70, "N": 300},
             _always(transpose_a=True, transpose_b=True)),
+    # Fewer samples, groups and blocks of channels than threads: rows are divided, too.
+    Example("BlockedConvolution", ("N 1 64 33 8", "8 8 3 3"), _ONE, _conv("8")),
+    Example("BlockedConvolution", ("N 1 64 33 8", "11 6 3 3"), _ONE, _conv("8")),
+    Example("BlockedConvolution", ("N 3 64 65", "8 3 7 7"), _ONE, _conv("8", pad=3, stride=2)),
+    Example("BlockedConvolution", ("N 2 61 33 8", "24 16 3 3"), _THREE,
+            _conv("8", pad=2, dilation=2)),
+    Example("BlockedConvolution", ("N 8 56 57 8", "64 64 1 1"), _ONE, _conv("8", pad=0, stride=2)),
+    Example("BlockedConvolution", ("N 2 64 33 8", "16 1 3 3"), _ONE, _conv("8", groups=16)),
+    Example("BlockedConvolution", ("N 4 64 33 8", "32 16 3 3"), _ONE, _conv("8", groups=2)),
+    Example("BlockedConvolutionDataGrad", ("N 1 64 33 8", "8 8 3 3"), _ONE, _conv("64", "33")),
+    Example("BlockedConvolutionDataGrad", ("N 2 64 33 8", "11 6 3 3"), _ONE, _conv("64", "33")),
+    Example("BlockedConvolutionDataGrad", ("N 1 31 17 8", "8 16 3 3"), _ONE,
+            _conv("61", "33", stride=2)),
+    Example("BlockedConvolutionDataGrad", ("N 2 61 33 8", "16 24 3 3"), _THREE,
+            _conv("61", "33", pad=2, dilation=2)),
+    Example("BlockedConvolutionDataGrad", ("N 8 28 29 8", "64 64 1 1"), _ONE,
+            _conv("56", "57", pad=0, stride=2)),
+    Example("BlockedConvolutionDataGrad", ("N 2 64 33 8", "16 1 3 3"), _ONE,
+            _conv("64", "33", groups=16)),
+    Example("BlockedConvolutionFilterGrad", ("N 1 64 33 8", "N 1 64 33 8"), _ONE,
+            _conv("8", "8", "3", "3")),
+    Example("BlockedConvolutionFilterGrad", ("N 1 64 33 8", "N 2 64 33 8"), _THREE,
+            _conv("11", "6", "3", "3")),
+    Example("BlockedConvolutionFilterGrad", ("N 3 64 65", "N 1 32 33 8"), _ONE,
+            _conv("8", "3", "7", "7", pad=3, stride=2)),
+    Example("BlockedConvolutionFilterGrad", ("N 8 13 14 8", "N 6 7 7 8"), {"N": 9},
+            _conv("48", "64", "3", "3", stride=2)),
+    Example("BlockedConvolutionFilterGrad", ("N 2 64 33 8", "N 2 64 33 8"), _ONE,
+            _conv("16", "1", "3", "3", groups=16)),
+    Example("BatchNorm", ("N 2 64 33 8", *["16"] * 4), _ONE, _always(**_NORM),
+            nothing={"N": _STILL}),
+    Example("BatchNormGrad", ("N 2 64 33 8", "N 2 64 33 8", *["16"] * 3), _ONE,
+            _always(rectified=False)),
     Example("EmbeddingGrad", ("A:R", "A B"), {"A": 700, "B": 301, "R": 900},
             lambda sizes: {"rows": sizes["R"], "padding_idx": -1}, refused=("R",)),
     Example("Gemm", ("M K", "K N"), {"M": 300, "K": 70, "N": 512},
@@ -222,6 +260,17 @@ EXAMPLES = (
     Example("PaddleAvgPool", (_BLOCKS,), _POOLED, _pool(), nothing={"H": [None], "W": [None]}),
     Example("PaddleAvgPoolGrad", (_OUT_PLANE,), _POOLED, _pool("H", "W")),
     Example("PaddleAvgPoolGrad", (_OUT_BLOCKS,), _POOLED, _pool("H", "W")),
+    Example("PaddleMaxPool", ("N 1 64 33 16",), _ONE, _always(**_TALL)),
+    Example("PaddleMaxPoolGrad", ("N 1 64 33 16", *["N 1 32 17 16"] * 2), _ONE, _always(**_TALL)),
+    Example("PaddleMaxPoolGrad", ("N 1 64 33", *["N 1 32 17"] * 2), _ONE, _always(**_TALL)),
+    Example("PaddleAvgPoolGrad", ("N 1 32 17 16",), _ONE, _always(**_TALL, input=[64, 33])),
+    Example("PaddleAvgPoolGrad", ("N 1 32 17",), _ONE, _always(**_TALL, input=[64, 33])),
+    Example("LayerNormGrad", ("A B", "A B", "B", "A", "A:positive"), {"A": 3, "B": 20000},
+            _always(epsilon=1e-5)),
+    Example("EmbeddingGrad", ("A:R", "A B"), {"A": 7000, "B": 31, "R": 2},
+            lambda sizes: {"rows": sizes["R"], "padding_idx": -1}, refused=("R",)),
+    Example("Gemm", ("M K", "K N"), {"M": 17, "K": 900, "N": 33},
+            _always(transpose_a=False, transpose_b=False)),
     Example("BlockedReorder", (_PLANE,), _PLANES, _always(block=8)),
     Example(
         "BlockedReorder", (f"{_PLANE} D",), {**_PLANES, "D": 8}, _always(block=1), refused=("D",)

@@ -355,3 +355,11 @@ def test_any_number_of_threads_computes_the_same(number, threads):
     for one, many in zip(expected, found):
         largest = float(np.abs(one).max())
         np.testing.assert_allclose(many, one, rtol=1e-5, atol=1e-6 * largest)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=lambda n: f"{n}-{EXAMPLES[n].name}")
+def test_sums_of_parts_do_not_change_from_run_to_run(number):
+    example = EXAMPLES[number]
+    first, second = (example.evaluate(8, example.sizes) for _ in range(2))
+    for one, again in zip(first, second):
+        np.testing.assert_array_equal(one, again)

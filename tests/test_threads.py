@@ -47,14 +47,22 @@ def test_the_groups_around_count(tmp_path: Path) -> None:
     assert _core.cores_by_quota(str(tmp_path), "/slice/job") == 2
 
 
-def test_the_flag_goes_first() -> None:
+def test_there_are_no_more_threads_than_cores() -> None:
+    cores = len(os.sched_getaffinity(0))
     before = flags.get("ngraph_num_threads")
+    _core.allow_more_threads_than_cores(False)
     try:
-        flags.set("ngraph_num_threads", 7)
-        assert _core.num_threads() == 7
+        flags.set("ngraph_num_threads", cores + 7)
+        assert 1 <= _core.num_threads() <= cores
+        flags.set("ngraph_num_threads", 1)
+        assert _core.num_threads() == 1
         flags.set("ngraph_num_threads", 0)
-        assert 1 <= _core.num_threads() <= len(os.sched_getaffinity(0))
+        assert 1 <= _core.num_threads() <= cores
+        _core.allow_more_threads_than_cores(True)
+        flags.set("ngraph_num_threads", cores + 7)
+        assert _core.num_threads() == cores + 7
     finally:
+        _core.allow_more_threads_than_cores(True)  # as conftest.py has set it
         flags.set("ngraph_num_threads", before)
 
 

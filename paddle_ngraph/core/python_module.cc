@@ -312,10 +312,11 @@ std::vector<pir::Value> insert_operator_from_python(pir::Operation* anchor, cons
   return insert_operator(anchor, name, values, like, map);
 }
 
-void call_with_threads(int threads, const py::function& function) {
+// How the loops of the operators were divided: tuples of tasks, their work, and the imbalance.
+py::list call_with_threads(int threads, const py::function& function) {
   if (threads < 1) throw NgraphError(concat("there are no ", threads, " threads"));
   std::pair<const py::function&, std::exception_ptr> call{function, nullptr};
-  with_threads(
+  const auto divided = with_threads(
       threads,
       [](void* data) {
         auto& [called, error] = *static_cast<decltype(call)*>(data);
@@ -327,6 +328,11 @@ void call_with_threads(int threads, const py::function& function) {
       },
       &call);
   if (call.second) std::rethrow_exception(call.second);
+  py::list result;
+  for (const auto& work : divided) {
+    result.append(py::make_tuple(work.tasks, work.products, work.imbalance));
+  }
+  return result;
 }
 
 // The objects that Python has of tensors.
@@ -437,7 +443,11 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),
-             "Calls a function in which these operators find so many threads.");
+             "Calls a function in which these operators find so many threads. Returns how each of "
+             "their loops was divided: the number of tasks, their work in multiplications, and "
+             "the largest share of a thread over the mean.");
+  module.def("allow_more_threads_than_cores", &allow_more_threads_than_cores, py::arg("allowed"),
+             "For tests: use as many threads as are asked for, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
   py::class_<UsedFlag>(module, "SwitchedFlag",

@@ -4,23 +4,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from openvino import Model, Node, Type
 from openvino.utils import replace_node
 
 from paddle_ngraph.function import constants, processor
 
-# Multiplications from which on oneDNN is the faster one, by 1.2 to 1.4 times with 1024 rows and
-# the weights of BERT (Zen 3, 2 threads, OpenVINO 2026.4.1). The plugin packs weights that it knows
-# before the first run; oneDNN has to, in each.
-LEAST = 1 << 26
-LEAST_WITH_CONSTANT = 1 << 29
 LEAST_SIZE = 64  # of rows, columns and what is summed over
 
-# With AVX-512 the plugin falls behind only where it sums over many weights, by 1.1 to 1.3 times
-# (Zen 4, 128 to 1024 rows).
-LEAST_WITH_AVX512 = 1 << 28
-LEAST_SUMMED_WITH_AVX512 = 2048
+
+@dataclass(frozen=True)
+class Rule:
+    """From which size on oneDNN is the faster one, with an instruction set.
+
+    Attributes:
+        least: Multiplications, where both operands are computed; ``None``: never.
+        least_packed: Multiplications, where one is a weight that the function knows. The plugin
+            packs it before the first run; oneDNN has to, in each.
+        least_summed: What is summed over, at least.
+        measured: On which processors, and what was found there.
+    """
+
+    least: int | None
+    least_packed: int
+    least_summed: int
+    measured: tuple[str, ...]
+
+
+# By the widest instruction set. `python -m benchmarks products` measures what they decide on the
+# processor at hand, beside what it found on others (benchmarks/results/products.md).
+RULES = {
+    "avx2": Rule(
+        least=1 << 26,
+        least_packed=1 << 29,
+        least_summed=LEAST_SIZE,
+        measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
+    ),
+    "avx512": Rule(
+        least=None,
+        least_packed=1 << 28,
+        least_summed=2048,
+        measured=(
+            "Zen 4: the plugin behind by 1.1 to 1.3 times where it sums over many weights, 128 to "
+            "1024 rows; else ahead",
+            "Xeon with AMX: by this rule BERT-base is 1.07 to 1.12 times as fast as by Paddle "
+            "Inference with oneDNN; products alone not measured",
+        ),
+    ),
+}
+
+
+def rule() -> Rule:
+    """The rule for the processor that functions are built for."""
+    return RULES["avx512" if processor.has_avx512() else "avx2"]
 
 
 def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
@@ -44,9 +81,9 @@ def _is_worth_it(node: Node) -> bool:
         return False
     summed = node.get_input_shape(0)[0 if node.get_attributes()["transpose_a"] else 1]
     sizes = [summed, *node.get_output_shape(0)]
+    chosen = rule()
     packs = any(constants.is_constant(value) for value in node.input_values())
-    if processor.has_avx512():
-        is_slow = packs and summed >= LEAST_SUMMED_WITH_AVX512
-        return is_slow and min(sizes) >= LEAST_SIZE and math.prod(sizes) >= LEAST_WITH_AVX512
-    least = LEAST_WITH_CONSTANT if packs else LEAST
+    least = chosen.least_packed if packs else chosen.least
+    if least is None or summed < chosen.least_summed:
+        return False
     return min(sizes) >= LEAST_SIZE and math.prod(sizes) >= least

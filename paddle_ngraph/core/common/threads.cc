@@ -1,6 +1,7 @@
 #include "core/common/threads.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -61,16 +62,32 @@ int cores_by_affinity() {
   return std::max(1, CPU_COUNT(&usable));
 }
 
+// Quotas are read once.
+int granted_once() {
+  static const int granted = granted_cores();
+  return granted;
+}
+
+std::atomic<bool> more_than_cores{false};
+
 }  // namespace
 
+int usable_cores() {
+  const int granted = granted_once(), usable = cores_by_affinity();
+  return granted > 0 ? std::min(granted, usable) : usable;
+}
+
+void allow_more_threads_than_cores(bool allowed) { more_than_cores = allowed; }
+
 int num_threads() {
-  const int limit = engine_threads();
-  return limit > 0 ? limit : cores_by_affinity();
+  const int wanted = FLAGS_ngraph_num_threads;
+  if (wanted <= 0) return usable_cores();
+  return more_than_cores ? wanted : std::min(wanted, usable_cores());
 }
 
 int engine_threads() {
-  if (FLAGS_ngraph_num_threads > 0) return FLAGS_ngraph_num_threads;
-  static const int granted = granted_cores();
+  if (FLAGS_ngraph_num_threads > 0) return num_threads();
+  const int granted = granted_once();
   return granted > 0 && granted < cores_by_affinity() ? granted : 0;
 }
 

@@ -5,8 +5,15 @@
 
 namespace paddle_ngraph {
 
-// FLAGS_ngraph_num_threads; if that is 0, the number of cores that the process may use: those of
-// its affinity mask, limited by the (rounded) CPU quota of its control groups.
+// The number of cores that the process may use: those of its affinity mask, limited by the
+// (rounded) CPU quota of its control groups.
+int usable_cores();
+
+// For tests: whether as many threads are used as asked for, even if there are fewer cores.
+void allow_more_threads_than_cores(bool allowed);
+
+// FLAGS_ngraph_num_threads, or all usable cores if that is 0. More threads than cores would take
+// turns on them, and those that wait for the others would take time from these.
 int num_threads();
 
 // The same as a setting of the engine: 0 if only the affinity limits it, which the engine takes

@@ -53,18 +53,50 @@ View view_of(const ov::Shape& shape) {
   return {at(0), at(1), at(2) * at(3), at(4)};
 }
 
+// How many numbers the passes over the data compute with each of its elements.
+constexpr double kPasses = 3;
+
+enum NormAxis { kBlocks, kChunks };
+
+// How the work on `v` is divided: blocks of channels, and chunks of them. The passes over a block
+// that is not divided find it in the cache.
+Grid grid_of(const View& v, double products) {
+  Work work;
+  work.products = products;
+  work.axes.resize(2);
+  work.axes[kBlocks].units = std::max<int64_t>(v.blocks, 1);
+  work.axes[kChunks].units = std::max<int64_t>(v.chunks(), 1);
+  work.axes[kChunks].is_summed = true;
+  work.axes[kChunks].copied_unless = kAlways;
+  const auto size = static_cast<double>(v.count() * v.channels());
+  work.operands = {{size, along({kBlocks, kChunks})}, {size, along({kBlocks, kChunks})}};
+  work.result = {static_cast<double>(v.channels()), along({kBlocks}), false};
+  const bool is_small = products < static_cast<double>(kStepsPerTask) * kProductsPerStep;
+  return divide(work, is_small ? 1 : shared_threads());
+}
+
 // Runs, for every block of channels, `reduce` over ranges of chunks, `finish` on the results of the
-// ranges, and `apply` over ranges of chunks. If there are enough blocks, each is the work of one
-// thread: its data is then still in the cache when `apply` reads it.
+// ranges in their order, and `apply` over ranges of chunks.
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {
-  const int64_t threads = tbb::this_task_arena::max_concurrency();
-  if (v.blocks >= threads) {
-    parallel_ranges(v.blocks, v.count() * v.block, [&](int64_t begin, int64_t end) {
-      std::vector<Partial> partial(1, Partial(v.block));
-      for (int64_t b = begin; b < end; ++b) {
-        partial[0] = Partial(v.block);
+  const double products =
+      static_cast<double>(v.count() * v.channels()) * kPasses * kProductsPerStep;
+  const Grid grid = grid_of(v, products);
+  // Without elements there is one empty chunk to finish; without blocks, nothing.
+  const auto blocks_of = [&](int64_t task) {
+    const Range blocks = grid.range(kBlocks, task);
+    return Range{std::min(blocks.begin, v.blocks), std::min(blocks.end, v.blocks)};
+  };
+  const auto chunks_of = [&](int64_t task) {
+    const Range chunks = grid.range(kChunks, task);
+    return Range{std::min(chunks.begin, v.chunks()), std::min(chunks.end, v.chunks())};
+  };
+  if (grid.parts(kChunks) == 1) {
+    parallel_tasks(grid, products, [&](int64_t task) {
+      const Range blocks = blocks_of(task);
+      for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+        std::vector<Partial> partial(1, Partial(v.block));
         reduce(b, 0, v.chunks(), &partial[0]);
         finish(b, partial);
         apply(b, 0, v.chunks());
@@ -72,20 +104,20 @@ void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
     });
     return;
   }
-  const int64_t shares = std::clamp<int64_t>(v.chunks(), 1, threads);
-  const auto in_shares = [&](const auto& body) {
-    parallel_ranges(shares, v.count() * v.block / shares, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        body(i, v.chunks() * i / shares, v.chunks() * (i + 1) / shares);
-      }
+  std::vector<std::vector<Partial>> partials(
+      v.blocks, std::vector<Partial>(grid.parts(kChunks), Partial(v.block)));
+  const auto each = [&](double share, const auto& body) {
+    parallel_tasks(grid, products * share, [&](int64_t task) {
+      const Range blocks = blocks_of(task), chunks = chunks_of(task);
+      for (int64_t b = blocks.begin; b < blocks.end; ++b) body(task, b, chunks);
     });
   };
-  for (int64_t b = 0; b < v.blocks; ++b) {
-    std::vector<Partial> partials(shares, Partial(v.block));
-    in_shares([&](int64_t i, int64_t begin, int64_t end) { reduce(b, begin, end, &partials[i]); });
-    finish(b, partials);
-    in_shares([&](int64_t, int64_t begin, int64_t end) { apply(b, begin, end); });
-  }
+  each(2 / kPasses, [&](int64_t task, int64_t b, const Range& chunks) {
+    reduce(b, chunks.begin, chunks.end, &partials[b][grid.part(kChunks, task)]);
+  });
+  for (int64_t b = 0; b < v.blocks; ++b) finish(b, partials[b]);
+  each(1 / kPasses,
+       [&](int64_t, int64_t b, const Range& chunks) { apply(b, chunks.begin, chunks.end); });
 }
 
 // Mean and sum of squared distances of the elements seen so far, for each channel of a block.

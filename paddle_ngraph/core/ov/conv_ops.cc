@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 
+#include "core/ov/boxes.h"
 #include "core/ov/channel_blocks.h"
 #include "core/ov/one_thread.h"
 #include "core/ov/onednn.h"
@@ -44,6 +45,11 @@ Dims filter_dims(const ConvProblem& problem) {
   dims[0] /= problem.attributes.groups;
   dims.insert(dims.begin(), problem.attributes.groups);
   return dims;
+}
+
+// Bytes of an element of the data or the output: what is written is float32.
+size_t element_size(const ConvProblem& problem, bool is_written) {
+  return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
 // Nothing to multiply: every sum is empty.
@@ -146,82 +152,175 @@ bool is_fast(const ConvProblem& problem) {
   return fast;
 }
 
-// A range of the channels of the result, and the primitives that compute it.
-struct Slice {
-  ConvProblem problem;    // with these channels only
-  int64_t first_channel;  // of the data
-  int64_t first_feature;  // of the output
+// The axes along which the work of a convolution is divided.
+enum ConvAxis { kSamples, kGroups, kInputs, kOutputs, kRows };
+
+// A part of a problem as a problem of its own, and where it lies in the whole.
+struct ConvPart {
+  ConvProblem problem;
+  Box data, out;
   Dims filter_offset;
-  Desc filter;                        // the kernels' format
-  std::map<int64_t, Kernel> kernels;  // by batch size
 };
 
-// How a problem is divided along the channels of its result: into groups, or blocks of channels.
-class Channels {
+// How a problem is divided. Rows are those of the result or, for the gradient of a filter, of the
+// output; for the gradient of the data, of as many rows as the stride.
+class ConvDivision {
  public:
-  explicit Channels(const ConvProblem& problem) : problem_(problem) {
-    const bool depthwise = problem.has_groups && problem.filter[1] == 1;
-    const bool to_data = problem.kind == ConvKind::data_gradient;
-    const auto along = problem.has_groups ? static_cast<size_t>(problem.attributes.groups)
-                       : to_data          ? problem.data[1]
-                                          : problem.filter[0];
-    unit_ = !problem.has_groups || depthwise ? to_data ? problem.data_block : problem.out_block : 1;
-    units_ = static_cast<int64_t>(along) / unit_;
+  ConvDivision(const ConvProblem& problem, int64_t threads, bool by_channels, bool by_rows)
+      : problem_(problem),
+        data_(problem.data, problem.data_block, 1),
+        out_(problem.out, problem.out_block, 1),
+        grid_(divide(work(by_channels, by_rows), threads)) {}
+
+  const Grid& grid() const { return grid_; }
+  double products() const {
+    return static_cast<double>(elements(problem_.out)) *
+           static_cast<double>(elements(problem_.filter, 1));
   }
 
-  int64_t units() const { return units_; }
-
-  // The problem with part `i` of `count` of the channels.
-  Slice part(int64_t i, int64_t count) const {
-    const int64_t begin = units_ * i / count * unit_,
-                  size = units_ * (i + 1) / count * unit_ - begin;
-    Slice slice{problem_, 0, 0, Dims(filter_dims(problem_).size(), 0), {}, {}};
-    ConvProblem& p = slice.problem;
-    if (p.has_groups) {
-      const auto groups = p.attributes.groups;
-      p.attributes.groups = size;
-      for (auto [shape, first] :
-           {std::pair{&p.data, &slice.first_channel}, std::pair{&p.out, &slice.first_feature}}) {
-        const auto of_group = static_cast<int64_t>((*shape)[1]) / groups;
-        *first = begin * of_group;
-        (*shape)[1] = static_cast<size_t>(size * of_group);
-      }
-      p.filter[0] = p.out[1];
-    } else if (p.kind == ConvKind::data_gradient) {
-      slice.first_channel = begin;
-      p.data[1] = p.filter[1] = static_cast<size_t>(size);
-    } else {
-      slice.first_feature = begin;
-      p.out[1] = p.filter[0] = static_cast<size_t>(size);
-    }
-    slice.filter_offset[p.has_groups || p.kind != ConvKind::data_gradient ? 0 : 1] = begin;
-    return slice;
+  // What task `task` computes. Its box of the data or output has no rows if it has nothing to do.
+  ConvPart part(int64_t task) const {
+    ConvPart part{problem_, data_.whole(), out_.whole(), Dims(filter_dims(problem_).size(), 0)};
+    part.data.samples = part.out.samples = grid_.range(kSamples, task);
+    choose_channels(task, &part);
+    if (grid_.parts(kRows) > 1) choose_rows(grid_.range(kRows, task), &part);
+    const auto shape = [](const Box& box, int64_t block, size_t width) {
+      return ov::Shape{static_cast<size_t>(box.samples.size()),
+                       static_cast<size_t>(box.blocks.size() * block),
+                       static_cast<size_t>(std::max<int64_t>(0, box.rows.size())), width};
+    };
+    ConvProblem& p = part.problem;
+    p.data = shape(part.data, p.data_block, p.data[3]);
+    p.out = shape(part.out, p.out_block, p.out[3]);
+    p.filter[0] = p.out[1];
+    if (!p.has_groups) p.filter[1] = p.data[1];
+    return part;
   }
 
  private:
+  bool is(ConvKind kind) const { return problem_.kind == kind; }
+  int64_t stride() const { return problem_.attributes.strides[0]; }
+  // From the first to the last row that a filter covers.
+  int64_t reach() const {
+    return static_cast<int64_t>(problem_.filter[2] - 1) * problem_.attributes.dilations[0];
+  }
+
+  // The least number of groups whose channels fill blocks, on both sides.
+  int64_t group_unit() const {
+    const auto groups = static_cast<size_t>(problem_.attributes.groups);
+    const auto is_full = [&](size_t count) {
+      return problem_.data[1] / groups * count % static_cast<size_t>(problem_.data_block) == 0 &&
+             problem_.out[1] / groups * count % static_cast<size_t>(problem_.out_block) == 0;
+    };
+    size_t unit = 1;
+    while (unit < groups && (groups % unit != 0 || !is_full(unit))) ++unit;
+    return static_cast<int64_t>(unit);
+  }
+
+  Work work(bool by_channels, bool by_rows) const {
+    const auto& p = problem_;
+    const bool to_filter = is(ConvKind::filter_gradient), to_data = is(ConvKind::data_gradient);
+    const bool by_blocks = by_channels && !p.has_groups;
+    Work work;
+    work.products = products();
+    work.axes.resize(kRows + 1);
+    work.axes[kSamples].units = static_cast<int64_t>(p.data[0]);
+    if (by_channels && p.has_groups) work.axes[kGroups].units = p.attributes.groups / group_unit();
+    if (by_blocks && !is(ConvKind::forward) && p.data_block > 1) {
+      work.axes[kInputs].units = data_.whole().blocks.size();
+    }
+    if (by_blocks && !to_data) work.axes[kOutputs].units = out_.whole().blocks.size();
+    for (int axis : {kGroups, kInputs, kOutputs}) {
+      (to_filter ? work.axes[axis].copied_unless : work.axes[axis].needs) = kSamples;
+    }
+    Axis& rows = work.axes[kRows];
+    if (by_rows) {
+      rows.units = to_data ? blocks_of(static_cast<int64_t>(p.data[2]), stride())
+                           : static_cast<int64_t>(p.out[2]);
+    }
+    rows.needs = kSamples;
+    rows.copied_unless = kAlways;
+    rows.overlap = static_cast<double>(reach()) / static_cast<double>(stride());
+    rows.is_summed = work.axes[kSamples].is_summed = to_filter;
+    const Operand data{static_cast<double>(elements(p.data)),
+                       along({kSamples, kGroups, kInputs, kRows})};
+    const Operand out{static_cast<double>(elements(p.out)),
+                      along({kSamples, kGroups, kOutputs, kRows})};
+    const Operand filter{static_cast<double>(elements(p.filter)),
+                         along({kGroups, kInputs, kOutputs}), false};
+    work.result = to_filter ? filter : to_data ? data : out;
+    work.operands = {to_data ? out : data, to_filter ? out : filter};
+    return work;
+  }
+
+  void choose_channels(int64_t task, ConvPart* part) const {
+    ConvProblem& p = part->problem;
+    const auto in_blocks = [&](ConvAxis axis, int64_t blocks) {
+      const Range units = grid_.range(axis, task);
+      const int64_t size = blocks / grid_.units(axis);
+      return Range{units.begin * size, units.end * size};
+    };
+    if (p.has_groups) {
+      part->data.blocks = in_blocks(kGroups, part->data.blocks.size());
+      part->out.blocks = in_blocks(kGroups, part->out.blocks.size());
+      const Range groups = in_blocks(kGroups, p.attributes.groups);
+      p.attributes.groups = groups.size();
+      part->filter_offset[0] = groups.begin;
+    } else {
+      part->data.blocks = in_blocks(kInputs, part->data.blocks.size());
+      part->out.blocks = in_blocks(kOutputs, part->out.blocks.size());
+      part->filter_offset[0] = part->out.blocks.begin * p.out_block;
+      part->filter_offset[1] = part->data.blocks.begin * p.data_block;
+    }
+  }
+
+  // The rows of the other side are those that the filter connects with these.
+  void choose_rows(const Range& rows, ConvPart* part) const {
+    int64_t& pad = part->problem.attributes.pads_begin[0];
+    const auto height = static_cast<int64_t>(problem_.data[2]);
+    const auto out_height = static_cast<int64_t>(problem_.out[2]);
+    if (is(ConvKind::data_gradient)) {
+      const int64_t begin = rows.begin * stride(), end = std::min(rows.end * stride(), height);
+      const int64_t first = std::max<int64_t>(0, begin + pad - reach());
+      part->data.rows = {begin, end};
+      part->out.rows = {blocks_of(first, stride()),
+                        std::min(out_height, (end - 1 + pad) / stride() + 1)};
+      pad += begin - part->out.rows.begin * stride();
+    } else {
+      const int64_t begin = rows.begin * stride() - pad;
+      part->out.rows = rows;
+      part->data.rows = {std::max<int64_t>(0, begin),
+                         std::min(height, (rows.end - 1) * stride() - pad + reach() + 1)};
+      pad = part->data.rows.begin - begin;
+    }
+  }
+
   const ConvProblem& problem_;
-  int64_t unit_ = 1;
-  int64_t units_ = 1;
+  BoxedTensor data_, out_;
+  Grid grid_;
 };
 
 }  // namespace
 
-// The primitives of one operator for a number of threads: the batch is divided into parts and, if
-// it has fewer samples than there are threads, the channels of the result into slices.
+// The primitives of one operator for a number of threads.
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
-      : problem_(problem), batch_(static_cast<int64_t>(problem.data[0])) {
-    const int64_t parts = std::min(batch_, threads);
-    for (int64_t i = 0; i <= parts; ++i) bounds_.push_back(batch_ * i / parts);
-    const Channels channels(problem_);
-    const int64_t wanted = std::min(channels.units(), (threads + parts - 1) / parts);
-    if (wanted == 1 || !make_slices(channels, wanted)) make_slices(channels, 1);
+      : problem_(problem),
+        data_(problem.data, problem.data_block,
+              element_size(problem, problem.kind == ConvKind::data_gradient)),
+        out_(problem.out, problem.out_block,
+             element_size(problem, problem.kind == ConvKind::forward)),
+        grid_({1}) {
+    // Parts for which oneDNN has only reference code are of no use.
+    if (!make_tasks(threads, true, true) && !make_tasks(threads, true, false)) {
+      make_tasks(threads, false, false);
+    }
     for (const auto& slice : slices_) {
       filter_places_.push_back(filter_size_);
       filter_floats_ = (filter_size_ + slice.filter.get_size()) / sizeof(float);
       filter_size_ += aligned(slice.filter.get_size());
-      make_reorders(slice, (threads + wanted - 1) / wanted);
+      make_reorders(slice, (threads + slices() - 1) / slices());
     }
   }
 
@@ -235,37 +334,83 @@ class ConvPlan {
   }
 
  private:
+  struct Task {
+    Box data, out;
+    const Kernel* kernel;
+    size_t slice;
+  };
+
+  // A part of the filter.
+  struct Slice {
+    Dims dims, offset;
+    Desc filter;  // the kernels' format
+  };
+
   struct Reorder {
     dnnl::reorder primitive;
     Desc from, to;
     size_t place;  // byte offset of the slice among the filters in the kernels' format
   };
 
-  int64_t parts() const { return static_cast<int64_t>(bounds_.size()) - 1; }
   int64_t slices() const { return static_cast<int64_t>(slices_.size()); }
-  int64_t tasks() const { return parts() * slices(); }
   bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
-  // False if oneDNN has only reference code for one of several slices.
-  bool make_slices(const Channels& channels, int64_t count) {
-    slices_.clear();
-    scratch_ = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      slices_.push_back(channels.part(i, count));
-      Slice& slice = slices_.back();
-      for (int64_t part = 0; part < parts(); ++part) {
-        const int64_t size = bounds_[part + 1] - bounds_[part];
-        if (slice.kernels.count(size) != 0) continue;
-        const Desc* format = slice.kernels.empty() ? nullptr : &slice.filter;
-        const Kernel kernel = make_kernel(slice.problem, size, format);
-        if (count > 1 && !is_fast(kernel)) return false;
-        slice.filter = kernel.filter;
-        scratch_ = std::max(scratch_, aligned(kernel.scratch.get_size()));
-        slice.kernels.emplace(size, kernel);
-      }
+  // The partial results of a filter gradient.
+  int64_t partials() const { return grid_.parts(kSamples) * grid_.parts(kRows); }
+  int64_t partial_of(int64_t task) const {
+    return grid_.part(kSamples, task) * grid_.parts(kRows) + grid_.part(kRows, task);
+  }
+  int64_t slice_of(int64_t task) const {
+    return (grid_.part(kGroups, task) * grid_.parts(kInputs) + grid_.part(kInputs, task)) *
+               grid_.parts(kOutputs) +
+           grid_.part(kOutputs, task);
+  }
+
+  // False if oneDNN has no fast kernel for one of the parts.
+  bool make_tasks(int64_t threads, bool by_channels, bool by_rows) {
+    const ConvDivision division(problem_, threads, by_channels, by_rows);
+    grid_ = division.grid();
+    products_ = division.products();
+    tasks_.clear();
+    kernels_.clear();
+    scratch_ = room_ = 0;
+    slices_.assign(grid_.parts(kGroups) * grid_.parts(kInputs) * grid_.parts(kOutputs), {});
+    for (int64_t i = 0; i < grid_.tasks(); ++i) {
+      const ConvPart part = division.part(i);
+      const Kernel* kernel = kernel_for(part.problem, by_channels || by_rows);
+      if (kernel == nullptr) return false;
+      const auto slice = static_cast<size_t>(slice_of(i));
+      slices_[slice] = {filter_dims(part.problem), part.filter_offset, kernel->filter};
+      tasks_.push_back({part.data, part.out, kernel, slice});
+      scratch_ = std::max(scratch_, aligned(kernel->scratch.get_size()));
+      room_ = std::max(room_, room_for(data_, part.data) + room_for(out_, part.out));
     }
     return true;
+  }
+
+  // The kernel of a part; null if it has to be fast and is not.
+  const Kernel* kernel_for(const ConvProblem& part, bool fast) {
+    const auto key = key_of(part);
+    const auto found = kernels_.find(key);
+    if (found != kernels_.end()) return &found->second;
+    if (fast && is_empty(part)) return nullptr;
+    const Desc* format = nullptr;  // all kernels for a slice read the same one
+    for (const auto& [_, kernel] : kernels_) {
+      if (kernel.filter.get_dims() == filter_dims(part)) format = &kernel.filter;
+    }
+    try {
+      const Kernel made = make_kernel(part, static_cast<int64_t>(part.data[0]), format);
+      if (fast && !is_fast(made)) return nullptr;
+      return &kernels_.emplace(key, made).first->second;
+    } catch (const dnnl::error&) {
+      if (!fast) throw;
+      return nullptr;
+    }
+  }
+
+  static size_t room_for(const BoxedTensor& tensor, const Box& box) {
+    return tensor.is_dense(box) ? 0 : aligned(tensor.size(box));
   }
 
   // The plain filter with padding of zeros.
@@ -301,13 +446,13 @@ class ConvPlan {
   // channels.
   void make_reorders(const Slice& slice, int64_t threads) {
     OneThread one_thread;
-    const Dims whole = filter_dims(problem_), dims = filter_dims(slice.problem);
+    const Dims whole = filter_dims(problem_), dims = slice.dims;
     const Desc plain(whole, kFloat, whole.size() == 4 ? Tag::oihw : Tag::goihw);
     if (plain == slice.filter) return;
     const int64_t blocks = dims[0] % kFilterBlock == 0 ? dims[0] / kFilterBlock : 1;
     const int64_t count = std::min(blocks, threads);
     for (int64_t i = 0; i < count; ++i) {
-      Dims part = dims, offset(dims.size(), 0), offset_in_whole = slice.filter_offset;
+      Dims part = dims, offset(dims.size(), 0), offset_in_whole = slice.offset;
       if (count > 1) {
         offset[0] = blocks * i / count * kFilterBlock;
         part[0] = blocks * (i + 1) / count * kFilterBlock - offset[0];
@@ -325,7 +470,10 @@ class ConvPlan {
   }
 
   void reorder(const void* from, void* to) const {
-    in_parallel(static_cast<int64_t>(reorders_.size()), [&](int64_t i) {
+    const auto count = static_cast<int64_t>(reorders_.size());
+    const auto products = static_cast<double>(elements(problem_.filter)) * kProductsPerStep;
+    parallel_tasks({{count}, {count}}, products, [&](int64_t i) {
+      OneThread one_thread;
       const auto& part = reorders_[i];
       dnnl::memory source = view(part.from, is_gradient() ? at(from, part.place) : from);
       dnnl::memory target = view(part.to, is_gradient() ? to : at(to, part.place));
@@ -333,20 +481,22 @@ class ConvPlan {
     });
   }
 
-  template <typename Body>
-  static void in_parallel(int64_t count, const Body& body) {
-    parallel_ranges(count, kStepsPerTask, [&](int64_t begin, int64_t end) {
-      OneThread one_thread;
-      for (int64_t i = begin; i < end; ++i) body(i);
-    });
+  // The memory that all threads need, and that of the calling one in it.
+  size_t rooms_size() const { return static_cast<size_t>(shared_threads()) * (scratch_ + room_); }
+  char* room_in(char* rooms) const {
+    return rooms + static_cast<size_t>(thread_number()) * (scratch_ + room_);
   }
 
-  // Calls body(part, slice, scratch memory) for all tasks, which the threads share.
-  template <typename Body>
-  void each_task(char* scratch, const Body& body) const {
-    in_parallel(tasks(), [&](int64_t task) {
-      body(task / slices(), task % slices(), scratch + static_cast<size_t>(task) * scratch_);
-    });
+  // The memory of a box of data or output: where it lies or, if that is not together, in `room`,
+  // copied if it `is_read`.
+  static char* placed(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
+                      char** room) {
+    auto* memory = static_cast<char*>(const_cast<void*>(data));
+    if (tensor.is_dense(box)) return memory + tensor.place(box);
+    char* copy = *room;
+    *room += aligned(tensor.size(box));
+    if (is_read) tensor.gather(memory, box, copy);
+    return copy;
   }
 
   // The memory so many bytes further on.
@@ -354,100 +504,110 @@ class ConvPlan {
     return static_cast<const char*>(data) + bytes;
   }
 
-  // The memory in which `part` of the batch and the channels from `first` on begin.
-  const void* from(const void* data, const Desc& desc, const ov::Shape& shape, int64_t part,
-                   int64_t first) const {
-    const int64_t count = bounds_[part] * elements(shape, 1) + first * elements(shape, 2);
-    return at(data,
-              static_cast<size_t>(count) * dnnl::memory::data_type_size(desc.get_data_type()));
-  }
-
   // `filter`: the filters of all slices.
-  void execute(int64_t part, int64_t number, const void* data, const void* filter, const void* out,
-               char* scratch) const {
-    const Slice& slice = slices_[number];
-    const auto& kernel = slice.kernels.at(bounds_[part + 1] - bounds_[part]);
-    data = from(data, kernel.data, problem_.data, part, slice.first_channel);
-    out = from(out, kernel.out, problem_.out, part, slice.first_feature);
-    filter = at(filter, filter_places_[number]);
+  void execute(const Task& task, const void* data, const void* filter, const void* out,
+               char* room) const {
+    OneThread one_thread;
+    const Kernel& kernel = *task.kernel;
+    char* const scratch = room;
+    room += scratch_;
+    const bool forward = problem_.kind == ConvKind::forward;
+    const bool to_data = problem_.kind == ConvKind::data_gradient;
+    char* const data_part = placed(data_, task.data, data, !to_data, &room);
+    char* const out_part = placed(out_, task.out, out, !forward, &room);
+    filter = at(filter, filter_places_[task.slice]);
     static constexpr int kNames[][3] = {
         {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
         {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
         {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST},
     };
     const auto& names = kNames[static_cast<int>(problem_.kind)];
-    kernel.primitive.execute(stream(), {{names[0], view(kernel.data, data)},
+    kernel.primitive.execute(stream(), {{names[0], view(kernel.data, data_part)},
                                         {names[1], view(kernel.filter, filter)},
-                                        {names[2], view(kernel.out, out)},
+                                        {names[2], view(kernel.out, out_part)},
                                         {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
+    if (is_gradient()) return;
+    const BoxedTensor& tensor = forward ? out_ : data_;
+    const Box& box = forward ? task.out : task.data;
+    auto* result = static_cast<char*>(const_cast<void*>(forward ? out : data));
+    if (!tensor.is_dense(box)) tensor.scatter(forward ? out_part : data_part, box, result);
+    clear_padding(tensor, box, result);
   }
 
-  // Clears it in the results of a part. The kernel computes padding as products with zeros, which
+  // Clears it in a part of the result. The kernel computes padding as products with zeros, which
   // are NaN where the data is not finite; the next convolution would carry them into the other
   // channels.
-  void clear_padding(int64_t part, float* result) const {
+  void clear_padding(const BoxedTensor& tensor, const Box& box, char* result) const {
     const bool forward = problem_.kind == ConvKind::forward;
     const bool is_first = forward || problem_.attributes.groups > 1;
     const auto channels = static_cast<int64_t>(problem_.given[is_first ? 0 : 1]);
     const int64_t block = forward ? problem_.out_block : problem_.data_block;
-    if (!is_padded() || channels % block == 0) return;
-    const auto& shape = forward ? problem_.out : problem_.data;
-    const int64_t size = elements(shape, 1), places = elements(shape, 2);
-    for (int64_t sample = bounds_[part]; sample < bounds_[part + 1]; ++sample) {
-      float* last = result + (sample + 1) * size - block * places;
-      clear_lanes(last, places, block, channels % block);
+    const int64_t last = tensor.whole().blocks.end - 1;
+    if (!is_padded() || channels % block == 0 || box.blocks.end <= last) return;
+    const auto width = static_cast<int64_t>(forward ? problem_.out[3] : problem_.data[3]);
+    for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
+      char* rows = result + tensor.place(sample, last, box.rows.begin);
+      clear_lanes(reinterpret_cast<float*>(rows), box.rows.size() * width, block, channels % block);
     }
   }
 
   void run_data(const void* given, const float* filter, float* result) const {
     const size_t filter_size = reorders_.empty() ? 0 : filter_size_;
-    const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
-    const Workspace memory(filter_size + scratch_size + padded_size());
-    char* scratch = memory.data() + filter_size;
+    const Workspace memory(filter_size + rooms_size() + padded_size());
+    char* rooms = memory.data() + filter_size;
     if (is_padded()) {
-      auto* padded = reinterpret_cast<float*>(scratch + scratch_size);
+      auto* padded = reinterpret_cast<float*>(rooms + rooms_size());
       pad_filter(filter, padded);
       filter = padded;
     }
     if (!reorders_.empty()) reorder(filter, memory.data());
     const void* used = reorders_.empty() ? static_cast<const void*>(filter) : memory.data();
     const bool forward = problem_.kind == ConvKind::forward;
-    each_task(scratch, [&](int64_t part, int64_t slice, char* room) {
-      execute(part, slice, forward ? given : result, used, forward ? result : given, room);
-      if (slice + 1 == slices()) clear_padding(part, result);
+    parallel_tasks(grid_, products_, [&](int64_t task) {
+      execute(tasks_[task], forward ? given : result, used, forward ? result : given,
+              room_in(rooms));
     });
   }
 
-  // Every part of the batch gives a gradient; their sum is the result.
+  // Where samples or rows are divided, every part gives a gradient; their sum is the result.
   void run_filter_gradient(const void* data, const void* grad, float* result) const {
-    const size_t partials_size = filter_size_ * static_cast<size_t>(parts());
-    const size_t scratch_size = scratch_ * static_cast<size_t>(tasks());
-    const Workspace memory(partials_size + scratch_size + padded_size());
-    char* scratch = memory.data() + partials_size;
-    auto* padded = is_padded() ? reinterpret_cast<float*>(scratch + scratch_size) : nullptr;
+    const size_t partials_size = filter_size_ * static_cast<size_t>(partials());
+    const Workspace memory(partials_size + rooms_size() + padded_size());
+    char* rooms = memory.data() + partials_size;
+    auto* padded = is_padded() ? reinterpret_cast<float*>(rooms + rooms_size()) : nullptr;
     float* given = result;
     if (padded) result = padded;
     const auto partial = [&](int64_t part) {
       if (part == 0 && reorders_.empty()) return result;
       return reinterpret_cast<float*>(memory.data() + filter_size_ * static_cast<size_t>(part));
     };
-    each_task(scratch, [&](int64_t part, int64_t slice, char* room) {
-      execute(part, slice, data, partial(part), grad, room);
+    parallel_tasks(grid_, products_, [&](int64_t task) {
+      execute(tasks_[task], data, partial(partial_of(task)), grad, room_in(rooms));
     });
-    float* total = partial(0);
-    parallel_ranges(static_cast<int64_t>(filter_floats_), parts(), [&](int64_t begin, int64_t end) {
-      for (int64_t part = 1; part < parts(); ++part) {
-        const float* terms = partial(part);
-        for (int64_t i = begin; i < end; ++i) total[i] += terms[i];
-      }
-    });
-    if (!reorders_.empty()) reorder(total, result);
+    if (partials() > 1) add_partials(partial);
+    if (!reorders_.empty()) reorder(partial(0), result);
     if (padded) crop_filter(padded, given);
   }
 
+  // Adds all partial results to the first.
+  template <typename Partial>
+  void add_partials(const Partial& partial) const {
+    float* total = partial(0);
+    parallel_ranges(static_cast<int64_t>(filter_floats_), partials(),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t part = 1; part < partials(); ++part) {
+                        const float* terms = partial(part);
+                        for (int64_t i = begin; i < end; ++i) total[i] += terms[i];
+                      }
+                    });
+  }
+
   ConvProblem problem_;
-  int64_t batch_;
-  std::vector<int64_t> bounds_;  // of the parts of the batch
+  BoxedTensor data_, out_;
+  Grid grid_;
+  double products_ = 0;
+  std::map<std::string, Kernel> kernels_;
+  std::vector<Task> tasks_;
   std::vector<Slice> slices_;
   // The filters in the kernels' format: the byte offset of each slice, the bytes of all, and the
   // floats up to the end of the last.
@@ -455,7 +615,8 @@ class ConvPlan {
   size_t filter_size_ = 0;
   size_t filter_floats_ = 0;
   std::vector<Reorder> reorders_;
-  size_t scratch_ = 0;  // bytes of one task
+  size_t scratch_ = 0;  // bytes that the kernel of a task needs
+  size_t room_ = 0;     // bytes of what a task copies
 };
 
 namespace {

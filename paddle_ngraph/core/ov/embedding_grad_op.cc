@@ -16,28 +16,56 @@ void EmbeddingGrad::infer() {
   set_output_type(0, ov::element::f32, ov::Shape{static_cast<size_t>(attributes().rows), grad[1]});
 }
 
-// Each thread owns a range of rows of the result and goes through all ids, so the order of
-// summation does not depend on the number of threads.
+namespace {
+
+// Columns side by side that fill a cache line.
+constexpr int64_t kLine = 16;
+
+enum EmbeddingAxis { kRows, kLines };
+
+// Every task goes through all ids, and a part of the columns has the same work for any ids.
+Grid grid_of(int64_t rows, int64_t count, int64_t width) {
+  Work work;
+  work.products = static_cast<double>((rows + count) * width) * kProductsPerStep;
+  work.axes.resize(2);
+  work.axes[kRows].units = rows;
+  work.axes[kLines].units = (width + kLine - 1) / kLine;
+  work.axes[kRows].needs = kLines;
+  work.operands = {{static_cast<double>(count), 0},
+                   {static_cast<double>(count * width), along({kLines})}};
+  work.result = {static_cast<double>(rows * width), along({kRows, kLines})};
+  return divide(work, (rows + count) * width < 2 * kStepsPerTask ? 1 : shared_threads());
+}
+
+}  // namespace
+
+// Each thread owns a part of the result and goes through all ids, so the order of summation does
+// not depend on the number of threads.
 template <typename Id>
 void EmbeddingGrad::add_rows(const Id* ids, const ov::Tensor& grad, float* out) const {
   const auto count = static_cast<int64_t>(grad.get_shape()[0]);
   const auto width = static_cast<int64_t>(grad.get_shape()[1]);
+  const int64_t rows = attributes().rows;
   for (int64_t i = 0; i < count; ++i) {
-    require(ids[i] >= 0 && ids[i] < attributes().rows, "id ", ids[i], " is not in [0, ",
-            attributes().rows, ")");
+    require(ids[i] >= 0 && ids[i] < rows, "id ", ids[i], " is not in [0, ", rows, ")");
   }
+  if (rows * width == 0) return;
   const float* source = grad.data<const float>();
-  parallel_shares(attributes().rows, (attributes().rows + count) * width,
-                  [&](int64_t low, int64_t high) {
-                    std::fill(out + low * width, out + high * width, 0.0F);
-                    for (int64_t i = 0; i < count; ++i) {
-                      if (ids[i] < low || ids[i] >= high || ids[i] == attributes().padding_idx)
-                        continue;
-                      float* row = out + ids[i] * width;
-                      const float* addend = source + i * width;
-                      for (int64_t j = 0; j < width; ++j) row[j] += addend[j];
-                    }
-                  });
+  const Grid grid = grid_of(rows, count, width);
+  const double products = static_cast<double>((rows + count) * width) * kProductsPerStep;
+  parallel_tasks(grid, products, [&](int64_t task) {
+    const Range own = grid.range(kRows, task), lines = grid.range(kLines, task);
+    const int64_t first = lines.begin * kLine, last = std::min(width, lines.end * kLine);
+    for (int64_t row = own.begin; row < own.end; ++row) {
+      std::fill(out + row * width + first, out + row * width + last, 0.0F);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      if (ids[i] < own.begin || ids[i] >= own.end || ids[i] == attributes().padding_idx) continue;
+      float* row = out + ids[i] * width;
+      const float* addend = source + i * width;
+      for (int64_t j = first; j < last; ++j) row[j] += addend[j];
+    }
+  });
 }
 
 void EmbeddingGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

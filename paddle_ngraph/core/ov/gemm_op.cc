@@ -1,7 +1,6 @@
 #include "core/ov/gemm_op.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -47,29 +46,33 @@ Stored padded(Stored matrix, float* memory) {
   return matrix;
 }
 
-// How the result is divided, one part per thread, so that the threads read as little of the
-// operands as possible.
-struct Grid {
-  Grid(int64_t m, int64_t n, int64_t threads) {
-    int64_t least = std::numeric_limits<int64_t>::max();
-    for (int64_t r = 1; r <= threads; ++r) {
-      const int64_t c = threads / r, read = m / r + n / c;
-      if (threads % r != 0 || read >= least) continue;
-      least = read;
-      rows = r;
-      columns = c;
-    }
-  }
+enum GemmAxis { kBatch, kRows, kColumns };
 
-  // Where part `i` of `parts` begins.
-  static int64_t begin(int64_t size, int64_t i, int64_t parts) {
-    const int64_t units = (size + kUnit - 1) / kUnit;
-    return std::min(size, units * i / parts * kUnit);
-  }
+double products_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  return static_cast<double>(batch) * static_cast<double>(m) * static_cast<double>(n) *
+         static_cast<double>(k);
+}
 
-  int64_t rows = 1;
-  int64_t columns = 1;
-};
+// How the results are divided: the batch, and each of them into parts that begin at a multiple of
+// kUnit.
+Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
+  Work work;
+  work.products = products_of(batch, m, n, k);
+  work.axes.resize(kColumns + 1);
+  work.axes[kBatch].units = batch;
+  work.axes[kRows].units = (m + kUnit - 1) / kUnit;
+  work.axes[kColumns].units = (n + kUnit - 1) / kUnit;
+  work.operands = {{static_cast<double>(batch * m * k), along({kBatch, kRows})},
+                   {static_cast<double>(batch * k * n), along({kBatch, kColumns})}};
+  work.result = {static_cast<double>(batch * m * n), along({kBatch, kRows, kColumns})};
+  return divide(work, threads);
+}
+
+// The rows or columns of a task.
+Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
+  const Range units = grid.range(axis, task);
+  return {units.begin * kUnit, std::min(size, units.end * kUnit)};
+}
 
 }  // namespace
 
@@ -110,64 +113,47 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
   float* room = reinterpret_cast<float*>(memory.data());
   if (pads_a) a = padded(a, room);
   if (pads_b) b = padded(b, room + a_size);
-  const Grid grid(m, n, tbb::this_task_arena::max_concurrency());
-  parallel_ranges(grid.rows * grid.columns, kStepsPerTask, [&](int64_t first, int64_t last) {
+  const Grid grid = grid_of(1, m, n, k, shared_threads());
+  parallel_tasks(grid, products_of(1, m, n, k), [&](int64_t task) {
     OneThread one_thread;
-    for (int64_t part = first; part < last; ++part) {
-      const int64_t i = part / grid.columns, j = part % grid.columns;
-      const int64_t row = Grid::begin(m, i, grid.rows), column = Grid::begin(n, j, grid.columns);
-      const int64_t rows = Grid::begin(m, i + 1, grid.rows) - row;
-      const int64_t columns = Grid::begin(n, j + 1, grid.columns) - column;
-      if (rows == 0 || columns == 0) continue;
-      const auto status =
-          dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows, columns, k, 1.0F,
-                      a.from(row, 0), a.ld, b.from(0, column), b.ld, 0.0F, c + row * n + column, n);
-      require(status == dnnl::status::success, "oneDNN refused a product");
-    }
+    const Range rows = lines_of(grid, kRows, task, m), columns = lines_of(grid, kColumns, task, n);
+    const auto status =
+        dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', rows.size(), columns.size(),
+                    k, 1.0F, a.from(rows.begin, 0), a.ld, b.from(0, columns.begin), b.ld, 0.0F,
+                    c + rows.begin * n + columns.begin, n);
+    require(status == dnnl::status::success, "oneDNN refused a product");
   });
 }
 
-// The primitives for one shape and a number of threads. The batch is divided into parts and, if it
-// is smaller than the number of threads, each result into a grid.
+// The primitives for one shape and a number of threads.
 class Bfloat16GemmPlan {
  public:
   Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out, const GemmAttributes& attributes,
                    int64_t threads)
-      : attributes_(attributes) {
+      : attributes_(attributes), grid_({1}) {
     const size_t rank = out.size();
     m_ = static_cast<int64_t>(out[rank - 2]);
     n_ = static_cast<int64_t>(out[rank - 1]);
     k_ = static_cast<int64_t>(a[attributes.transpose_a ? rank - 2 : rank - 1]);
     batch_ = static_cast<int64_t>(ov::shape_size(out)) / (m_ * n_);
-    const int64_t parts = batch_ > threads ? std::min(batch_, kPartsPerThread * threads) : batch_;
-    const Grid grid(m_, n_, std::max<int64_t>(1, threads / parts));
-    for (int64_t part = 0; part < parts; ++part) {
-      for (int64_t i = 0; i < grid.rows; ++i) {
-        for (int64_t j = 0; j < grid.columns; ++j) {
-          add({batch_ * part / parts, Grid::begin(m_, i, grid.rows),
-               Grid::begin(n_, j, grid.columns)},
-              {batch_ * (part + 1) / parts, Grid::begin(m_, i + 1, grid.rows),
-               Grid::begin(n_, j + 1, grid.columns)});
-        }
-      }
+    grid_ = grid_of(batch_, m_, n_, k_, threads);
+    for (int64_t task = 0; task < grid_.tasks(); ++task) {
+      const Range batch = grid_.range(kBatch, task);
+      const Range rows = lines_of(grid_, kRows, task, m_);
+      const Range columns = lines_of(grid_, kColumns, task, n_);
+      add({batch.begin, rows.begin, columns.begin}, {batch.size(), rows.size(), columns.size()});
     }
   }
 
   void run(const ov::bfloat16* a, const ov::bfloat16* b, float* c) const {
-    const auto tasks = static_cast<int64_t>(tasks_.size());
     const Workspace memory(scratch_ * tasks_.size());
-    parallel_ranges(tasks, kStepsPerTask, [&](int64_t begin, int64_t end) {
+    parallel_tasks(grid_, products_of(batch_, m_, n_, k_), [&](int64_t task) {
       OneThread one_thread;
-      for (int64_t i = begin; i < end; ++i) {
-        execute(tasks_[i], a, b, c, memory.data() + static_cast<size_t>(i) * scratch_);
-      }
+      execute(tasks_[task], a, b, c, memory.data() + static_cast<size_t>(task) * scratch_);
     });
   }
 
  private:
-  // Evens out parts of different size.
-  static constexpr int64_t kPartsPerThread = 4;
-
   // A position among the results: number in the batch, row and column. Also a size.
   struct Place {
     int64_t batch, row, column;
@@ -186,9 +172,7 @@ class Bfloat16GemmPlan {
     const Kernel* kernel;
   };
 
-  void add(const Place& begin, const Place& end) {
-    const Place size{end.batch - begin.batch, end.row - begin.row, end.column - begin.column};
-    if (size.batch == 0 || size.row == 0 || size.column == 0) return;
+  void add(const Place& begin, const Place& size) {
     auto found = kernels_.find(size);
     if (found == kernels_.end()) found = kernels_.emplace(size, make_kernel(size)).first;
     scratch_ = std::max(scratch_, aligned(found->second.scratch.get_size()));
@@ -231,6 +215,7 @@ class Bfloat16GemmPlan {
 
   GemmAttributes attributes_;
   int64_t m_, n_, k_, batch_;
+  Grid grid_;
   std::map<Place, Kernel> kernels_;
   std::vector<Task> tasks_;
   size_t scratch_ = 0;  // bytes of one task
@@ -263,9 +248,8 @@ void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* out
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!plan_) {
-      plan_ =
-          std::make_shared<Bfloat16GemmPlan>(inputs[0].get_shape(), out.get_shape(), attributes(),
-                                             tbb::this_task_arena::max_concurrency());
+      plan_ = std::make_shared<Bfloat16GemmPlan>(inputs[0].get_shape(), out.get_shape(),
+                                                 attributes(), shared_threads());
     }
     plan = plan_;
   }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/common/vectorized.h"
@@ -51,8 +51,8 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ x, const float* __
 }
 
 // Adds `terms` to `sums` and clears them.
-void flush(std::vector<float>* terms, std::vector<double>* sums) {
-  for (size_t i = 0; i < terms->size(); ++i) (*sums)[i] += (*terms)[i];
+void flush(std::vector<float>* terms, double* sums) {
+  for (size_t i = 0; i < terms->size(); ++i) sums[i] += (*terms)[i];
   std::fill(terms->begin(), terms->end(), 0.0F);
 }
 
@@ -116,29 +116,34 @@ void LayerNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const float* mean = inputs[3].data<const float>();
   const float* variance = inputs[4].data<const float>();
   float* x_grad = (*outputs)[0].data<float>();
-  std::vector<double> scale_sum(length), bias_sum(length);
-  std::mutex mutex;
-  const auto share = [&](int64_t begin, int64_t end) {
+  // Every share of the rows has sums of its own, and these are added in order.
+  const int64_t threads = rows * length < 2 * kStepsPerTask ? 1 : shared_threads();
+  const int64_t units = std::max<int64_t>(1, rows);
+  const Grid grid({units}, {std::min(units, threads)});
+  std::vector<double> scale_sums(grid.tasks() * length), bias_sums(grid.tasks() * length);
+  parallel_tasks(grid, static_cast<double>(rows * length) * kProductsPerStep, [&](int64_t task) {
+    const Range share = rows > 0 ? grid.range(0, task) : Range{};
     std::vector<float> scale_part(length), bias_part(length);
-    std::vector<double> scale_total(length), bias_total(length);
-    for (int64_t row = begin; row < end; ++row) {
+    double* scale_total = scale_sums.data() + task * length;
+    double* bias_total = bias_sums.data() + task * length;
+    for (int64_t row = share.begin; row < share.end; ++row) {
       const float inverse =
           1.0F / std::sqrt(variance[row] + static_cast<float>(attributes().epsilon));
       gradient_row(x + row * length, grad + row * length, length, scale, mean[row], inverse,
                    x_grad + row * length, scale_part.data(), bias_part.data());
-      if ((row - begin) % kRows != kRows - 1 && row != end - 1) continue;
-      flush(&scale_part, &scale_total);
-      flush(&bias_part, &bias_total);
+      if ((row - share.begin) % kRows != kRows - 1 && row != share.end - 1) continue;
+      flush(&scale_part, scale_total);
+      flush(&bias_part, bias_total);
     }
-    std::lock_guard<std::mutex> lock(mutex);
+  });
+  for (const auto& [sums, result] :
+       {std::pair{&scale_sums, &(*outputs)[1]}, std::pair{&bias_sums, &(*outputs)[2]}}) {
     for (int64_t i = 0; i < length; ++i) {
-      scale_sum[i] += scale_total[i];
-      bias_sum[i] += bias_total[i];
+      double total = 0;
+      for (int64_t task = 0; task < grid.tasks(); ++task) total += (*sums)[task * length + i];
+      result->data<float>()[i] = static_cast<float>(total);
     }
-  };
-  parallel_shares(rows, rows * length, share);
-  std::copy(scale_sum.begin(), scale_sum.end(), (*outputs)[1].data<float>());
-  std::copy(bias_sum.begin(), bias_sum.end(), (*outputs)[2].data<float>());
+  }
 }
 
 }  // namespace paddle_ngraph

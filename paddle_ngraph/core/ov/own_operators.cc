@@ -1,9 +1,12 @@
 #include "core/ov/own_operators.h"
 
+#include <numeric>
+
 #include <openvino/core/op_extension.hpp>
 #include <tbb/task_arena.h>
 
 #include "core/ov/extension_ops.h"
+#include "core/ov/split.h"
 
 namespace paddle_ngraph {
 
@@ -16,9 +19,16 @@ std::vector<const char*> own_operators() {
   return names;
 }
 
-void with_threads(int threads, void (*function)(void*), void* data) {
+std::vector<DividedWork> with_threads(int threads, void (*function)(void*), void* data) {
+  Divisions noted;
   tbb::task_arena arena(threads);
   arena.execute([&] { function(data); });
+  std::vector<DividedWork> found;
+  for (const auto& tasks : noted.take()) {
+    const double products = std::accumulate(tasks.begin(), tasks.end(), 0.0);
+    found.push_back({static_cast<int64_t>(tasks.size()), products, imbalance(tasks, threads)});
+  }
+  return found;
 }
 
 }  // namespace paddle_ngraph

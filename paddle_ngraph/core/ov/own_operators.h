@@ -1,6 +1,7 @@
 // What tests need of our own operators, on any machine.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace paddle_ngraph {
@@ -8,8 +9,16 @@ namespace paddle_ngraph {
 // The names of all of them, as in the table in extension_ops.cc.
 std::vector<const char*> own_operators();
 
+// What a loop has divided among threads: into how many tasks, the work of all in multiplications,
+// and the largest share of a thread over the mean.
+struct DividedWork {
+  int64_t tasks;
+  double products;
+  double imbalance;
+};
+
 // Calls function(data). Operators evaluated in it split their work among this many threads, even if
-// there are fewer cores.
-void with_threads(int threads, void (*function)(void*), void* data);
+// there are fewer cores. Tells how each of their loops was divided. One call at a time.
+std::vector<DividedWork> with_threads(int threads, void (*function)(void*), void* data);
 
 }  // namespace paddle_ngraph

@@ -15,14 +15,37 @@ Plane plane_of(const ov::Shape& input, const ov::Shape& output) {
           static_cast<int64_t>(output[2]), static_cast<int64_t>(output[3]), block};
 }
 
-int64_t planes_of(const ov::Shape& shape) { return static_cast<int64_t>(shape[0] * shape[1]); }
+enum PoolAxis { kPlanes, kRows };
 
-// Calls body(plane) for the planes of a tensor, each of which takes `steps` of work.
-template <typename Body>
-void each_plane(const ov::Shape& shape, int64_t steps, const Body& body) {
-  parallel_ranges(planes_of(shape), steps, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) body(p);
+// Calls body(plane, rows) for parts of the planes of a tensor, of which each has `rows` rows and
+// takes `steps` of work: whole planes or, where these are few, ranges of their rows. `body` is
+// called for several planes in one go, with what `start` returns.
+template <typename Start, typename Body>
+void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Start& start,
+               const Body& body) {
+  const auto planes = static_cast<int64_t>(shape[0] * shape[1]);
+  if (planes == 0) return;
+  Work work;
+  work.products = static_cast<double>(planes * steps) * kProductsPerStep;
+  work.axes.resize(2);
+  work.axes[kPlanes].units = planes;
+  work.axes[kRows].units = std::max<int64_t>(rows, 1);
+  work.axes[kRows].needs = kPlanes;
+  const Grid grid = divide(work, planes * steps < 2 * kStepsPerTask ? 1 : shared_threads());
+  parallel_tasks(grid, work.products, [&](int64_t task) {
+    auto memory = start();
+    const Range own = grid.range(kPlanes, task), part = grid.range(kRows, task);
+    for (int64_t plane = own.begin; plane < own.end; ++plane) {
+      body(plane, Range{part.begin, std::min(part.end, rows)}, &memory);
+    }
   });
+}
+
+template <typename Body>
+void each_part(const ov::Shape& shape, int64_t rows, int64_t steps, const Body& body) {
+  each_part(
+      shape, rows, steps, [] { return 0; },
+      [&](int64_t plane, const Range& part, int*) { body(plane, part); });
 }
 
 // In float32, as native Paddle rounds them.
@@ -116,8 +139,8 @@ void PaddleMaxPool::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const float* x = inputs[0].data<const float>();
   float* out = outputs->front().data<float>();
   const int64_t steps = plane.out_size() * attributes().kernel[0] * attributes().kernel[1];
-  each_plane(inputs[0].get_shape(), steps, [&](int64_t p) {
-    max_pool(pooling, x + p * plane.size(), out + p * plane.out_size());
+  each_part(inputs[0].get_shape(), plane.out_height, steps, [&](int64_t p, const Range& rows) {
+    max_pool(pooling, rows, x + p * plane.size(), out + p * plane.out_size());
   });
 }
 
@@ -142,14 +165,13 @@ void PaddleMaxPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector
   const float* grad = inputs[2].data<const float>();
   float* x_grad = outputs->front().data<float>();
   const int64_t steps = plane.out_size() * attributes().kernel[0] * attributes().kernel[1];
-  parallel_ranges(planes_of(inputs[0].get_shape()), steps, [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> match(plane.out_width);
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t at = p * plane.out_size();
-      max_pool_grad(pooling, x + p * plane.size(), out + at, grad + at, &match,
-                    x_grad + p * plane.size());
-    }
-  });
+  const auto match = [&] { return std::vector<int32_t>(plane.out_width); };
+  each_part(inputs[0].get_shape(), plane.height, steps, match,
+            [&](int64_t p, const Range& rows, std::vector<int32_t>* memory) {
+              const int64_t at = p * plane.out_size();
+              max_pool_grad(pooling, rows, x + p * plane.size(), out + at, grad + at, memory,
+                            x_grad + p * plane.size());
+            });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -169,9 +191,10 @@ void MaxPoolWithIndex::compute(const ov::TensorVector& inputs, ov::TensorVector*
   const float* x = inputs[0].data<const float>();
   float* out = (*outputs)[0].data<float>();
   int32_t* mask = (*outputs)[1].data<int32_t>();
-  each_plane(inputs[0].get_shape(), plane.size() + plane.out_size(), [&](int64_t p) {
+  const int64_t steps = plane.size() + plane.out_size();
+  each_part(inputs[0].get_shape(), plane.out_height, steps, [&](int64_t p, const Range& rows) {
     const int64_t at = p * plane.out_size();
-    max_pool_with_index(pooling, x + p * plane.size(), out + at, mask + at);
+    max_pool_with_index(pooling, rows, x + p * plane.size(), out + at, mask + at);
   });
 }
 
@@ -195,7 +218,7 @@ void MaxPoolWithIndexGrad::infer() {
 void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
                                    ov::TensorVector* outputs) const {
   const Plane plane = plane_of(outputs->front().get_shape(), inputs[1].get_shape());
-  const auto spread_plane = [&](int64_t p) {
+  const auto spread_plane = [&](int64_t p, const Range&) {
     const int32_t* mask = inputs[0].data<const int32_t>() + p * plane.out_size();
     const float* grad = inputs[1].data<const float>() + p * plane.out_size();
     float* x_grad = outputs->front().data<float>() + p * plane.size();
@@ -207,7 +230,8 @@ void MaxPoolWithIndexGrad::compute(const ov::TensorVector& inputs,
       x_grad[mask[i]] += grad[i];
     }
   };
-  each_plane(inputs[1].get_shape(), plane.size() + plane.out_size(), spread_plane);
+  // Which positions a row of the mask names is not known before it is read.
+  each_part(inputs[1].get_shape(), 1, plane.size() + plane.out_size(), spread_plane);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -225,8 +249,9 @@ void PaddleAvgPool::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const Plane& plane = pooling.plane;
   const float* x = inputs[0].data<const float>();
   float* out = outputs->front().data<float>();
-  each_plane(inputs[0].get_shape(), plane.size() + plane.out_size(), [&](int64_t p) {
-    average_pool(pooling, x + p * plane.size(), out + p * plane.out_size());
+  const int64_t steps = plane.size() + plane.out_size();
+  each_part(inputs[0].get_shape(), plane.out_height, steps, [&](int64_t p, const Range& rows) {
+    average_pool(pooling, rows, x + p * plane.size(), out + p * plane.out_size());
   });
 }
 
@@ -254,8 +279,9 @@ void PaddleAvgPoolGrad::compute(const ov::TensorVector& inputs, ov::TensorVector
   const Plane& plane = pooling.plane;
   const float* grad = inputs[0].data<const float>();
   float* x_grad = outputs->front().data<float>();
-  each_plane(inputs[0].get_shape(), plane.size() + plane.out_size(), [&](int64_t p) {
-    average_pool_grad(pooling, grad + p * plane.out_size(), x_grad + p * plane.size());
+  const int64_t steps = plane.size() + plane.out_size();
+  each_part(inputs[0].get_shape(), plane.height, steps, [&](int64_t p, const Range& rows) {
+    average_pool_grad(pooling, rows, grad + p * plane.out_size(), x_grad + p * plane.size());
   });
 }
 

@@ -71,11 +71,12 @@ NGRAPH_INLINE inline void match_stripe(const float* x, const Stripe& stripe, int
 }
 
 // Goes backwards, so that the first match is noted last, and without branches, since which element
-// of a window is the largest cannot be predicted. Then every output passes its gradient on once.
+// of a window is the largest cannot be predicted. Then every output passes its gradient on once, if
+// it goes to one of the positions in `own`.
 NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow& rows,
                                  const std::vector<Stripe>& columns, int64_t stride,
-                                 const float* out, const float* grad, std::vector<int32_t>* match,
-                                 float* x_grad) {
+                                 const float* out, const float* grad, const Range& own,
+                                 std::vector<int32_t>* match, float* x_grad) {
   std::fill(match->begin(), match->end(), kNoMatch);
   for (int64_t h = rows.end - 1; h >= rows.begin; --h) {
     for (auto stripe = columns.rbegin(); stripe != columns.rend(); ++stripe) {
@@ -91,17 +92,18 @@ NGRAPH_VECTORIZED void match_row(const float* x, int64_t width, const PoolWindow
     }
   }
   for (size_t j = 0; j < match->size(); ++j) {
-    const int32_t position = (*match)[j];
-    if (position != kNoMatch) x_grad[position + static_cast<int64_t>(j) * stride] += grad[j];
+    const int64_t position = (*match)[j] + static_cast<int64_t>(j) * stride;
+    if (position >= own.begin && position < own.end) x_grad[position] += grad[j];
   }
 }
 
 void match_window(const float* x, int64_t width, const PoolWindow& rows, const PoolWindow& columns,
-                  float out, float grad, float* x_grad) {
+                  float out, float grad, const Range& own, float* x_grad) {
   for (int64_t h = rows.begin; h < rows.end; ++h) {
     for (int64_t w = columns.begin; w < columns.end; ++w) {
-      if (x[h * width + w] != out) continue;
-      x_grad[h * width + w] += grad;
+      const int64_t position = h * width + w;
+      if (x[position] != out) continue;
+      if (position >= own.begin && position < own.end) x_grad[position] += grad;
       return;
     }
   }
@@ -166,8 +168,8 @@ float sum_window(const float* x, int64_t width, const PoolWindow& rows, const Po
 }
 
 void add_window(float value, int64_t width, const PoolWindow& rows, const PoolWindow& columns,
-                float* x) {
-  for (int64_t h = rows.begin; h < rows.end; ++h) {
+                const Range& own, float* x) {
+  for (int64_t h = std::max(rows.begin, own.begin); h < std::min(rows.end, own.end); ++h) {
     for (int64_t w = columns.begin; w < columns.end; ++w) x[h * width + w] += value;
   }
 }
@@ -178,10 +180,12 @@ constexpr int64_t kLanes = 8;
 using FloatLanes = float __attribute__((vector_size(32), aligned(4), may_alias));
 using IntLanes = int32_t __attribute__((vector_size(32)));
 
-// The windows along one axis.
+// The windows along one axis, or a range of them.
 struct Windows {
   explicit Windows(const std::vector<PoolWindow>& windows)
       : first(windows.data()), last(first + windows.size()) {}
+  Windows(const std::vector<PoolWindow>& windows, const Range& range)
+      : first(windows.data() + range.begin), last(windows.data() + range.end) {}
   const PoolWindow* first;
   const PoolWindow* last;
 };
@@ -207,7 +211,7 @@ NGRAPH_VECTORIZED void max_lanes(const float* x, const Plane& plane, const Windo
 // Backwards, like match_row.
 NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Windows& rows,
                                    const Windows& columns, const float* out, const float* grad,
-                                   float* x_grad) {
+                                   const Range& own, float* x_grad) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
     for (const auto* column = columns.first; column < columns.last; ++column) {
       const FloatLanes maximum = *reinterpret_cast<const FloatLanes*>(out);
@@ -220,7 +224,7 @@ NGRAPH_VECTORIZED void match_lanes(const float* x, const Plane& plane, const Win
         }
       }
       for (int64_t i = 0; i < kLanes; ++i) {
-        if (match[i] != kNoMatch) x_grad[match[i] + i] += grad[i];
+        if (match[i] >= own.begin && match[i] < own.end) x_grad[match[i] + i] += grad[i];
       }
       out += plane.block;
       grad += plane.block;
@@ -247,12 +251,13 @@ NGRAPH_VECTORIZED void average_lanes(const float* x, const Plane& plane, const W
 }
 
 NGRAPH_VECTORIZED void spread_lanes(const float* grad, const Plane& plane, const Windows& rows,
-                                    const Windows& columns, float* x_grad) {
+                                    const Windows& columns, const Range& own, float* x_grad) {
   for (const auto* row = rows.first; row < rows.last; ++row) {
+    const int64_t begin = std::max(row->begin, own.begin), end = std::min(row->end, own.end);
     for (const auto* column = columns.first; column < columns.last; ++column) {
       const float scale = 1.0F / static_cast<float>(row->divisor * column->divisor);
       const FloatLanes share = *reinterpret_cast<const FloatLanes*>(grad) * scale;
-      for (int64_t h = row->begin; h < row->end; ++h) {
+      for (int64_t h = begin; h < end; ++h) {
         for (int64_t w = column->begin; w < column->end; ++w) {
           auto* to = x_grad + (h * plane.width + w) * plane.block;
           *reinterpret_cast<FloatLanes*>(to) += share;
@@ -295,14 +300,26 @@ Pooling::Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<P
   if (along_rows) stripes = stripes_of(plane, kernel, stride, first);
 }
 
-void max_pool(const Pooling& pooling, const float* x, float* out) {
+Range Pooling::windows_over(const Range& range) const {
+  // Both ends of the windows grow from one to the next.
+  const auto first = std::partition_point(rows.begin(), rows.end(), [&](const PoolWindow& window) {
+    return window.end <= range.begin;
+  });
+  const auto last = std::partition_point(
+      first, rows.end(), [&](const PoolWindow& window) { return window.begin < range.end; });
+  return {first - rows.begin(), last - rows.begin()};
+}
+
+void max_pool(const Pooling& pooling, const Range& rows, const float* x, float* out) {
   const Plane& plane = pooling.plane;
+  out += rows.begin * plane.out_width * plane.block;
   if (plane.block > 1) {
     return in_lanes(plane, [&](int64_t lane) {
-      max_lanes(x + lane, plane, Windows(pooling.rows), Windows(pooling.columns), out + lane);
+      max_lanes(x + lane, plane, Windows(pooling.rows, rows), Windows(pooling.columns), out + lane);
     });
   }
-  for (const auto& row : pooling.rows) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const PoolWindow& row = pooling.rows[i];
     if (pooling.along_rows) {
       max_row(x, plane.width, row, pooling.stripes, pooling.stride, plane.out_width, out);
       out += plane.out_width;
@@ -312,32 +329,43 @@ void max_pool(const Pooling& pooling, const float* x, float* out) {
   }
 }
 
-void max_pool_grad(const Pooling& pooling, const float* x, const float* out, const float* grad,
-                   std::vector<int32_t>* match, float* x_grad) {
+void max_pool_grad(const Pooling& pooling, const Range& rows, const float* x, const float* out,
+                   const float* grad, std::vector<int32_t>* match, float* x_grad) {
   const Plane& plane = pooling.plane;
-  std::fill(x_grad, x_grad + plane.size(), 0.0F);
+  const int64_t row_size = plane.width * plane.block;
+  const Range own{rows.begin * row_size, rows.end * row_size};
+  const Range windows = pooling.windows_over(rows);
+  out += windows.begin * plane.out_width * plane.block;
+  grad += windows.begin * plane.out_width * plane.block;
+  std::fill(x_grad + own.begin, x_grad + own.end, 0.0F);
   if (plane.block > 1) {
     return in_lanes(plane, [&](int64_t lane) {
-      match_lanes(x + lane, plane, Windows(pooling.rows), Windows(pooling.columns), out + lane,
-                  grad + lane, x_grad + lane);
+      match_lanes(x + lane, plane, Windows(pooling.rows, windows), Windows(pooling.columns),
+                  out + lane, grad + lane, own, x_grad + lane);
     });
   }
-  for (const auto& row : pooling.rows) {
+  for (int64_t i = windows.begin; i < windows.end; ++i) {
+    const PoolWindow& row = pooling.rows[i];
     if (pooling.along_rows) {
-      match_row(x, plane.width, row, pooling.stripes, pooling.stride, out, grad, match, x_grad);
+      match_row(x, plane.width, row, pooling.stripes, pooling.stride, out, grad, own, match,
+                x_grad);
       out += plane.out_width;
       grad += plane.out_width;
       continue;
     }
     for (const auto& column : pooling.columns) {
-      match_window(x, plane.width, row, column, *out++, *grad++, x_grad);
+      match_window(x, plane.width, row, column, *out++, *grad++, own, x_grad);
     }
   }
 }
 
-void max_pool_with_index(const Pooling& pooling, const float* x, float* out, int32_t* mask) {
+void max_pool_with_index(const Pooling& pooling, const Range& rows, const float* x, float* out,
+                         int32_t* mask) {
   const Plane& plane = pooling.plane;
-  for (const auto& row : pooling.rows) {
+  out += rows.begin * plane.out_width;
+  mask += rows.begin * plane.out_width;
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const PoolWindow& row = pooling.rows[i];
     if (pooling.along_rows) {
       find_row(x, plane.width, row, pooling.stripes, pooling.stride, plane.out_width, out, mask);
       out += plane.out_width;
@@ -350,14 +378,17 @@ void max_pool_with_index(const Pooling& pooling, const float* x, float* out, int
   }
 }
 
-void average_pool(const Pooling& pooling, const float* x, float* out) {
+void average_pool(const Pooling& pooling, const Range& rows, const float* x, float* out) {
   const Plane& plane = pooling.plane;
+  out += rows.begin * plane.out_width * plane.block;
   if (plane.block > 1) {
     return in_lanes(plane, [&](int64_t lane) {
-      average_lanes(x + lane, plane, Windows(pooling.rows), Windows(pooling.columns), out + lane);
+      average_lanes(x + lane, plane, Windows(pooling.rows, rows), Windows(pooling.columns),
+                    out + lane);
     });
   }
-  for (const auto& row : pooling.rows) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const PoolWindow& row = pooling.rows[i];
     for (const auto& column : pooling.columns) {
       const auto divisor = static_cast<float>(row.divisor * column.divisor);
       *out++ = sum_window(x, plane.width, row, column) / divisor;
@@ -365,19 +396,24 @@ void average_pool(const Pooling& pooling, const float* x, float* out) {
   }
 }
 
-void average_pool_grad(const Pooling& pooling, const float* grad, float* x_grad) {
+void average_pool_grad(const Pooling& pooling, const Range& rows, const float* grad,
+                       float* x_grad) {
   const Plane& plane = pooling.plane;
-  std::fill(x_grad, x_grad + plane.size(), 0.0F);
+  const int64_t row_size = plane.width * plane.block;
+  const Range windows = pooling.windows_over(rows);
+  grad += windows.begin * plane.out_width * plane.block;
+  std::fill(x_grad + rows.begin * row_size, x_grad + rows.end * row_size, 0.0F);
   if (plane.block > 1) {
     return in_lanes(plane, [&](int64_t lane) {
-      spread_lanes(grad + lane, plane, Windows(pooling.rows), Windows(pooling.columns),
-                   x_grad + lane);
+      spread_lanes(grad + lane, plane, Windows(pooling.rows, windows), Windows(pooling.columns),
+                   rows, x_grad + lane);
     });
   }
-  for (const auto& row : pooling.rows) {
+  for (int64_t i = windows.begin; i < windows.end; ++i) {
+    const PoolWindow& row = pooling.rows[i];
     for (const auto& column : pooling.columns) {
       const float scale = 1.0F / static_cast<float>(row.divisor * column.divisor);
-      add_window(scale * *grad++, plane.width, row, column, x_grad);
+      add_window(scale * *grad++, plane.width, row, column, rows, x_grad);
     }
   }
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/ov/split.h"
+
 namespace paddle_ngraph {
 
 // The window of one output position along one axis, clipped to the input.
@@ -40,6 +42,9 @@ struct Pooling {
   Pooling(const Plane& plane, std::vector<PoolWindow> rows, std::vector<PoolWindow> columns,
           bool adaptive, int64_t kernel, int64_t stride, int64_t first);
 
+  // The rows of the output whose windows cover some of these rows of the input.
+  Range windows_over(const Range& rows) const;
+
   Plane plane;
   std::vector<PoolWindow> rows, columns;
   bool along_rows;  // whether a row of outputs is computed one offset of the window at a time
@@ -47,13 +52,16 @@ struct Pooling {
   std::vector<Stripe> stripes;
 };
 
-// Each of these works on one plane. Gradients are set, not added to.
-void max_pool(const Pooling& pooling, const float* x, float* out);
+// Each of these works on one plane, of which `x`, `out` and the rest are the beginning: the
+// poolings compute a range of the rows of the output, and the gradients one of the rows of the
+// input. Gradients are set, not added to.
+void max_pool(const Pooling& pooling, const Range& rows, const float* x, float* out);
 // `match`: memory for as many numbers as an output row has.
-void max_pool_grad(const Pooling& pooling, const float* x, const float* out, const float* grad,
-                   std::vector<int32_t>* match, float* x_grad);
-void max_pool_with_index(const Pooling& pooling, const float* x, float* out, int32_t* mask);
-void average_pool(const Pooling& pooling, const float* x, float* out);
-void average_pool_grad(const Pooling& pooling, const float* grad, float* x_grad);
+void max_pool_grad(const Pooling& pooling, const Range& rows, const float* x, const float* out,
+                   const float* grad, std::vector<int32_t>* match, float* x_grad);
+void max_pool_with_index(const Pooling& pooling, const Range& rows, const float* x, float* out,
+                         int32_t* mask);
+void average_pool(const Pooling& pooling, const Range& rows, const float* x, float* out);
+void average_pool_grad(const Pooling& pooling, const Range& rows, const float* grad, float* x_grad);
 
 }  // namespace paddle_ngraph

@@ -1,0 +1,142 @@
+"""Matrix products by the plugin and by oneDNN: what the rules in function/products.py decide."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset15
+
+from benchmarks import report
+from benchmarks.options import Progress
+from paddle_ngraph.function import products
+from paddle_ngraph.function.bridge import NgraphBridge
+
+# Rows, what is summed over, columns: the MLP, the Transformer and BERT, around the limits.
+SHAPES = (
+    (128, 1024, 1024),
+    (256, 512, 512),
+    (512, 512, 512),
+    (1024, 768, 768),
+    (128, 2048, 1024),
+    (128, 3072, 768),
+    (1024, 768, 3072),
+    (1024, 3072, 768),
+    (768, 1024, 3072),
+)
+ABOUT = """\
+How many times as fast the core's `Gemm` (oneDNN) computes a product as the plugin's `MatMul`, on
+one thread, in turns: the median of the ratios. **Bold**: what the rule for the processor gives to
+oneDNN. *Packed*: the right operand is a weight that the function knows. There is a column for each
+processor that this was measured on: a run replaces its own."""
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``products.md`` and ``.json``, which keep what other processors had."""
+    turns = 3 if options.quick else 15
+    ratios: dict[str, float] = {}
+    with Progress("products", 2 * len(SHAPES)) as progress:
+        for shape in SHAPES:
+            for packs in (False, True):
+                name = _name(shape, packs)
+                ratios[name] = _ratio(shape, packs, turns)
+                progress.done(f"{name}: {ratios[name]:.2f}")
+    machine = report.environment()["processor"]
+    found = {**_earlier(options.output), machine: {"ratios": ratios, "rule": _ruled()}}
+    rows = [
+        [name, *(_cell(entry, name) for entry in found.values())]
+        for name in (_name(shape, packs) for shape in SHAPES for packs in (False, True))
+    ]
+    sections = [ABOUT, report.table(["", *found], rows)]
+    report.write(options.output, "products", "Products by oneDNN", sections, {"processors": found})
+
+
+def _earlier(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / "products.json").read_text())["processors"]
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _name(shape: tuple[int, int, int], packs: bool) -> str:
+    m, k, n = shape
+    return f"[{m}, {k}] x [{k}, {n}]" + (", packed" if packs else "")
+
+
+def _cell(entry: dict[str, Any], name: str) -> str:
+    if name not in entry["ratios"]:
+        return ""
+    text = f"{entry['ratios'][name]:.2f}"
+    return f"**{text}**" if name in entry["rule"] else text
+
+
+def _ruled() -> list[str]:
+    """The products that the rule for this processor gives to oneDNN."""
+    return [
+        _name(shape, packs)
+        for shape in SHAPES
+        for packs in (False, True)
+        if _model(shape, packs, by_rule=True)[1] == "Gemm"
+    ]
+
+
+def _model(shape: tuple[int, int, int], packs: bool, by_rule: bool) -> tuple[ov.Model, str]:
+    """A function with one product, and the type of its node."""
+    m, k, n = shape
+    a, b = opset15.parameter([m, k]), opset15.parameter([k, n])
+    right = opset15.constant(_data(k, n)) if packs else b
+    result = opset15.result(opset15.matmul(a, right, False, False))
+    model = ov.Model([result], [a] if packs else [a, b], "product")
+    if by_rule:
+        products.by_onednn(model, NgraphBridge.extension)
+    return model, str(result.input_value(0).get_node().get_type_name())
+
+
+def _by_onednn(shape: tuple[int, int, int], packs: bool) -> ov.Model:
+    m, k, n = shape
+    a, b = opset15.parameter([m, k]), opset15.parameter([k, n])
+    right = opset15.constant(_data(k, n)) if packs else b
+    options = {"transpose_a": False, "transpose_b": False}
+    node = NgraphBridge.extension("Gemm", [a.output(0), right.output(0)], **options)
+    return ov.Model([opset15.result(node)], [a] if packs else [a, b], "product")
+
+
+def _data(rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(rows, columns)).astype("float32")
+
+
+def _ratio(shape: tuple[int, int, int], packs: bool, turns: int) -> float:
+    m, k, n = shape
+    arrays = [_data(m, k)] if packs else [_data(m, k), _data(k, n)]
+    plugin = _runner(_model(shape, packs, by_rule=False)[0], arrays)
+    onednn = _runner(_by_onednn(shape, packs), arrays)
+    ratios = []
+    for _ in range(turns):
+        first, second = _seconds(plugin), _seconds(onednn)
+        ratios.append(first / second)
+    return statistics.median(ratios)
+
+
+def _runner(model: ov.Model, arrays: list[np.ndarray]) -> Callable[[], None]:
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "0"}  # on the calling thread
+    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
+    for number, array in enumerate(arrays):
+        request.set_input_tensor(number, ov.Tensor(array))
+    request.infer()
+    return lambda: request.infer() and None
+
+
+def _seconds(run: Callable[[], None]) -> float:
+    """Of the thread, so that other processes do not count."""
+    begin = time.thread_time()
+    for _ in range(3):
+        run()
+    return time.thread_time() - begin
