@@ -88,7 +88,7 @@ def resnet18(batch: int) -> Iterator[Layer]:
 
     for channels, filters, size, kernel, stride in _CONVOLUTIONS:
         pad = [kernel // 2] * 2
-        options = {"strides": [stride] * 2, "pads_begin": pad, "pads_end": pad}
+        options: dict[str, Any] = {"strides": [stride] * 2, "pads_begin": pad, "pads_end": pad}
         options = {**options, "dilations": [1, 1], "groups": 1}
         x, y = data(channels, size), data(filters, size // stride)
         weights = (filters, channels, kernel, kernel)
