@@ -77,6 +77,7 @@ class Lifetimes:
     sizes: dict[str, int] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     values: dict[str, int] = field(default_factory=dict)
+    _numbers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -103,6 +104,14 @@ class Lifetimes:
                 yield from self.buffers(maker.reads[0])
             elif root in self.sizes:
                 yield root
+
+    def in_order(self, buffers: Iterable[str]) -> list[str]:
+        """The buffers as the program makes them. Ids are addresses, which no order may follow."""
+        found = list(buffers)
+        if not all(buffer in self._numbers for buffer in found):
+            for buffer in self.sizes:
+                self._numbers.setdefault(buffer, len(self._numbers))
+        return sorted(found, key=self._numbers.__getitem__)
 
     def total(self, buffers: Iterable[str]) -> int:
         """The bytes of some buffers."""

@@ -137,7 +137,7 @@ class _Planner:
         self._last: dict[str, int] = {}
         self._next: dict[str, int] = {}
         for number, step in enumerate(self._steps):
-            for buffer in (*step.makes, *sorted(step.needs)):
+            for buffer in (*step.makes, *self._lifetimes.in_order(step.needs)):
                 self._last[buffer] = number
                 if number >= now:
                     self._next.setdefault(buffer, number)
@@ -172,7 +172,7 @@ class _Planner:
             return False
         seen.update(maker.makes)
         kept: dict[str, int] = {}
-        for need in sorted(maker.needs - seen):
+        for need in self._lifetimes.in_order(maker.needs - seen):
             instead = self._known_at(need, at)
             if self._last[instead] >= at or instead in self._lifetimes.kept:
                 continue

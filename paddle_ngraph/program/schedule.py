@@ -117,7 +117,7 @@ class _Waiting:
         touched = dict.fromkeys(self._followers[step])
         for follower in touched:
             self._missing[follower].discard(step)
-        for buffer in dict.fromkeys((*step.makes, *sorted(step.needs))):
+        for buffer in dict.fromkeys((*step.makes, *self._lifetimes.in_order(step.needs))):
             del self._users[buffer][step]
             if len(self._users[buffer]) == 1:
                 touched.update(self._users[buffer])

@@ -16,7 +16,10 @@ BATCHES = (1, 2, 3, 4, 6, 9, 13, 17, 30)
 
 
 def the_same_examples(count: int) -> settings:
-    """Settings to draw ``count`` examples: the same in each run, without a deadline."""
+    """Settings to draw ``count`` examples: the same in each run, without a deadline.
+
+    That is, in each run of the same tests: hypothesis draws constants of imported modules, too.
+    """
     return settings(
         max_examples=count,
         derandomize=True,
