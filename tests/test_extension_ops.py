@@ -14,6 +14,7 @@ from openvino import Node, opset15
 
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import processor
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
@@ -315,6 +316,86 @@ def test_optimizers_refuse_tensors_of_another_shape(bridge):
         bridge.extension("Momentum", parameters(param, param, state, rate), **options)
     with pytest.raises(NgraphError, match=r"Momentum: input 3 is f32\[2,3\], not one f32"):
         bridge.extension("Momentum", parameters(param, param, param, param), **options)
+
+
+# -- in bfloat16 -------------------------------------------------------------------------------
+
+
+def bits_of(data: np.ndarray) -> np.ndarray:
+    """float32 that bfloat16 holds, as the bits of bfloat16."""
+    return (data.view("uint32") >> 16).astype("uint16")
+
+
+def drawn(generator: np.random.Generator, *shape: int) -> np.ndarray:
+    """Small whole numbers: bfloat16 holds them, and float32 their products and sums."""
+    return generator.integers(-8, 9, shape).astype("float32")
+
+
+def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attributes) -> np.ndarray:
+    """The output of an operator that reads bits of bfloat16, on so many threads."""
+    given = [ov.Tensor(array, array.shape, ov.Type.bf16) for array in arrays]
+    inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
+    node = NgraphBridge.extension(name, inputs, **attributes)
+    out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
+    _core.with_threads(threads, lambda: node.evaluate([out], given))
+    return np.array(out.data)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_products_in_bfloat16(transpose_a, transpose_b):
+    """Of sizes around those at which the parts of threads begin."""
+    generator = np.random.default_rng(0)
+    for _ in range(60):
+        m, n, k = generator.choice([1, 2, 15, 16, 17, 31, 33, 100, 257], 3)
+        batch = generator.choice([1, 2, 5], generator.integers(0, 3))
+        threads = int(generator.choice(THREADS))
+        a, b = drawn(generator, *batch, m, k), drawn(generator, *batch, k, n)
+        given = [
+            bits_of(np.ascontiguousarray(np.swapaxes(x, -1, -2) if transposed else x))
+            for x, transposed in [(a, transpose_a), (b, transpose_b)]
+        ]
+        options = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+        found = evaluated("Bfloat16Gemm", given, threads, **options)
+        np.testing.assert_array_equal(found, a @ b, f"{batch} {m} {n} {k} on {threads} threads")
+
+
+def filter_grad(data: np.ndarray, grad: np.ndarray, size: int, stride: int, pad: int) -> np.ndarray:
+    """Of a filter [O, C, 1, size]."""
+    width = (grad.shape[3] - 1) * stride + 1
+    wide = np.pad(data, ((0, 0), (0, 0), (0, 0), (pad, size + width)))
+    parts = [wide[..., i : i + width : stride] for i in range(size)]
+    return np.stack([np.einsum("nchw,nohw->oc", part, grad) for part in parts], -1)[:, :, None]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
+    """Of narrow images, after one that leaves NaN in the workspace."""
+    generator = np.random.default_rng(stride)
+    computed = 0
+    for width in range(1, 9):
+        for size in (1, 2, 3, 4):
+            pad = size // 2
+            options = {"strides": [1, stride], "pads_begin": [0, pad], "pads_end": [0, pad]}
+            options |= {"dilations": [1, 1], "groups": 1, "sizes": [16, 16, 1, size]}
+            out = (width + 2 * pad - size) // stride + 1
+            if out < 1:
+                continue
+            data, grad = drawn(generator, 2, 16, 3, width), drawn(generator, 2, 16, 3, out)
+            lost = np.full((2, 16, 3, 50), np.nan, "float32")
+            lost_grad = lost[..., : (50 + 2 * pad - size) // stride + 1]
+            for x, y in [(lost, lost_grad), (data, grad)]:
+                given = [bits_of(in_blocks(np.ascontiguousarray(each), 16)) for each in (x, y)]
+                try:
+                    found = evaluated("BlockedConvolutionFilterGrad", given, 1, **options)
+                except NgraphError as error:
+                    assert "oneDNN has no fast kernel" in str(error)
+                    found = None
+            if found is not None:
+                computed += 1
+                expected = filter_grad(data, grad, size, stride, pad)
+                np.testing.assert_array_equal(found, expected, f"{width} by {size}")
+    assert computed > 8 or not processor.has_bfloat16()
 
 
 # -- all of them -------------------------------------------------------------------------------

@@ -182,10 +182,15 @@ def selected():
 
 
 def in_doubles():
-    """The engine computes with 32 bits; lists, absent operands and attributes in between."""
+    """The engine computes with 32 bits; lists, absent operands and attributes in between.
+
+    One operator overwrites the members of a list.
+    """
     x = paddle.static.data("x", [-1, 4], "float32")
     wide = (nn.Linear(4, 6)(x) * 2.0).astype("float64")
     first, second = paddle.split(wide, [2, 4], axis=1)
+    scale = paddle.full([1], 4.0, "float64")
+    paddle._C_ops.check_finite_and_unscale_([first, second], scale)
     joined = paddle.concat([second, first * 1e-9 + 1.0, paddle.clip(second, -0.5, 0.25)], axis=1)
     product = paddle.matmul(joined, joined, transpose_y=True)
     return [product, F.gelu(paddle.mean(product, axis=1).astype("float32")) + 1.0]

@@ -131,9 +131,17 @@ bool is_fast(const Kernel& kernel) {
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
+// oneDNN's bfloat16 gradient of a filter reads scratch memory that it has not written where a row
+// is shorter than a step, and multiplies it by zeros: NaN, if it happens to be.
+bool reads_what_is_not_written(const ConvProblem& problem) {
+  return problem.bfloat16 && problem.kind == ConvKind::filter_gradient &&
+         static_cast<int64_t>(problem.data[3]) < problem.attributes.strides[1];
+}
+
 // Whether oneDNN has more than reference code for the problem. Remembered, because it is asked many
 // times while the plugin transforms a function.
 bool is_fast(const ConvProblem& problem) {
+  if (reads_what_is_not_written(problem)) return false;
   static std::mutex mutex;
   static std::map<std::string, bool> known;
   constexpr size_t kMostKnown = 4096;

@@ -18,6 +18,10 @@ namespace {
 // Parts of a result begin at a multiple of this many rows or columns.
 constexpr int64_t kUnit = 16;
 
+// None of several units is one row or column alone, but belongs to the unit before: of a transposed
+// matrix in bfloat16 oneDNN reads a single row as if its elements were side by side.
+int64_t units_of(int64_t lines) { return std::max<int64_t>(1, (lines + kUnit - 2) / kUnit); }
+
 // A matrix as it lies in memory.
 struct Stored {
   const float* data;
@@ -60,8 +64,8 @@ Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
   work.products = products_of(batch, m, n, k);
   work.axes.resize(kColumns + 1);
   work.axes[kBatch].units = batch;
-  work.axes[kRows].units = (m + kUnit - 1) / kUnit;
-  work.axes[kColumns].units = (n + kUnit - 1) / kUnit;
+  work.axes[kRows].units = units_of(m);
+  work.axes[kColumns].units = units_of(n);
   work.operands = {{static_cast<double>(batch * m * k), along({kBatch, kRows})},
                    {static_cast<double>(batch * k * n), along({kBatch, kColumns})}};
   work.result = {static_cast<double>(batch * m * n), along({kBatch, kRows, kColumns})};
@@ -71,7 +75,7 @@ Grid grid_of(int64_t batch, int64_t m, int64_t n, int64_t k, int64_t threads) {
 // The rows or columns of a task.
 Range lines_of(const Grid& grid, GemmAxis axis, int64_t task, int64_t size) {
   const Range units = grid.range(axis, task);
-  return {units.begin * kUnit, std::min(size, units.end * kUnit)};
+  return {units.begin * kUnit, units.end == grid.units(axis) ? size : units.end * kUnit};
 }
 
 }  // namespace

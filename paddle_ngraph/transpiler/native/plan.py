@@ -142,7 +142,7 @@ class KernelCall:
 
     def written(self) -> list[Variable]:
         """The variables that are there before, and that it overwrites."""
-        return [self.operands[operand][0] for operand in self.overwrites.values()]
+        return [each for operand in self.overwrites.values() for each in self.operands[operand]]
 
 
 @dataclass
@@ -589,10 +589,14 @@ class _Planner:
         results: list[Variable] = []
         for number, (value, type) in enumerate(zip(op.results(), kernel.results)):
             if number in overwrites:
-                (target,) = operands[overwrites[number]]
-                scope.variables[value.id] = target
-                self._writes(target)
-                results.append(target)
+                targets = operands[overwrites[number]]
+                if isinstance(type, list):
+                    scope.made_lists[value.id] = targets
+                else:
+                    (scope.variables[value.id],) = targets
+                for target in targets:
+                    self._writes(target)
+                results += targets
             elif isinstance(type, list):
                 members = [Variable(self._unused_name("v"), *_declared(each)) for each in type]
                 scope.made_lists[value.id] = members
