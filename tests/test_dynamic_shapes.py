@@ -232,7 +232,15 @@ def inferred(x: Any, i: Any) -> Any:
     return paddle.reshape(x, [i - 3, -1, 5])
 
 
-@pytest.mark.parametrize("build", [cropped, cropped_to, inferred])
+def summed_along(x: Any, i: Any) -> Any:
+    return paddle.sum(x, axis=i - 4)
+
+
+def evenly_spaced(x: Any, i: Any) -> Any:
+    return paddle.linspace(0.0, 1.0, i - 4) + paddle.mean(x)
+
+
+@pytest.mark.parametrize("build", [cropped, cropped_to, inferred, summed_along, evenly_spaced])
 def test_numbers_that_paddle_refuses_are_refused(build):
     """Some are met before sizes open, some by a function that has opened them."""
     program = counting(build, "int32")
