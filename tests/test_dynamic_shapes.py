@@ -220,6 +220,64 @@ def test_many_numbers_share_a_function(build, dtype):
             np.testing.assert_allclose(engine, native, rtol=1e-5, atol=1e-6, err_msg=str(i))
 
 
+def cropped(x: Any, i: Any) -> Any:
+    return paddle.crop(x, [2, 3, 5], paddle.stack([i * 0, i, i * 0]))
+
+
+def cropped_to(x: Any, i: Any) -> Any:
+    return paddle.crop(x, paddle.stack([i * 0 + 2, i, i * 0 + 5]), [0, 2, 0])
+
+
+def inferred(x: Any, i: Any) -> Any:
+    return paddle.reshape(x, [i - 3, -1, 5])
+
+
+def summed_along(x: Any, i: Any) -> Any:
+    return paddle.sum(x, axis=i - 4)
+
+
+def evenly_spaced(x: Any, i: Any) -> Any:
+    return paddle.linspace(0.0, 1.0, i - 4) + paddle.mean(x)
+
+
+@pytest.mark.parametrize("build", [cropped, cropped_to, inferred, summed_along, evenly_spaced])
+def test_numbers_that_paddle_refuses_are_refused(build):
+    """Some are met before sizes open, some by a function that has opened them."""
+    program = counting(build, "int32")
+    refused = 0
+    for i in (5, 11, 4, 7, 2, 6, 8, 10, 9, 12, 40):
+        feed = {"x": floats(2, ROWS, 5), "i": np.array(i, "int32")}
+        native, engine = (outcome(program, engine, **feed) for engine in (False, True))
+        if isinstance(native, tuple):
+            refused += 1
+            assert engine == native, i
+        else:
+            np.testing.assert_allclose(engine, native, rtol=1e-5, err_msg=str(i))
+    assert refused and paddle_ngraph.stats()["engine_runs"] >= 3
+
+
+def test_three_numbers_that_are_always_as_far_apart():
+    """Each follows from the first, none from one that follows itself."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, ROWS, 5], "float32") * 2.0
+        first, second, third = (paddle.static.data(n, [], "int64") for n in "ijk")
+        return x[:, first] + x[:, second] * 3.0 - x[:, third]
+
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    program = Program(build)
+
+    def run(*numbers: int) -> None:
+        program.both(x=floats(2, ROWS, 5), **dict(zip("ijk", map(np.array, numbers))))
+
+    for i in (2, 5, 3, 6, 4, 7):
+        run(i, i + 1, i + 3)
+    assert built() == OWN_FUNCTIONS + 1
+    run(4, 6, 7)  # no longer as far apart: another function
+    assert built() == OWN_FUNCTIONS + 2
+
+
 def test_numbers_and_shapes_open_together():
     """A window of a text that grows: where it begins, and of how many, are always equal."""
 

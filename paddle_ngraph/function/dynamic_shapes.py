@@ -207,13 +207,15 @@ class _Met:
             if number in self.varied
         }
         found: dict[int, tuple[int, int]] = {}
+        bases: list[int] = []  # those that no other one gives, so that none is given by a chain
         for number, values in met.items():
-            others = (n for n in met if n != number and n not in found)
-            for other in others if places[number][0] >= inputs else ():
+            for other in bases if places[number][0] >= inputs else ():
                 distances = {mine - its for mine, its in zip(values, met[other])}
                 if len(distances) == 1:
                     found[number] = other, distances.pop()
                     break
+            else:
+                bases.append(number)
         return found
 
 

@@ -171,7 +171,7 @@ def linspace(bridge: NgraphBridge, op: Op) -> None:
     values = np.where(
         numbers < number // 2, first + step * numbers, last - step * (number - 1 - numbers)
     )
-    values = values if number > 1 else np.array([first])
+    values = np.array([first]) if number == 1 else values
     bridge.set_output_node(op, "out", opset15.constant(values.astype(np.float32)))
 
 

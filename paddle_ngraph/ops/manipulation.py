@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from openvino import Output, Type, opset15
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, KNOWN, Limit, Role, converter
 from paddle_ngraph.function.sizes import Number
@@ -31,9 +32,12 @@ def reshape(bridge: NgraphBridge, op: Op) -> None:
     dims = bridge.shape(x)
     shape = known_ints(bridge, op, "shape")
     shape = [dims[i] if dim == 0 else dim for i, dim in enumerate(shape)]
-    if -1 in shape:
+    inferred = [i for i, dim in enumerate(shape) if dim == -1]
+    if len(inferred) > 1:
+        raise NgraphError(f"a reshape infers {len(inferred)} dimensions; Paddle infers one at most")
+    for i in inferred:
         rest = math.prod(dim for dim in shape if dim != -1)
-        shape[shape.index(-1)] = math.prod(dims) // max(rest, 1)
+        shape[i] = math.prod(dims) // max(rest, 1)
     bridge.set_output_node(op, "out", reshaped(bridge, x, shape))
 
 

@@ -63,7 +63,10 @@ def reduced_axes(bridge: NgraphBridge, op: Op, rank: int) -> list[int]:
     else:
         named = op.attr("axis", [])
         axes = named if isinstance(named, list) else [named]
-    return sorted({int(axis) % max(rank, 1) for axis in axes if rank}) or list(range(rank))
+    axes = [int(axis) for axis in axes if rank]
+    if not all(-rank <= axis < rank for axis in axes):  # an axis of a run, which Paddle refuses
+        raise NgraphError(f"a reduction along axes {axes} of a tensor of rank {rank}")
+    return sorted({axis % rank for axis in axes}) or list(range(rank))
 
 
 def _keep(op: Op) -> bool:

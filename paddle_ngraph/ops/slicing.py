@@ -14,6 +14,7 @@ import numpy as np
 from openvino import Node, Output, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, BOOL, FLOAT, INT32, Role, converter
 from paddle_ngraph.function.size_rules import same
@@ -222,6 +223,9 @@ def crop(bridge: NgraphBridge, op: Op) -> None:
     counts = known_ints(bridge, op, "shape")
     offsets = known_ints(bridge, op, "offsets")
     counts = [dim - first if n == -1 else n for dim, n, first in zip(dims, counts, offsets)]
+    for dim, first, count in zip(dims, offsets, counts):
+        if first < 0 or first + count > dim:  # Paddle's kernel refuses them; ours would cut or pad
+            raise NgraphError(f"crop to {count} elements from {first} on leaves an axis of {dim}")
     ranges = [Positions(first, count) for first, count in zip(offsets, counts)]
     bridge.set_output_node(op, "out", sliced(bridge, x, ranges))
 
