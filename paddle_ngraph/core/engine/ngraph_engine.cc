@@ -378,6 +378,8 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   num_states_ = header.number(num_inputs_);
   num_outputs_ = header.number(kMaxOutputs);
   value_inputs_ = header.positions(num_inputs_);
+  std::copy_if(value_inputs_.begin(), value_inputs_.end(), std::back_inserter(copied_inputs_),
+               [&](size_t input) { return input < num_inputs_ - num_states_; });
   const std::vector<size_t> weights = header.positions(num_inputs_ - num_states_);
   weights_.emplace(weights, header.number(1) == 1);
   const bool trains = header.number(1) == 1;
@@ -655,13 +657,17 @@ void NgraphEngine::run(const NgraphIO& io) const {
   run_instead(io, failure, reason);
 }
 
-void NgraphEngine::run_function(const NgraphIO& io, const Settings& settings, Step* step) const {
+void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, Step* step) const {
   may_fail(*step = Step::kData);
-  for (size_t i = 0; i < io.inputs.size(); ++i) {
-    require_plain(*io.inputs[i], i);
-    if (io.inputs[i]->numel() == 0) require_list(i);
+  for (size_t i = 0; i < given.inputs.size(); ++i) {
+    require_plain(*given.inputs[i], i);
+    if (given.inputs[i]->numel() == 0) require_list(i);
   }
   *step = Step::kCompile;
+  // What the key is made of may be read again by the function, which holds for these contents.
+  std::optional<Frozen> frozen;
+  if (!copied_inputs_.empty()) frozen.emplace(given, copied_inputs_, no_inputs());
+  const NgraphIO& io = frozen ? frozen->io() : given;
   const Concurrency::Run run(&concurrency_);
   const auto function = get_ng_function(io, settings, run);
   *step = Step::kRun;

@@ -186,7 +186,8 @@ class NgraphEngine {
   size_t num_inputs_ = 0;  // states included
   size_t num_states_ = 0;
   size_t num_outputs_ = 0;
-  std::vector<size_t> value_inputs_;  // inputs whose contents shape the function
+  std::vector<size_t> value_inputs_;   // inputs whose contents shape the function
+  std::vector<size_t> copied_inputs_;  // those of them that are only read
   mutable std::optional<WeightWatch> weights_;
   int most_threads_ = 0;  // 0: as the flags say
   bool infers_ = false;   // with weights that it keeps, and that nothing trains
