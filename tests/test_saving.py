@@ -299,9 +299,13 @@ SCRIPT = textwrap.dedent(
 )
 
 
+# As many threads as the tests have, if more than there are cores are asked for: see conftest.py.
+IMPORT = "import paddle_ngraph; paddle_ngraph._core.allow_more_threads_than_cores(True)"
+
+
 def answers(folder, feed, imported=True, **environment):
     np.savez(folder / "feed.npz", **feed)
-    script = SCRIPT.format(imported="import paddle_ngraph" if imported else "")
+    script = SCRIPT.format(imported=IMPORT if imported else "")
     settings = {"FLAGS_ngraph_cache_dir": "", "PYTHONPATH": str(ROOT), **environment}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, folder / "model", folder / "feed.npz"],
