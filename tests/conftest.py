@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,7 +12,7 @@ import pytest
 import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
-from paddle_ngraph.function import registry
+from paddle_ngraph.function import build, registry
 
 
 def pytest_configure() -> None:
@@ -56,3 +57,16 @@ def small_intervals_pay() -> Iterator[None]:
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
     yield
     paddle.set_flags(before)
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the nodes of all functions that are built, by type."""
+    counts: Counter[str] = Counter()
+
+    def count(draft: build.Draft) -> None:
+        counts.update(n.get_type_name() for n in draft.model.get_ops())
+
+    spy = build.Pass("count", "what is compiled is counted", count)
+    monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
+    return counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -41,19 +40,6 @@ def bfloat16() -> Iterator[None]:
     yield
     flags.set("ngraph_precision", "f32")
     paddle_ngraph.clear_cache()
-
-
-@pytest.fixture
-def kinds(monkeypatch) -> Counter[str]:
-    """Counts the nodes of all functions that are built, by type."""
-    counts: Counter[str] = Counter()
-
-    def count(draft: build.Draft) -> None:
-        counts.update(n.get_type_name() for n in draft.model.get_ops())
-
-    spy = build.Pass("count", "what is compiled is counted", count)
-    monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
-    return counts
 
 
 def _with_gradients(compute: Callable[..., Any], shapes: Sequence[Sequence[int]]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,6 @@ from tests.programs import Program, floats
 def has_avx512(request, monkeypatch) -> bool:
     monkeypatch.setattr(processor, "has_avx512", lambda: request.param)
     return bool(request.param)
-
-
-@pytest.fixture
-def kinds(monkeypatch) -> Counter[str]:
-    """Counts the products of all functions that are built, by the type of their nodes."""
-    counts: Counter[str] = Counter()
-
-    def count(draft: build.Draft) -> None:
-        counts.update(n.get_type_name() for n in draft.model.get_ops())
-
-    spy = build.Pass("count", "what is compiled is counted", count)
-    monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
-    return counts
 
 
 def product(
