@@ -201,8 +201,8 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
   return hand_over_all(tensors);
 }
 
-// Makes `target` the array, for as long as that is there. Returns false, and does nothing, where the
-// array has no elements or is not what is declared.
+// Makes `target` the array, for as long as that is there. Returns false, and does nothing, where
+// the array has no elements or is not what is declared.
 bool view_array(phi::DenseTensor* target, const py::object& array, const std::string& dtype,
                 const std::vector<int64_t>& shape) {
   auto view = view_of(array);
@@ -215,7 +215,8 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
 std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts) {
   const auto& dims = tensor.dims();
   if (parts < 1 || dims.size() == 0 || dims[0] % parts != 0) {
-    throw NgraphError(concat("a tensor of shape [", dims, "] does not divide into ", parts, " parts"));
+    throw NgraphError(
+        concat("a tensor of shape [", dims, "] does not divide into ", parts, " parts"));
   }
   auto shape = common::vectorize(dims);
   shape[0] /= parts;

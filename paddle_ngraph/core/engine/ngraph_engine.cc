@@ -513,7 +513,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 
 // A function for runs that overlap: each has as many threads as one that is alone, as long as there
 // are cores for them.
-Settings NgraphEngine::shared_settings(const Settings& settings, const Concurrency::Run& run) const {
+Settings NgraphEngine::shared_settings(const Settings& settings,
+                                       const Concurrency::Run& run) const {
   if (!shares_threads_ || settings.streams > 1) return settings;
   const int each = threads_of(settings), most = std::max(each, usable_cores());
   Settings shared = settings;
