@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 import numpy as np
 
-from benchmarks import report
+from benchmarks import peers, report, works
 from benchmarks.ocr_widths import memory_mb
 from benchmarks.options import Progress
+from benchmarks.peers import Assets
 from benchmarks.worker import PeerError, Worker
-from benchmarks.works import Array
+from benchmarks.works import Array, Work
 
 TURNS, SECONDS = 12, 0.5
 TOLERANCE = 1e-3
@@ -60,6 +64,19 @@ NETWORKS = {
 }
 
 
+# Networks of others, for which automatic plans are made too: their works, and whether these train.
+OTHERS = [
+    works.inference("mobilenet_v2", 8),
+    works.inference("resnet50", 2),
+    works.TRAINING["mlp"],
+    works.TRAINING["transformer"],
+]
+ABOUT_AUTOMATIC = """\
+`paddle_ngraph.automatic_plan` predicts what a run takes from its intervals, timed one by one, and
+times what may be the fastest. *Off*: how far the prediction is from the time, if both are there.
+What it chose is in bold."""
+
+
 @dataclass(frozen=True)
 class Found:
     """One network in one way.
@@ -89,6 +106,44 @@ def measure(options: Namespace) -> None:
             progress.done(f"{name}: {', '.join(texts)}")
             sections = [ABOUT.format(rounds=rounds), *_tables(found)]
             report.write(options.output, "plan", "Execution plans", sections, {"plan": found})
+    automatic = _automatic(names, [] if options.quick else OTHERS)
+    sections += ["## Automatic plans", ABOUT_AUTOMATIC, _table_of_choices(automatic)]
+    data = {"plan": found, "automatic": automatic}
+    report.write(options.output, "plan", "Execution plans", sections, data)
+
+
+def _automatic(names: Sequence[str], others: Sequence[Work]) -> dict[str, Choice]:
+    """What was chosen for each network, by its title."""
+    found: dict[str, Choice] = {}
+    with Progress("automatic plans", len(names) + len(others)) as progress:
+        for name in names:
+            with _worker(name, "native") as worker:
+                found[NETWORKS[name].title] = worker.ask("automatic")
+            progress.done(NETWORKS[name].title)
+        for work in others:
+            with tempfile.TemporaryDirectory() as folder, Worker({}) as worker:
+                found[work.description] = worker.call(automatic, work, Path(folder))
+            progress.done(work.description)
+    return found
+
+
+def _table_of_choices(found: Mapping[str, Choice]) -> str:
+    rows = []
+    for title, choice in found.items():
+        for name, predicted, measured, reason in choice["options"]:
+            off = measured / predicted - 1 if measured and predicted else None
+            rows.append(
+                [
+                    title,
+                    f"**{name}**" if name == choice["chosen"] else name,
+                    *("-" if ms is None else f"{ms:.2f}" for ms in (predicted, measured)),
+                    "-" if off is None else f"{off:+.0%}",
+                    reason[:100],
+                ]
+            )
+    return report.table(
+        ["", "way", "predicted (ms)", "measured (ms)", "off", "why it is left out"], rows
+    )
 
 
 def _compare(name: str, rounds: int, turns: int) -> dict[str, Found]:
@@ -147,6 +202,33 @@ def _worker(name: str, way: str) -> Worker:
 # -- in a process of its own -----------------------------------------------------------------------
 
 
+class Choice(TypedDict):
+    """An automatic plan: what it chose; and the name, the predicted and the measured time in
+    milliseconds of each way, and why it is left out."""
+
+    chosen: str
+    options: list[tuple[str, float | None, float | None, str]]
+
+
+def automatic(work: Work, folder: Path) -> Choice:
+    """The automatic plan of a network of others."""
+    make = peers.PaddleTraining if work.trains else peers.PaddleInference
+    paddle = make(work, Assets(folder))
+    with paddle.in_use():
+        return _choice(paddle.program, paddle.feeds[0], paddle.fetches, paddle.scope)
+
+
+def _choice(program: Any, feed: Any, fetches: list[Any], scope: Any) -> Choice:
+    import paddle
+
+    import paddle_ngraph
+
+    with paddle_ngraph.use_ngraph(True), paddle.static.scope_guard(scope):
+        made = paddle_ngraph.automatic_plan(program, feed, fetches)
+    options = [(o.name, o.predicted_ms, o.measured_ms, o.reason) for o in made.options]
+    return {"chosen": made.chosen, "options": options}
+
+
 class Subject:
     """A network in one way, in a process of its own.
 
@@ -199,6 +281,10 @@ class Subject:
         if self._uses_engine and paddle_ngraph.stats()["engine_runs"] < 5:
             raise PeerError("the engine did not run")
         return float(np.mean(value))
+
+    def automatic(self) -> Choice:
+        """The automatic plan of the program."""
+        return _choice(self._program, self._feed, self._fetches, self._scope)
 
     def turn(self) -> float:
         """The median seconds of a run."""

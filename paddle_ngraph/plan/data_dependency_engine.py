@@ -18,6 +18,7 @@ thread that asked for the run.
 from __future__ import annotations
 
 import os
+import statistics
 import threading
 import time
 from collections import Counter
@@ -62,6 +63,7 @@ from paddle_ngraph.transpiler.building import Builder
 _LINK = frozenset({-1})
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+_EMPTY_RUNS = 101
 
 
 class RowPart(NamedTuple):
@@ -244,6 +246,35 @@ def timing() -> Iterator[dict[int, float]]:
         _timing.times = None
 
 
+def starting_ms(schedule: Schedule) -> float:
+    """What it takes to start the steps of a run in several threads, in milliseconds.
+
+    That is how much longer a run takes in several threads than in one if no step computes anything.
+    """
+    helpers = _width(schedule) - 1
+    with ThreadPoolExecutor(max(1, helpers)) as pool:
+        alone, together = (
+            statistics.median(_ms_of_empty_run(schedule, pool, count) for _ in range(_EMPTY_RUNS))
+            for count in (0, helpers)
+        )
+    return max(0.0, together - alone)
+
+
+def _ms_of_empty_run(schedule: Schedule, pool: ThreadPoolExecutor, helpers: int) -> float:
+    start = time.perf_counter()
+    run = _Run(schedule.steps, lambda number: None, lambda number: None)
+    waiting = [pool.submit(run.work) for _ in range(helpers)]
+    run.work()
+    wait(waiting)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _width(schedule: Schedule) -> int:
+    """How many steps may run at once: no more than there are devices without others in them."""
+    groups = {group for step in schedule.steps for group in step.groups}
+    return sum(not any(other < group for other in groups) for group in groups)
+
+
 class PlannedProgram:
     """A program whose engine operators run side by side. One run at a time.
 
@@ -355,7 +386,9 @@ class PlannedProgram:
         helpers: list[Future[None]] = []
         try:
             if times is None:
-                helpers += [self._pool().submit(run.work) for _ in range(self._width - 1)]
+                helpers += [
+                    self._pool().submit(run.work) for _ in range(_width(self._schedule) - 1)
+                ]
             run.work()
         finally:
             run.stop()
@@ -363,15 +396,9 @@ class PlannedProgram:
         run.raise_failure()
         return [fetched[vid] for vid in self._schedule.fetches]
 
-    @property
-    def _width(self) -> int:
-        """How many steps may run at once: no more than there are devices without others in them."""
-        groups = {group for step in self._schedule.steps for group in step.groups}
-        return sum(not any(other < group for other in groups) for group in groups)
-
     def _pool(self) -> ThreadPoolExecutor:
         if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
-            self._helpers = ThreadPoolExecutor(self._width - 1, "paddle_ngraph_plan")
+            self._helpers = ThreadPoolExecutor(_width(self._schedule) - 1, "paddle_ngraph_plan")
             self._process = os.getpid()
         return self._helpers
 

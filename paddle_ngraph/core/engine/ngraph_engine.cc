@@ -473,6 +473,7 @@ Settings NgraphEngine::settings() const {
   const int64_t most = num_threads(), wanted = int64_t{most_threads_} * runs_at_once_;
   if (wanted < most) settings.num_threads = static_cast<int>(wanted);
   settings.streams = static_cast<int>(std::min<int64_t>(runs_at_once_, std::min(wanted, most)));
+  settings.runs_at_once = settings.streams;
   return settings;
 }
 

@@ -73,6 +73,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.fuses_loops);
   words.add(settings.parts);
   words.add(settings.streams);
+  words.add(settings.runs_at_once);
   words.add(built.parameter_inputs);
   words.add(built.open_sizes);
   words.add(built.guards);
@@ -95,6 +96,7 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.fuses_loops = words.next<int>() != 0;
   settings.parts = words.next<int>();
   settings.streams = words.next<int>();
+  settings.runs_at_once = words.next<int>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_sizes = words.list<int>();

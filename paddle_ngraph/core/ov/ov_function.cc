@@ -141,7 +141,7 @@ class OvFunction::Implementation {
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
     Lease lease(this, static_cast<size_t>(settings_.parts));
     for (size_t part = 0; part < lease.size(); ++part) lease[part].bind(inputs, outputs, part);
-    if (settings_.streams > 1 && lease.size() > 1) {
+    if (settings_.streams > 1 && settings_.runs_at_once == 1 && lease.size() > 1) {
       execute_side_by_side(&lease);
     } else {
       for (size_t part = 0; part < lease.size(); ++part) lease[part].execute();

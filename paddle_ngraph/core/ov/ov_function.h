@@ -31,6 +31,8 @@ struct Settings {
   // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
   // for a run computes it, as there is little to do.
   int streams = 1;
+  // So many runs are meant to go on at the same time, each in a group: its parts follow each other.
+  int runs_at_once = 1;
 };
 
 // A compiled function as a string of bytes; the memory is only read.
