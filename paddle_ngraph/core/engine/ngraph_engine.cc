@@ -24,7 +24,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 5;
+constexpr size_t kFormat = 6;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
