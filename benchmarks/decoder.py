@@ -117,7 +117,7 @@ def _program() -> list[Any]:
         F.sigmoid,
         lambda x: paddle.unsqueeze(x, 1),
         lambda scores, x: paddle.sum(F.softmax(scores, axis=1) * x, axis=1),
-        lambda x: tuple(paddle.split(x, 3, axis=1)),
+        lambda x: (x[:, :HIDDEN], x[:, HIDDEN : 2 * HIDDEN], x[:, 2 * HIDDEN :]),
         lambda x, y: paddle.concat([x, y], axis=1),
         lambda word: F.embedding(word, weights["word"]),
         lambda x: 1.0 - x,

@@ -162,6 +162,80 @@ def test_a_drawn_loop_is_one_operator(seed: int) -> None:
     assert paddle_ngraph.stats()["functions_built"] <= 4
 
 
+def passed_around_by(seed: int) -> Callable:
+    """A loop that hands on values of several types, each made of what others of its type were."""
+    draw = np.random.default_rng(seed)
+    types = [
+        (
+            str(draw.choice(["float32", "int32", "int64", "bool"])),
+            SHAPES[draw.integers(len(SHAPES))],
+        )
+        for _ in range(3)
+    ]
+    places = [types[draw.integers(3)] for _ in range(7)]
+    chosen = [
+        (int(draw.choice([p for p, kind in enumerate(places) if kind == each])), draw.integers(6))
+        for each in places
+    ]
+
+    # Paddle leaves out what stays as it is, and then reads beyond it if others become that.
+    chosen = [
+        (place, 5 if place == number and how < 2 else int(how))
+        for number, (place, how) in enumerate(chosen)
+    ]
+
+    def made(value: Any, how: int) -> Any:
+        """Itself, a view of it, something else of it, or what has nothing to do with it."""
+        if how < 2:
+            return value
+        if how == 2:
+            return paddle.reshape(paddle.unsqueeze(value, 0), value.shape)
+        if how == 3:
+            return paddle.full(value.shape, 1, dtype_of(value))
+        if dtype_of(value) == "bool":
+            return paddle.logical_not(value)
+        return value * 0 + 3 if "int" in dtype_of(value) else paddle.tanh(value) + 1.0
+
+    def build() -> Any:
+        x = data(-1, name="x")
+        limit = paddle.static.data("limit", [1], "int64")
+        starts = [
+            paddle.cast(paddle.reshape(paddle.sum(x) * (n + 1), [1]) + paddle.zeros(shape), dtype)
+            if shape
+            else paddle.cast(paddle.sum(x) * (n + 1), dtype)
+            for n, (dtype, shape) in enumerate(places)
+        ]
+        starts = [
+            paddle.clip(start, -9, 9) if "int" in dtype_of(start) else start for start in starts
+        ]
+        return counted(lambda i, *h: [made(h[p], how) for p, how in chosen], *starts, end=limit)
+
+    return build
+
+
+SHAPES: list[list[int]] = [[], [1], [2, 3]]
+
+
+def dtype_of(value: Any) -> str:
+    return str(value.dtype).rpartition(".")[2].lower()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_of_all_types_are_passed_around(seed: int) -> None:
+    program = Program(passed_around_by(seed))
+    report = paddle_ngraph.explain(program.main)
+    assert any("pd_op.while" in interval.types for interval in report.intervals), str(report)
+    for limit in (0, 1, 2, 3, 4):
+        x, limit = floats(3, seed=seed) * 5, np.array([limit])
+        native = program.run(engine=False, x=x, limit=limit)
+        for _ in range(2):
+            for one, other in zip(native, program.run(x=x, limit=limit), strict=True):
+                assert (one.dtype, one.shape) == (other.dtype, other.shape)
+                np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] > 0 and stats["native_runs"] == 0
+
+
 # -- forms of loops and branches -------------------------------------------------------------------
 
 
