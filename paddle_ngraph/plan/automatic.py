@@ -273,13 +273,18 @@ class _Choice:
         """By how much Paddle's own kernels part from what is expected.
 
         Where the gradient of a parameter is nothing but rounding, Adam makes steps of full size in
-        the direction of its sign.
+        the direction of its sign. If what is fetched differs by more than rounding, nothing is
+        taken for it.
         """
+        exact = [0.0] * len(expected)
         plan = ExecutionPlan(self._program, [NATIVE], self._wanted)
         try:
             native = self._computed(self._way(NATIVE, plan.program, plan.fetches))
         except Exception:  # Paddle has no kernel for something that the engine runs
-            return [0.0] * len(expected)
+            return exact
+        fetched = len(plan.fetches)
+        if not _agree(native[:fetched], expected[:fetched], exact):
+            return exact
         return [_distance(one, other) for one, other in zip(native, expected)]
 
     def _predicted(self, way: Way) -> float | None:

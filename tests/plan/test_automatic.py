@@ -145,6 +145,26 @@ def summed():
     return [paddle.sum(tower(data()))]
 
 
+def attention():
+    """Softmax takes the bias of keys out again: its gradient is rounding, and Adam takes its sign."""
+    x = data()
+    found = []
+    for _ in range(2):
+        keys = paddle.static.create_parameter([5, WIDTH], "float32")
+        bias = paddle.static.create_parameter([WIDTH], "float32", is_bias=True)
+        scores = paddle.matmul(tower(x) * 3.0, keys + bias, transpose_y=True)
+        found.append(paddle.nn.functional.softmax(scores))
+    loss = paddle.mean((found[0] * found[1]) ** 2) * 100.0
+    paddle.optimizer.Adam(0.01, epsilon=1e-12).minimize(loss)
+    return [loss]
+
+
+def test_what_only_rounding_decides_is_no_difference():
+    _, plan = planned(attention, choosing(GROUPS), x=floats(8, WIDTH))
+    assert option(plan, GROUPS).reason == ""
+    assert plan.chosen == GROUPS
+
+
 def dropped():
     return two_towers(dropout=0.5)
 
