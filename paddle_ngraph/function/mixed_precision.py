@@ -1,4 +1,7 @@
-"""bfloat16 for functions that train: operands of multiplications, and nothing else.
+"""bfloat16 for operands of multiplications, and nothing else.
+
+Functions that train get it where ``FLAGS_ngraph_precision`` asks for it, all functions where a
+program itself declares the operands bfloat16 (bfloat16.py).
 
 A weight changes by less than bfloat16's eight bits can tell, and so does a sum over many numbers.
 So parameters, states of optimizers, normalizations, softmax and losses stay float32. Matrix
@@ -23,6 +26,12 @@ from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
+from paddle_ngraph.function.bfloat16 import (
+    NARROWING,
+    WIDENING,
+    Bfloat16Values,
+    before_rounding,
+)
 from paddle_ngraph.function.node_tools import Key, key_of
 
 # Below these a product gains less than rounding its operands costs. Nor do vectors and coordinates
@@ -49,16 +58,42 @@ def multiply_in_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
         extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
     """
     model.set_rt_info(True, _MIXED)
+    _multiply(model, extension, lambda value: True)
+
+
+def multiply_what_is_bfloat16(model: Model, extension: Callable[..., Node]) -> None:
+    """The same where all operands hold numbers of bfloat16: no number changes by that.
+
+    Args:
+        model: A complete model of float32.
+        extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
+    """
+    _multiply(model, extension, Bfloat16Values(extension).holds)
+
+
+def _multiply(
+    model: Model, extension: Callable[..., Node], may_be: Callable[[Output], bool]
+) -> None:
     if not processor.has_bfloat16():
         return
     rounded = _Rounded(extension)
-    for node in model.get_ordered_ops():
-        if _is_product(node):
+    chosen = [
+        node
+        for node in model.get_ordered_ops()
+        if (_is_product(node) or _is_convolution(node)) and all(map(may_be, _factors(node)))
+    ]
+    for node in chosen:
+        if _is_convolution(node):
+            _round_convolution(node, rounded, extension)
+        else:
             operands = rounded.operands(node)
             attributes = node.get_attributes()
             replace_node(node, extension("Bfloat16Gemm", operands, **attributes))
-        elif _is_convolution(node):
-            _round_convolution(node, rounded, extension)
+
+
+def _factors(node: Node) -> list[Output]:
+    """What a product or a convolution multiplies."""
+    return [value for value in node.input_values()[:2] if value.get_element_type() == Type.f32]
 
 
 def _is_product(node: Node) -> bool:
@@ -114,6 +149,7 @@ class _Rounded:
 
     def of(self, value: Output) -> Output:
         """``value`` in bfloat16; a view of the source in bfloat16, if it is a view."""
+        value = before_rounding(value)
         key = key_of(value)
         if key not in self._found:
             self._found[key] = self._made(value)
@@ -122,11 +158,13 @@ class _Rounded:
     def _made(self, value: Output) -> Output:
         node = value.get_node()
         kind = node.get_type_name()
+        if kind == WIDENING:
+            return node.input_value(0)
         if kind in _VIEWS or (kind == "Transpose" and _is_only_multiplied(node)):
             source, *others = node.input_values()
             view = _factory().create(kind, [self.of(source), *others], node.get_attributes())
             return view.output(0)
-        return self._extension("ToBfloat16", [value]).output(0)
+        return self._extension(NARROWING, [value]).output(0)
 
     @staticmethod
     def _broadcast(value: Output, batch: list[int]) -> Output:

@@ -87,6 +87,8 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<Sort>>(),
       std::make_shared<ov::OpExtension<FloorDivide>>(),
       std::make_shared<ov::OpExtension<Remainder>>(),
+      std::make_shared<ov::OpExtension<FromBfloat16>>(),
+      std::make_shared<ov::OpExtension<RoundToBfloat16>>(),
       std::make_shared<ov::OpExtension<ToBfloat16>>(),
   };
 }
