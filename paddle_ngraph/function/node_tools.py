@@ -27,5 +27,6 @@ def constant_of(array: np.ndarray, kind: Type) -> Node:
     """A constant of this element type; NumPy has the bits of bfloat16 as those of float16."""
     if kind != Type.bf16:
         return opset15.constant(array, kind)
-    bits = np.array(array, order="C")
-    return opset15.constant(Tensor(bits, bits.shape, Type.bf16))
+    tensor = Tensor(Type.bf16, array.shape)  # not of the array, which it would not keep alive
+    tensor.data[...] = array
+    return opset15.constant(tensor)

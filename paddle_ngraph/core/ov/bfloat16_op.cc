@@ -32,9 +32,16 @@ void ToBfloat16::compute(const ov::TensorVector& inputs, ov::TensorVector* outpu
   convert<float, uint16_t>(inputs, outputs, round_to_bfloat16);
 }
 
-void FromBfloat16::infer() { infer_from(ov::element::bf16, ov::element::f32); }
+void FromBfloat16::infer() {
+  const bool is_wide = get_input_size() == 1 && get_input_element_type(0) == ov::element::f32;
+  infer_from(is_wide ? ov::element::f32 : ov::element::bf16, ov::element::f32);
+}
 
 void FromBfloat16::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  if (inputs[0].get_element_type() == ov::element::f32) {
+    inputs[0].copy_to(outputs->front());
+    return;
+  }
   convert<uint16_t, float>(inputs, outputs, widen_bfloat16);
 }
 

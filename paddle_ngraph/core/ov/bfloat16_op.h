@@ -25,7 +25,8 @@ class ToBfloat16 : public OperatorIn<ToBfloat16, Bfloat16Conversion> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (x) in bfloat16 -> x in float32, every number as it is.
+// (x) in bfloat16 -> x in float32, every number as it is. float32 is let through: OpenVINO widens
+// constants itself before it computes with them.
 class FromBfloat16 : public OperatorIn<FromBfloat16, Bfloat16Conversion> {
  public:
   OPENVINO_OP("FromBfloat16", "paddle_ngraph", ExtensionOp);
