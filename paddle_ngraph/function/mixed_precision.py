@@ -38,6 +38,7 @@ from paddle_ngraph.function.node_tools import Key, key_of
 # lose bits: products with a dimension of one to four are part of norms and of positions.
 LEAST = 1 << 18  # multiplications
 LEAST_SIZE = 16  # of rows, columns and what is summed over
+_TYPICAL = 64  # what an open dimension counts as
 
 # The core compiles a model with this in its runtime information with float32 elsewhere.
 _MIXED = "ngraph_mixed_precision"
@@ -100,16 +101,20 @@ def _is_product(node: Node) -> bool:
     """Whether it is a product of float32 matrices, or of batches of them, worth rounding for."""
     if node.get_type_name() != "MatMul" or node.get_output_element_type(0) != Type.f32:
         return False
-    if any(node.get_input_partial_shape(number).is_dynamic for number in (0, 1)):
+    shapes = [_dims(value) for value in node.input_values()]
+    if any(len(shape) < 2 or 0 in shape for shape in shapes) or _reads_grid(node):
         return False
-    shapes = [list(node.get_input_shape(number)) for number in (0, 1)]
-    if any(len(shape) < 2 or math.prod(shape) == 0 for shape in shapes):
-        return False
-    if _reads_grid(node):
-        return False
+    if any(None in shape for shape in shapes) and shapes[0][:-2] != shapes[1][:-2]:
+        return False  # nothing says how to broadcast
     summed = shapes[0][-2 if node.get_attributes()["transpose_a"] else -1]
-    shape = list(node.get_output_shape(0))
-    return min(summed, *shape[-2:]) >= LEAST_SIZE and summed * math.prod(shape) >= LEAST
+    sizes = [_TYPICAL if n is None else n for n in (summed, *_dims(node.output(0)))]
+    return min(sizes[0], *sizes[-2:]) >= LEAST_SIZE and math.prod(sizes) >= LEAST
+
+
+def _dims(value: Output) -> list[int | None]:
+    """The dimensions of a tensor; ``None`` for those that are open."""
+    shape = value.get_partial_shape()
+    return [None if dim.is_dynamic else dim.get_length() for dim in shape]
 
 
 def _reads_grid(node: Node) -> bool:
@@ -144,7 +149,7 @@ class _Rounded:
 
     def operands(self, product: Node) -> list[Output]:
         """Those of a product, with the same dimensions in front."""
-        batch = list(product.get_output_shape(0))[:-2]
+        batch = _dims(product.output(0))[:-2]
         return [self._broadcast(self.of(value), batch) for value in product.input_values()]
 
     def of(self, value: Output) -> Output:
@@ -167,8 +172,8 @@ class _Rounded:
         return self._extension(NARROWING, [value]).output(0)
 
     @staticmethod
-    def _broadcast(value: Output, batch: list[int]) -> Output:
-        shape = list(value.get_shape())
+    def _broadcast(value: Output, batch: list[int | None]) -> Output:
+        shape = _dims(value)
         if shape[:-2] == batch:
             return value
         return opset15.broadcast(value, [*batch, *shape[-2:]]).output(0)
