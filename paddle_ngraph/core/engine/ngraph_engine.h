@@ -72,8 +72,7 @@ class NgraphFunction {
   // Whether it is for more than one signature.
   bool is_open() const { return is_open_; }
 
-  // Whether it runs on the thread that calls it, for there is little to do.
-  bool has_one_thread() const { return function_->settings().num_threads == 1; }
+  bool has_little_to_do() const { return function_->settings().streams == 0; }
 
  private:
   // The results: outputs, then new values of the states.
@@ -157,8 +156,11 @@ class NgraphEngine {
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   // Runs the function; `step` shows how far it got. If it throws, nothing was published.
   void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
-  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io,
-                                                  const Settings& settings) const;
+  // Where `meanwhile` is given, and another thread is building for this graph, the function for
+  // those settings.
+  std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
+                                                  const Settings* meanwhile) const;
+  Settings shared_settings(const Settings& settings, const Concurrency::Run& run) const;
   // The function for one of several runs that may go on.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
                                                   const Concurrency::Run& run) const;
@@ -189,7 +191,8 @@ class NgraphEngine {
   std::vector<size_t> value_inputs_;   // inputs whose contents shape the function
   std::vector<size_t> copied_inputs_;  // those of them that are only read
   mutable std::optional<WeightWatch> weights_;
-  int most_threads_ = 0;  // 0: as the flags say
+  int most_threads_ = 0;  // of a run; 0: as the flags say
+  int runs_at_once_ = 1;  // with so many threads each
   bool infers_ = false;   // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
