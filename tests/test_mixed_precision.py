@@ -222,6 +222,38 @@ def test_rounding(threads: int) -> None:
     np.testing.assert_array_equal(found, rounded(x))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_products_that_round_their_sums(threads: int) -> None:
+    a, b = floats(3, 70, 40), floats(3, 40, 90)
+    inputs = [opset15.parameter(x.shape, Type.bf16) for x in (a, b)]
+    bits = [(rounded(x).view("uint32") >> 16).astype("uint16") for x in (a, b)]
+    given = [ov.Tensor(x, x.shape, Type.bf16) for x in bits]
+    found = []
+    for rounds in (False, True):
+        frame = {"transpose_a": False, "transpose_b": False, "rounds": rounds}
+        node = NgraphBridge.extension("Bfloat16Gemm", inputs, **frame)
+        out = ov.Tensor(np.zeros((3, 70, 90), "float32"))
+        _core.with_threads(threads, lambda node=node, out=out: node.evaluate([out], given))
+        found.append(np.array(out.data))
+    assert (found[0] != found[1]).any()
+    np.testing.assert_array_equal(found[1], rounded(found[0]))
+
+
+@needs_bfloat16
+def test_a_product_rounds_for_its_only_reader(kinds) -> None:
+    def build() -> Any:
+        x, y = paddle.static.data("x", [64, 96]), paddle.static.data("y", [96, 80])
+        with paddle.amp.auto_cast(dtype="bfloat16"):
+            return paddle.matmul(x, y).astype("float32") * 2.0
+
+    program, feed = Program(build), {"x": floats(64, 96), "y": floats(96, 80, seed=1)}
+    (found,) = program.run(**feed)
+    assert kinds["Bfloat16Gemm"] == 1 and kinds["RoundToBfloat16"] == 0
+    np.testing.assert_array_equal(found, rounded(found))
+    exact = 2.0 * rounded(feed["x"]).astype("float64") @ rounded(feed["y"])
+    assert np.mean(found != rounded(exact)) < 1e-3
+
+
 def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
     """What becomes of a product."""
     inputs = [opset15.parameter(shape, kind) for shape in (a, b)]

@@ -28,6 +28,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
 from paddle_ngraph.function.bfloat16 import (
     NARROWING,
+    ROUNDING,
     WIDENING,
     Bfloat16Values,
     before_rounding,
@@ -87,9 +88,16 @@ def _multiply(
         if _is_convolution(node):
             _round_convolution(node, rounded, extension)
         else:
-            operands = rounded.operands(node)
-            attributes = node.get_attributes()
-            replace_node(node, extension("Bfloat16Gemm", operands, **attributes))
+            last = _its_rounding(node)
+            attributes = {**node.get_attributes(), "rounds": last is not node}
+            replace_node(last, extension("Bfloat16Gemm", rounded.operands(node), **attributes))
+
+
+def _its_rounding(product: Node) -> Node:
+    """The only reader of a product if that rounds it, for the product to do so; or the product."""
+    readers = [target.get_node() for target in product.output(0).get_target_inputs()]
+    kinds = [reader.get_type_name() for reader in readers]
+    return readers[0] if kinds == [ROUNDING] else product
 
 
 def _factors(node: Node) -> list[Output]:

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/common/bfloat16.h"
 #include "core/common/unaliased.h"
 #include "core/ov/one_thread.h"
 #include "core/ov/onednn.h"
@@ -132,8 +133,8 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
 // The primitives for one shape and a number of threads.
 class Bfloat16GemmPlan {
  public:
-  Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out, const GemmAttributes& attributes,
-                   int64_t threads)
+  Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out,
+                   const Bfloat16GemmAttributes& attributes, int64_t threads)
       : attributes_(attributes), grid_({1}) {
     const size_t rank = out.size();
     m_ = static_cast<int64_t>(out[rank - 2]);
@@ -167,6 +168,7 @@ class Bfloat16GemmPlan {
   };
 
   struct Kernel {
+    Place size;
     dnnl::matmul primitive;
     dnnl::memory::desc a, b, c, scratch;
   };
@@ -201,7 +203,7 @@ class Bfloat16GemmPlan {
     dnnl::primitive_attr options;
     options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::matmul::primitive_desc d(engine(), a, b, c, options);
-    return {dnnl::matmul(d), a, b, c, d.scratchpad_desc()};
+    return {size, dnnl::matmul(d), a, b, c, d.scratchpad_desc()};
   }
 
   void execute(const Task& task, const ov::bfloat16* a, const ov::bfloat16* b, float* c,
@@ -215,9 +217,19 @@ class Bfloat16GemmPlan {
                                         {DNNL_ARG_WEIGHTS, view(kernel.b, b)},
                                         {DNNL_ARG_DST, view(kernel.c, c)},
                                         {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
+    if (attributes_.rounds) round(kernel.size, c);
   }
 
-  GemmAttributes attributes_;
+  void round(const Place& size, float* c) const {
+    for (int64_t batch = 0; batch < size.batch; ++batch) {
+      for (int64_t row = 0; row < size.row; ++row) {
+        float* line = c + (batch * m_ + row) * n_;
+        round_as_bfloat16(line, size.column, line);
+      }
+    }
+  }
+
+  Bfloat16GemmAttributes attributes_;
   int64_t m_, n_, k_, batch_;
   Grid grid_;
   std::map<Place, Kernel> kernels_;

@@ -32,12 +32,22 @@ class Gemm : public OperatorOf<Gemm, GemmAttributes> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
+struct Bfloat16GemmAttributes : GemmAttributes {
+  bool rounds = false;  // the sums, to numbers of bfloat16
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    GemmAttributes::visit(visit);
+    visit("rounds", rounds);
+  }
+};
+
 class Bfloat16GemmPlan;
 
 // (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both have
 // the same dimensions in front; transposed as in Gemm. Dimensions may be open; none is 0. oneDNN:
 // https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
-class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, GemmAttributes> {
+class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, Bfloat16GemmAttributes> {
  public:
   OPENVINO_OP("Bfloat16Gemm", "paddle_ngraph", ExtensionOp);
 
