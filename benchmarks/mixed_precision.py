@@ -22,7 +22,8 @@ from benchmarks.works import Array, Work
 ABOUT = """\
 The engine with `FLAGS_ngraph_precision=bf16` beside its default and beside PyTorch, eager, with
 channels last where there are pictures, in float32 and under `torch.autocast` to bfloat16: {rounds}
-turns of processes that take turns. A ratio says how many times as long as the engine's step in
+turns of processes that take turns. *paddle.amp*: a program with the casts of `paddle.amp.auto_cast`
+to bfloat16, at level O1. A ratio says how many times as long as the engine's step in
 bfloat16 a step takes: the median of the ratios of the turns. *Loss off by*: the last of the first
 {steps} losses, measured by float32's. Where the processor has no units for bfloat16 (AVX512_BF16,
 AMX; the list below would name them), the engine uses float32 in both."""
@@ -62,12 +63,26 @@ def _torch(plain: Any, last: Any, work: Work, assets: Assets) -> Runner:
     return runner
 
 
+class _Amp(peers.EngineTraining):
+    """A program that ``paddle.amp`` has put casts into, at level O1."""
+
+    def parts(self, layout: Any, inputs: Any, make_optimizer: Any) -> tuple[Any, Any, Any]:
+        import paddle
+
+        def mixed(*values: Any) -> Any:
+            with paddle.amp.auto_cast(dtype="bfloat16"):
+                return layout(*values)
+
+        return mixed, inputs, make_optimizer
+
+
 _TORCH = peers.PEERS["torch"].settings
 OURS = "engine, bfloat16"
 WAYS = {
     way.title: way
     for way in (
         Way(OURS, peers.EngineTraining, {"FLAGS_ngraph_precision": "bf16"}),
+        Way("engine, paddle.amp", _Amp, {"FLAGS_ngraph_precision": "f32"}),
         Way("engine, float32", peers.EngineTraining, {"FLAGS_ngraph_precision": "f32"}),
         Way(
             "PyTorch, float32",
@@ -153,7 +168,7 @@ def _compare(work: Work, pace: Pace) -> Found:
                 worker.hold(WAYS[way].start, work, assets)
                 losses[way] = worker.ask("results").values
             except PeerError:  # there is no PyTorch, or no such network for it
-                if WAYS[way].start is peers.EngineTraining:
+                if way.startswith("engine"):
                     raise
                 del workers[way]
         turns: dict[str, list[float]] = {way: [] for way in workers}

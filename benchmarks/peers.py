@@ -169,10 +169,14 @@ class PaddleTraining(PaddleRunner):
 
         super().__init__(work, assets)
         paddle.enable_static()
-        network = paddle_models.training(work.model)
+        network = paddle_models.built(*self.parts(*paddle_models.trained(work.model)))
         self.scope, self.executor = paddle_models.started(network.startup)
         self.program, self.fetches = network.train, [network.loss]
         self._start = {name: self._parameter(name) for name in network.parameters}
+
+    def parts(self, layout: Any, inputs: Any, make_optimizer: Any) -> tuple[Any, Any, Any]:
+        """What the program is made of, given that of the work."""
+        return layout, inputs, make_optimizer
 
     def changes(self) -> dict[str, Array]:
         return {name: self._parameter(name) - start for name, start in self._start.items()}

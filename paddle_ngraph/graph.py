@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddle_ngraph import graph_schema
@@ -30,6 +30,8 @@ FORMAT = 6
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
 FOLD_LIMIT = 1024
+
+BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class TensorSpec:
     id: int
     dtype: str
     shape: tuple[int, ...]
+
+
+def _widened(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, dtype="float32") if spec.dtype == BFLOAT16 else spec
 
 
 @dataclass
@@ -129,6 +135,25 @@ class Op:
         for specs in self.outputs.values():
             yield from (spec for spec in specs if spec is not None)
 
+    def has_bfloat16(self) -> bool:
+        """Whether it reads or makes a tensor of bfloat16."""
+        specs = (*self.input_specs(), *self.output_specs())
+        return any(spec.dtype == BFLOAT16 for spec in specs)
+
+    def in_float32(self) -> Op:
+        """The same with float32 in place of bfloat16, as it is computed (bfloat16.py)."""
+        if not self.has_bfloat16() and BFLOAT16 not in self.attrs.values():
+            return self
+        return replace(
+            self,
+            inputs={name: tuple(map(_widened, specs)) for name, specs in self.inputs.items()},
+            outputs={
+                name: tuple(None if spec is None else _widened(spec) for spec in specs)
+                for name, specs in self.outputs.items()
+            },
+            attrs={n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()},
+        )
+
     def outputs_used(self) -> list[TensorSpec]:
         """Every output tensor that the program uses, in a list."""
         return list(self.output_specs())
@@ -197,6 +222,10 @@ class Graph:
     def infers(self) -> bool:
         """Whether its function keeps weights, which nothing trains."""
         return bool(self.weights) and not self.trains
+
+    def has_bfloat16(self) -> bool:
+        """Whether one of its operators reads or makes a tensor of bfloat16."""
+        return any(op.has_bfloat16() for op in self.ops)
 
     def to_string(self) -> str:
         """The graph string."""

@@ -282,6 +282,8 @@ EXAMPLES = (
     Example("Sort", ("A B",), {**_MATRIX, "K": 5}, _sort(search=True), refused=("B",)),
     Example("FloorDivide", ("A B", "A B"), _MATRIX),
     Example("Remainder", ("A B", "A B"), _MATRIX),
+    Example("FromBfloat16", ("A B:bfloat16",), _MATRIX),
+    Example("RoundToBfloat16", ("A B",), _MATRIX),
     Example("ToBfloat16", ("A B",), _MATRIX),
 )  # fmt: skip
 

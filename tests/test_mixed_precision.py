@@ -120,6 +120,48 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Any], list[int], list[int]]] = {
 }
 
 
+OPEN: dict[str, tuple[Callable[..., Any], list[int], list[int], Callable[[int], Any]]] = {
+    "rows": (paddle.matmul, [-1, 90], [90, 110], lambda n: ([n, 90], [90, 110])),
+    "rows, transposed": (
+        lambda x, y: paddle.matmul(x, y, True),
+        [-1, 90],
+        [-1, 110],
+        lambda n: ([n, 90], [n, 110]),
+    ),
+    "heads": (
+        lambda x, y: paddle.matmul(_heads_first(x), _heads_first(y), False, True),
+        [-1, -1, 4, 32],
+        [-1, -1, 4, 32],
+        lambda n: ([n % 3 + 2, n, 4, 32], [n % 3 + 2, n + 5, 4, 32]),
+    ),
+}
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("name", OPEN)
+def test_products_with_open_sizes_have_rounded_operands(name: str, bfloat16, kinds) -> None:
+    compute, *declared, shapes_for = OPEN[name]
+
+    def build() -> Any:
+        operands = [paddle.static.data(n, s) for n, s in zip("xy", declared)]
+        for operand in operands:
+            operand.stop_gradient = False
+        out = compute(*operands)
+        return [out, *paddle.static.gradients([out], operands, [out * 0.5])]
+
+    program = Program(build)
+    for number in (40, 41, 50, 61, 47, 50):
+        feed = dict(zip("xy", (floats(*s, seed=n) for n, s in enumerate(shapes_for(number)))))
+        found = program.run(**feed)
+        out = program.run(engine=False, **{name: rounded(x) for name, x in feed.items()})[0]
+        assert _difference(found[0], out) < 2e-6
+        expected = program.run(engine=False, **feed)
+        for ours, exact in zip(found, expected):
+            assert 2e-5 < _difference(ours, exact) < 2e-2
+    assert paddle_ngraph.stats()["functions_built"] == 3, "the third is for all sizes"
+    assert kinds["Bfloat16Gemm"] == 9 and kinds["MatMul"] == 0
+
+
 @needs_bfloat16
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_have_rounded_operands(name: str, bfloat16, kinds) -> None:
@@ -180,6 +222,38 @@ def test_rounding(threads: int) -> None:
     np.testing.assert_array_equal(found, rounded(x))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_products_that_round_their_sums(threads: int) -> None:
+    a, b = floats(3, 70, 40), floats(3, 40, 90)
+    inputs = [opset15.parameter(x.shape, Type.bf16) for x in (a, b)]
+    bits = [(rounded(x).view("uint32") >> 16).astype("uint16") for x in (a, b)]
+    given = [ov.Tensor(x, x.shape, Type.bf16) for x in bits]
+    found = []
+    for rounds in (False, True):
+        frame = {"transpose_a": False, "transpose_b": False, "rounds": rounds}
+        node = NgraphBridge.extension("Bfloat16Gemm", inputs, **frame)
+        out = ov.Tensor(np.zeros((3, 70, 90), "float32"))
+        _core.with_threads(threads, lambda node=node, out=out: node.evaluate([out], given))
+        found.append(np.array(out.data))
+    assert (found[0] != found[1]).any()
+    np.testing.assert_array_equal(found[1], rounded(found[0]))
+
+
+@needs_bfloat16
+def test_a_product_rounds_for_its_only_reader(kinds) -> None:
+    def build() -> Any:
+        x, y = paddle.static.data("x", [64, 96]), paddle.static.data("y", [96, 80])
+        with paddle.amp.auto_cast(dtype="bfloat16"):
+            return paddle.matmul(x, y).astype("float32") * 2.0
+
+    program, feed = Program(build), {"x": floats(64, 96), "y": floats(96, 80, seed=1)}
+    (found,) = program.run(**feed)
+    assert kinds["Bfloat16Gemm"] == 1 and kinds["RoundToBfloat16"] == 0
+    np.testing.assert_array_equal(found, rounded(found))
+    exact = 2.0 * rounded(feed["x"]).astype("float64") @ rounded(feed["y"])
+    assert np.mean(found != rounded(exact)) < 1e-3
+
+
 def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
     """What becomes of a product."""
     inputs = [opset15.parameter(shape, kind) for shape in (a, b)]
@@ -198,7 +272,10 @@ def test_which_products_are_worth_rounding_for(monkeypatch) -> None:
     assert _product([15, 5000], [5000, 16]) == "MatMul"
     assert _product([5000, 15], [15, 16]) == "MatMul"
     assert _product([5000, 16], [16, 15]) == "MatMul"
-    assert _product([-1, 64], [64, 64]) == "MatMul"
+    assert _product([-1, 64], [64, 64]) == "Bfloat16Gemm"
+    assert _product([-1, 64], [64, 15]) == "MatMul"
+    assert _product([-1, 4, -1, 32], [-1, 4, 32, -1]) == "Bfloat16Gemm"
+    assert _product([-1, 4, -1, 32], [32, 64]) == "MatMul"
     assert _product([64, 64], [64], Type.f32) == "MatMul"
     assert _product([64, 64], [64, 64], Type.i32) == "MatMul"
     assert _product([0, 64], [64, 64]) == "MatMul"

@@ -68,9 +68,9 @@ def test_a_used_output_that_is_not_made_is_named(registered):
 @pytest.mark.parametrize(
     ("role", "dtypes"),
     [
-        (Role.DATA, {"float32"}),
-        (Role.SAVED, {"float32"}),
-        (Role.INDEX, {"float32", "int32", "int64"}),
+        (Role.DATA, {"float32", "bfloat16"}),
+        (Role.SAVED, {"float32", "bfloat16"}),
+        (Role.INDEX, {"float32", "bfloat16", "int32", "int64"}),
         (Role.CONSTANT, KNOWN),
         (Role.SHAPE_ONLY, KNOWN),
         (Role.UNUSED, KNOWN),

@@ -285,9 +285,9 @@ def _gather(batch: _Batch, node: Node) -> int | None:
 Rule = Callable[[_Batch, Node], "int | None"]
 
 _AT_AXIS_0 = """
-    AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace GroupConvolution
-    GroupConvolutionBackpropData GroupNormalization LayerNorm PaddleAvgPool PaddleMaxPool
-    RowSoftmax SpaceToDepth
+    AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace FromBfloat16
+    GroupConvolution GroupConvolutionBackpropData GroupNormalization LayerNorm PaddleAvgPool
+    PaddleMaxPool RowSoftmax SpaceToDepth ToBfloat16
 """
 
 # Where a node says along which axes it works: in an attribute, or in an input of this number.

@@ -22,6 +22,7 @@ from openvino import Output, Type, opset15
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.function import processor
+from paddle_ngraph.function.bfloat16 import ROUNDING
 from paddle_ngraph.function.bridge import NgraphBridge, as_output
 from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
 
@@ -157,7 +158,7 @@ class Blocked:
             if operand is None:
                 return None
             operands.append(operand)
-        result = _factory().create(kind, operands, node.get_attributes()).output(0)
+        result = self._created(kind, operands, node.get_attributes())
         if shape[1] % block == 0:
             return result
         padding = self._computed_padding(result)
@@ -173,8 +174,14 @@ class Blocked:
         known = [opset15.constant(value) for value in values if value is not None]
         if len(known) < len(values):
             return None
-        computed = _factory().create(node.get_type_name(), known, node.get_attributes())
-        return self._bridge.known_value(computed.output(0))
+        computed = self._created(node.get_type_name(), known, node.get_attributes())
+        return self._bridge.known_value(computed)
+
+    def _created(self, kind: str, operands: Sequence[Any], attributes: dict[str, Any]) -> Output:
+        """The output of an elementwise node."""
+        if kind == ROUNDING:
+            return self._bridge.extension(kind, operands).output(0)
+        return _factory().create(kind, operands, attributes).output(0)
 
     def _padding_of(self, operand: Output) -> np.ndarray | None:
         """The padding of a blocked operand, or the one number of another; None if unknown."""

@@ -24,13 +24,14 @@ from openvino.utils.node_factory import NodeFactory
 from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
+from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.node_tools import key_of, passed_on_by, read_by
+from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by
 from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing
 from paddle_ngraph.function.sizes import Number, Size, hint_of, is_open
-from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.graph import BFLOAT16, FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
 _NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
@@ -86,6 +87,10 @@ class NgraphBridge:
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
+        self._bfloat16 = Bfloat16Values(self.extension)
+        # What converters see as float32.
+        specs = (spec for op in graph.ops for spec in op.output_specs())
+        self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
         self._inner: list[_InnerBridge] = []
         # What a layout of its own makes of an operator's output before others read it.
@@ -127,14 +132,30 @@ class NgraphBridge:
         spec = specs[position]
         if spec is None:
             return
-        output = self.materialize(self._folded(as_output(node)))
+        output = as_output(node)
         self._check_output(name, spec, output)
-        self._nodes[spec.id] = output
+        if spec.id in self._rounded_ids:
+            output = self._bfloat16.rounded(output)
+        self._nodes[spec.id] = self.materialize(self._folded(output))
+
+    def rounded(self, op: Op, name: str, node: Any) -> Any:
+        """``node``, rounded to bfloat16 if the output ``name`` of ``op`` is.
+
+        For what Paddle's kernels round on the way: attributes, and results in between.
+        """
+        if self._rounded_ids.isdisjoint(spec.id for spec in op.outputs.get(name, ()) if spec):
+            return node
+        return self._folded(self._bfloat16.rounded(as_output(node)))
 
     @property
     def infers(self) -> bool:
         """See :attr:`Graph.infers`."""
         return self._graph.infers
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether tensors of the graph are bfloat16."""
+        return self._graph.has_bfloat16()
 
     def trains(self, *gradients: str) -> bool:
         """Whether one of these gradients (any if none is named) is in the graph, or reads it."""
@@ -350,7 +371,7 @@ class NgraphBridge:
                 replace_node(node, _filled(node, weights[position]))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
-            results.append(opset15.result(self._computed(self._nodes[spec.id])))
+            results.append(opset15.result(self._computed(spec)))
         for bridge in (self, *self._all_inner()):
             bridge._take_in_constants()
         used = [node for node in self._parameters if _is_used(node)]
@@ -409,8 +430,11 @@ class NgraphBridge:
                 if is_empty and not _is_list(output):
                     raise dynamic_shapes.Empty
 
-    def _computed(self, output: Output) -> Output:
-        """``output``, computed by a node: the engine does not write a result that is an input."""
+    def _computed(self, spec: TensorSpec) -> Output:
+        """A result, computed by a node: the engine does not write a result that is an input."""
+        output = self._nodes[spec.id]
+        if spec.dtype == BFLOAT16:
+            return self._bfloat16.narrowed(output)
         if output.get_node().get_type_name() != "Parameter":
             return output
         return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
@@ -423,7 +447,7 @@ class NgraphBridge:
                 "import the module that registers it before running this program"
             )
         try:
-            entry.function(self, op)
+            entry.function(self, op.in_float32())
         except Exception as error:
             raise ConversionError(op, str(error) or type(error).__name__) from error
         for spec in (
@@ -456,11 +480,12 @@ class NgraphBridge:
                 f"input {position} of the interval is {_NAMES.get(dtype, dtype)}, "
                 f"the program declares {spec.dtype}"
             )
-        self._nodes[spec.id] = (
+        node = (
             self._parameter(position, kind, shape)
             if value is None
             else self._known(position, kind, value)
         )
+        self._nodes[spec.id] = self._bfloat16.widened(node) if kind == Type.bf16 else node
         self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
 
     def _known(self, position: int, kind: Type, value: np.ndarray) -> Output:
@@ -471,7 +496,7 @@ class NgraphBridge:
         opening = self._opening
         numbers = [] if opening is None else opening.contents[position]
         if self._shapes is None or opening is None or all(number is None for number in numbers):
-            return opset15.constant(value, kind).output(0)
+            return constant_of(value, kind).output(0)
         self._stand_ins[position] = opset15.constant(value, kind)
         # Not the constant itself, which converters would take for one.
         node = opset15.convert(self._stand_ins[position], kind).output(0)
@@ -711,9 +736,9 @@ def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
 
 def _filled(parameter: Node, contents: Any) -> Node:
     """A constant in place of a parameter."""
-    dtype = parameter.get_output_element_type(0).to_dtype()
-    array = np.frombuffer(contents, dtype).reshape(tuple(parameter.get_output_shape(0)))
-    return opset15.constant(array)
+    kind = parameter.get_output_element_type(0)
+    array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
+    return constant_of(array, kind)
 
 
 def _is_list(output: Output) -> bool:

@@ -73,6 +73,8 @@ def _part_the_batch(draft: Draft) -> None:
 def _multiply_in_bfloat16(draft: Draft) -> None:
     if draft.settings.precision == "bf16" and not draft.bridge.infers:
         mixed_precision.multiply_in_bfloat16(draft.model, draft.bridge.extension)
+    elif draft.bridge.has_bfloat16:
+        mixed_precision.multiply_what_is_bfloat16(draft.model, draft.bridge.extension)
 
 
 def _multiply_by_onednn(draft: Draft) -> None:

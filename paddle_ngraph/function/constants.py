@@ -20,7 +20,7 @@ import openvino as ov
 from openvino import Model, Node, Output, Type, opset15
 from openvino.passes import ConstantFolding, Manager
 
-from paddle_ngraph.function.node_tools import Key, key_of
+from paddle_ngraph.function.node_tools import Key, constant_of, key_of
 from paddle_ngraph.function.size_rules import meets_nothing
 
 # What the plugin surely folds: not worth a look.
@@ -53,7 +53,7 @@ def compute_constants(model: Model) -> None:
     if not values or any(map(meets_nothing, model.get_ordered_ops())):
         return
     for value, data in zip(values, evaluated(values)):
-        _redirect(model, value, opset15.constant(data))
+        _redirect(model, value, constant_of(data, value.get_element_type()))
 
 
 def evaluated(values: Sequence[Output]) -> list[np.ndarray]:

@@ -112,6 +112,7 @@ class Converter:
     moves: bool
     small_integers: bool
     integers: RangeRule | None
+    rounds: bool
 
     def role(self, input: str) -> Role:
         """The role of an input."""
@@ -136,6 +137,8 @@ class Converter:
 
     def reason_against(self, op: Op) -> str | None:
         """Why ``op`` must stay native, or ``None`` if it can be converted."""
+        if self.rounds:
+            op = op.in_float32()
         for name, specs in op.inputs.items():
             allowed = self._dtypes_of(self.role(name))
             for spec in specs:
@@ -174,6 +177,7 @@ def converter(
     moves: bool = False,
     small_integers: bool = False,
     integers: RangeRule | None = None,
+    rounds: bool = True,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -190,6 +194,8 @@ def converter(
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
         integers: Which values int64 outputs may have, given those of the integer inputs; called
             only if all of these are known.
+        rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
+            converter may see float32 (bfloat16.py). Without, it does not get bfloat16.
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -209,6 +215,7 @@ def converter(
             moves=moves,
             small_integers=small_integers,
             integers=integers,
+            rounds=rounds,
         )
         for type in types:
             if type in _converters:

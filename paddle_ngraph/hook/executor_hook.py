@@ -52,6 +52,7 @@ from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
+    has_bfloat16,
     has_engines,
     has_to_run_in_order,
     is_packed,
@@ -327,7 +328,7 @@ class SwitchedExecutor:
 
     def _make_native(self, binding: scopes.Binding) -> Executor:
         """Paddle's executor of the plan; a later one leaves the variables where they are."""
-        plan = self._plan if self._is_new else _keeping_variables(self._plan)
+        plan = _beside(self._plan) if self._is_new else _keeping_variables(self._plan)
         self._is_new = False
         binding.will_erase(map(plan.ir_program, plan.job_types()))
         # Nothing is run here: the flag can be held, also where a run must not hold it.
@@ -591,6 +592,14 @@ def _programs(plan: Plan) -> dict[str, Program | OldProgram]:
     """The plan's programs by job type, PIR or old-style."""
     is_pir = plan.job_types()
     return {t: plan.ir_program(t) if t in is_pir else plan.program(t) for t in _job_types(plan)}
+
+
+def _beside(plan: Plan) -> Plan:
+    """The plan, for Paddle's executor: it puts oneDNN's operators into programs of bfloat16."""
+    programs = {t: plan.ir_program(t) for t in plan.job_types()}
+    if not any(map(has_bfloat16, programs.values())):
+        return plan
+    return ExecutionPlan(plan.job_list(), {t: each.clone() for t, each in programs.items()})
 
 
 def _keeping_variables(plan: Plan) -> Plan:

@@ -1,6 +1,6 @@
 """Cast: from one dtype to another.
 
-There is no ``cast_grad``: Paddle makes one for float64 and half precision only, which stay native.
+The gradient of a cast is a cast. bfloat16 is float32 here, which the bridge rounds.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ def dropout(bridge: NgraphBridge, op: Op) -> None:
     mask = _mask(bridge, op, p)
     bridge.set_output_node(op, "mask", mask)
     if op.attr("is_test"):
-        out = x if _upscales(op) else opset15.multiply(x, _kept(bridge, p))
+        out = x if _upscales(op) else opset15.multiply(x, _kept(bridge, op, "out", p))
     else:
-        kept = opset15.divide(x, _kept(bridge, p)) if _upscales(op) and p < 1 else x
+        kept = opset15.divide(x, _kept(bridge, op, "out", p)) if _upscales(op) and p < 1 else x
         out = opset15.select(opset15.convert(mask, "boolean"), kept, bridge.full(0.0, "float32"))
     bridge.set_output_node(op, "out", out)
 
@@ -55,12 +55,16 @@ def dropout_grad(bridge: NgraphBridge, op: Op) -> None:
     out_grad = bridge.get_input_node(op, "out_grad")
     p = _probability(bridge, op)
     if op.attr("is_test"):
-        x_grad = out_grad if _upscales(op) else opset15.multiply(out_grad, _kept(bridge, p))
+        x_grad = (
+            out_grad
+            if _upscales(op)
+            else opset15.multiply(out_grad, _kept(bridge, op, "x_grad", p))
+        )
     else:
         mask = opset15.convert(bridge.get_input_node(op, "mask"), "f32")
         x_grad = opset15.multiply(out_grad, mask)
         if _upscales(op) and p < 1:
-            x_grad = opset15.divide(x_grad, _kept(bridge, p))
+            x_grad = opset15.divide(x_grad, _kept(bridge, op, "x_grad", p))
     bridge.set_output_node(op, "x_grad", x_grad)
 
 
@@ -79,8 +83,9 @@ def _probability(bridge: NgraphBridge, op: Op) -> np.float32:
     return np.float32(bridge.constant(op, "p").item())
 
 
-def _kept(bridge: NgraphBridge, p: np.float32) -> Any:
-    return bridge.full(np.float32(1) - p, "float32")
+def _kept(bridge: NgraphBridge, op: Op, result: str, p: np.float32) -> Any:
+    """``1 - p`` in the dtype of a result."""
+    return bridge.rounded(op, result, bridge.full(np.float32(1) - p, "float32"))
 
 
 def _upscales(op: Op) -> bool:

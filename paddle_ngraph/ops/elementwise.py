@@ -264,7 +264,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
     Scale and bias are converted to the dtype of ``x`` first, which truncates them where ``x`` holds
-    integers.
+    integers. In bfloat16 the first step is rounded, too.
     """
     out = bridge.get_input_node(op, "x")
     kind = out.get_element_type()
@@ -276,7 +276,7 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         steps.reverse()
     for function, operand, neutral in steps:
         if not is_constant(operand, neutral):
-            out = function(out, operand)
+            out = function(bridge.rounded(op, "out", out), bridge.rounded(op, "out", operand))
     bridge.set_output_node(op, "out", out)
 
 

@@ -32,8 +32,12 @@ _OWN_BETA_POWERS = Limit(
 
 @converter("pd_op.sgd_", limits=[_SINGLE_PRECISION])
 def sgd(bridge: NgraphBridge, op: Op) -> None:
-    """``param_out = param - learning_rate * grad`` (Paddle ``sgd``)."""
-    step = opset15.multiply(_learning_rate(bridge, op), _gradient(bridge, op))
+    """``param_out = param - learning_rate * grad`` (Paddle ``sgd``).
+
+    In bfloat16 the rate and the product are rounded, too.
+    """
+    rate = bridge.rounded(op, "param_out", _learning_rate(bridge, op))
+    step = bridge.rounded(op, "param_out", opset15.multiply(rate, _gradient(bridge, op)))
     bridge.set_output_node(op, "param_out", _minus(bridge.get_input_node(op, "param"), step))
 
 

@@ -20,6 +20,7 @@ _LITERAL = Limit(
 @converter(
     "pd_op.uniform",
     dtypes=ANY,
+    rounds=False,
     inputs={"shape": Role.CONSTANT, "min": Role.CONSTANT, "max": Role.CONSTANT},
     limits=[_FLOAT32, _LITERAL],
     draws=lambda op: True,
@@ -35,6 +36,7 @@ def uniform(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.gaussian",
     dtypes=ANY,
+    rounds=False,
     inputs={"shape": Role.CONSTANT},
     limits=[_FLOAT32],
     draws=lambda op: True,
@@ -47,7 +49,7 @@ def gaussian(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", numbers)
 
 
-@converter("pd_op.bernoulli", draws=lambda op: True)
+@converter("pd_op.bernoulli", draws=lambda op: True, rounds=False)
 def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     """1 with probability ``x``, else 0, drawn at each run (Paddle ``bernoulli``)."""
     x = bridge.get_input_node(op, "x")
@@ -70,7 +72,7 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
 _LEAST_NOISE = 1e-5
 
 
-@converter("pd_op.gumbel_softmax", draws=lambda op: len(op.input("x").shape) > 0)
+@converter("pd_op.gumbel_softmax", draws=lambda op: len(op.input("x").shape) > 0, rounds=False)
 def gumbel_softmax(bridge: NgraphBridge, op: Op) -> None:
     """Softmax of ``(x + noise) / temperature`` along axis, ``noise = -log(-log(u))``.
 

@@ -230,6 +230,7 @@ def _mask(lengths: Output, steps: int) -> Node:
     outputs={"reserve": Role.OMITTED},
     limits=_LIMITS,
     draws=_draws,
+    rounds=False,
 )
 def rnn(bridge: NgraphBridge, op: Op) -> None:
     """``h, c = cell(x[t], h, c)`` for every step ``t``, layer and direction (Paddle ``rnn``).
@@ -347,6 +348,7 @@ class _Gates:
         "dropout_state_out": Role.SAVED,
     },
     limits=(*_LIMITS, _TRAINING),
+    rounds=False,
 )
 def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`rnn`, from the last step back to the first (Paddle ``rnn_grad``).

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.graph import BFLOAT16, Graph, Op, TensorSpec
 from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of
@@ -182,7 +182,8 @@ class _IntervalBuilder(_GraphBuilder):
         value = self._view.values[root]
         maker = value.get_defining_op()
         is_parameter = maker is not None and maker.name() == "builtin.parameter"
-        return self._purpose.keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
+        is_weight = is_parameter and dtype_name(value.dtype) in ("float32", BFLOAT16)
+        return self._purpose.keep_weights and is_weight
 
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
         replaced: dict[str, tuple[str, int]] = {}

@@ -66,9 +66,12 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
 
 
 def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:
-    """Why an interval stays native; ``None`` if it is worth it, or if ``open_size`` is ``None``."""
+    """Why an interval stays native; ``None`` if it is worth it, or if ``open_size`` is ``None``.
+
+    Paddle has few kernels for bfloat16 on CPUs, and some of them crash.
+    """
     least = flags.get("ngraph_min_interval_us")
-    if least <= 0 or open_size is None:
+    if least <= 0 or open_size is None or graph.has_bfloat16():
         return None
     estimate = native_us(graph, open_size)
     if estimate >= least:

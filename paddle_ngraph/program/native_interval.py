@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import paddle
@@ -27,8 +28,10 @@ from paddle_ngraph.paddle_seam.names import (
     copy_of,
     dtype_of,
     is_initialized,
+    kernel_name,
     maker_of,
     new_scope,
+    registered_kernels,
     values_of,
 )
 from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
@@ -71,6 +74,7 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
     if program is None:
         try:
             graph = Graph.from_string(text)
+            _require_kernels(graph)
             if _name(text) not in _made:
                 program_of(graph, dtypes, as_declared=False)
             program = NativeInterval(graph, dtypes)
@@ -78,6 +82,30 @@ def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
             raise NgraphError(f"Paddle cannot run the interval either: {error}") from error
     program.run(inputs, states, outputs)
     _give(text, dtypes, program)
+
+
+def _require_kernels(graph: Graph) -> None:
+    """Raises NgraphError for bfloat16 where it would end the process, on CPUs.
+
+    Paddle reads freed memory where it has no kernel. The kernels of oneDNN write all gradients, and
+    one that nobody wants has no memory.
+    """
+    for op in graph.ops:
+        kernels = _kernels(op.type.removeprefix("pd_op.").removesuffix("_"))
+        if not op.has_bfloat16() or not kernels:
+            continue  # operators of every dtype are not in Paddle's table
+        able = [kernel for kernel in kernels if "bfloat16" in kernel]
+        unwanted = op.type.endswith("_grad") and not all(op.outputs.values())
+        if not able or (unwanted and all("[ONEDNN]" in kernel for kernel in able)):
+            raise NgraphError(f"it has no kernel for {op.type} in bfloat16 that would not crash")
+
+
+@cache
+def _kernels(name: str) -> list[str]:
+    """Paddle's kernels on CPUs for an operator."""
+    registered = registered_kernels("phi")
+    found = registered.get(name) or registered.get(kernel_name(name), [])
+    return [each for each in found if "[Place(cpu)]" in each or "[Place(:0)]" in each]
 
 
 # Graphs that the program pass has made in this process. Paddle's kernels rely on what Paddle checks

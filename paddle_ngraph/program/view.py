@@ -12,7 +12,7 @@ from typing import Any
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.graph import Graph, NativeForm, Op, TensorSpec
+from paddle_ngraph.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
 from paddle_ngraph.ops.normalization import uses_running_statistics
 from paddle_ngraph.paddle_seam.names import operators
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
@@ -576,6 +576,13 @@ def nodes_of(program: Program | Block) -> Iterator[OpNode]:
 def has_engines(program: Program | Block) -> bool:
     """Whether engine operators already replace intervals of a program."""
     return any(is_engine(op.name()) for block in blocks_outside_in(program) for op in block.ops)
+
+
+def has_bfloat16(program: Program) -> bool:
+    """Whether an operator outside of loops and branches makes a tensor of bfloat16."""
+    made = (value for op in program.global_block().ops for value in op.results())
+    tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
+    return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
 
 
 def can_be_placed(op: Operation) -> bool:

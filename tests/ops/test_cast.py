@@ -6,7 +6,9 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
 from tests.ops.harness import check, check_native
+from tests.programs import Program
 
 VALUES = {
     "float32": [0.5, -0.5, -1.9, 2.5, 0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40, 3e9, -(2.0**31)],
@@ -36,6 +38,49 @@ def test_cast(source, target):
     x = values(source)
     for feed in (x, x[:1].reshape([]), x.reshape(1, -1, 1)):
         check(lambda x: paddle.cast(x, target), {"x": feed}, ["cast"], gradients=False)
+
+
+# Every sign and exponent, what is halfway between two numbers of bfloat16 and beside that.
+_ENDS = [0x0000, 0x0001, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+SPECIAL = (np.arange(1 << 16, dtype=np.uint32)[:, None] << 16 | np.array(_ENDS, np.uint32)).ravel()
+
+
+def _bits(build, x):
+    """The results natively and through the engine, as whole numbers."""
+    program = Program(lambda: build(paddle.static.data("x", [-1], paddle_name(x))))
+    native = program.run(engine=False, x=x)
+    found = program.run(x=x)
+    assert paddle_ngraph.stats()["engine_runs"] == 1 and not paddle_ngraph.stats()["ops_native"]
+    return [[out.view(f"u{out.itemsize}") for out in outs] for outs in (native, found)]
+
+
+def paddle_name(x):
+    return "bfloat16" if x.dtype == np.uint16 else str(x.dtype)
+
+
+def test_casts_to_bfloat16_have_the_bits_of_paddles():
+    """NaN, infinities, what is below the least normal number, and ties included."""
+
+    def build(x):
+        short = paddle.cast(x, "bfloat16")
+        return [short, paddle.cast(short, "float32")]
+
+    for native, found in zip(*_bits(build, SPECIAL.view("float32"))):
+        np.testing.assert_array_equal(found, native)
+
+
+def test_casts_from_bfloat16_have_the_bits_of_paddles():
+    def build(x):
+        return [paddle.cast(x, dtype) for dtype in ("float32", "int32", "bool")]
+
+    for native, found in zip(*_bits(build, np.arange(1 << 16, dtype=np.uint16))):
+        np.testing.assert_array_equal(found, native)
+
+
+@pytest.mark.parametrize("source", ["int32", "bool"])
+def test_casts_of_whole_numbers_to_bfloat16(source):
+    (native,), (found,) = _bits(lambda x: [paddle.cast(x, "bfloat16")], values(source))
+    np.testing.assert_array_equal(found, native)
 
 
 def test_cast_of_what_was_computed():

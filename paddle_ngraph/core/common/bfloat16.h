@@ -1,4 +1,4 @@
-// Rounding to bfloat16, for all that multiplies in it.
+// Between float32 and bfloat16, as Paddle casts.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,37 @@
 
 namespace paddle_ngraph {
 
-// The bits of the nearest bfloat16 of each number, ties to even. NaN stays NaN.
-NGRAPH_VECTORIZED static void round_to_bfloat16(const float* from, int64_t count, uint16_t* to) {
+// The bits of the nearest bfloat16 of a number, ties to even. Every NaN becomes the same one.
+NGRAPH_INLINE inline uint32_t nearest_bfloat16(uint32_t bits) {
+  const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  return (bits & 0x7FFFFFFF) > 0x7F800000 ? 0x7FFF : rounded;
+}
+
+[[maybe_unused]] NGRAPH_VECTORIZED static void round_to_bfloat16(const float* from, int64_t count,
+                                                                 uint16_t* to) {
   for (int64_t i = 0; i < count; ++i) {
     uint32_t bits;
     std::memcpy(&bits, from + i, sizeof(bits));
-    const uint32_t rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-    const uint32_t quiet = bits >> 16 | 0x40;  // of a NaN, which rounding could make infinite
-    to[i] = static_cast<uint16_t>((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded);
+    to[i] = static_cast<uint16_t>(nearest_bfloat16(bits));
+  }
+}
+
+// The same numbers in float32.
+[[maybe_unused]] NGRAPH_VECTORIZED static void round_as_bfloat16(const float* from, int64_t count,
+                                                                 float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof(bits));
+    bits = nearest_bfloat16(bits) << 16;
+    std::memcpy(to + i, &bits, sizeof(bits));
+  }
+}
+
+[[maybe_unused]] NGRAPH_VECTORIZED static void widen_bfloat16(const uint16_t* from, int64_t count,
+                                                              float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+    std::memcpy(to + i, &bits, sizeof(bits));
   }
 }
 

@@ -26,6 +26,10 @@ void ExtensionOp::validate_and_infer_types() {
   infer();
 }
 
+ov::Shape ExtensionOp::open_shape(const ov::TensorVector& inputs) const {
+  return inputs.front().get_shape();
+}
+
 bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
   require(inputs.size() == get_input_size() && outputs.size() == get_output_size(),
           "evaluated with ", inputs.size(), " inputs and ", outputs.size(), " outputs");
@@ -35,7 +39,7 @@ bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& in
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& shape = get_output_partial_shape(i);
-    outputs[i].set_shape(shape.is_static() ? shape.to_shape() : inputs.front().get_shape());
+    outputs[i].set_shape(shape.is_static() ? shape.to_shape() : open_shape(inputs));
   }
   compute(inputs, &outputs);
   return true;
@@ -87,6 +91,8 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<Sort>>(),
       std::make_shared<ov::OpExtension<FloorDivide>>(),
       std::make_shared<ov::OpExtension<Remainder>>(),
+      std::make_shared<ov::OpExtension<FromBfloat16>>(),
+      std::make_shared<ov::OpExtension<RoundToBfloat16>>(),
       std::make_shared<ov::OpExtension<ToBfloat16>>(),
   };
 }

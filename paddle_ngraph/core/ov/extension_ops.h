@@ -26,9 +26,11 @@ class ExtensionOp : public ov::op::Op {
   bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override;
 
  protected:
-  // Whether the operator can handle open shapes, its outputs having the shape of its first input;
-  // else `infer` sees only concrete shapes.
+  // Whether the operator can handle open shapes; else `infer` sees only concrete shapes.
   virtual bool allows_open_shapes() const { return false; }
+
+  // The shape of the outputs whose shape is open: that of the first input.
+  virtual ov::Shape open_shape(const ov::TensorVector& inputs) const;
 
   // Checks the inputs and sets the types of the outputs.
   virtual void infer() = 0;

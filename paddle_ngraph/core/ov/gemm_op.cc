@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/common/bfloat16.h"
 #include "core/common/unaliased.h"
 #include "core/ov/one_thread.h"
 #include "core/ov/onednn.h"
@@ -132,8 +133,8 @@ void Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) co
 // The primitives for one shape and a number of threads.
 class Bfloat16GemmPlan {
  public:
-  Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out, const GemmAttributes& attributes,
-                   int64_t threads)
+  Bfloat16GemmPlan(const ov::Shape& a, const ov::Shape& out,
+                   const Bfloat16GemmAttributes& attributes, int64_t threads)
       : attributes_(attributes), grid_({1}) {
     const size_t rank = out.size();
     m_ = static_cast<int64_t>(out[rank - 2]);
@@ -167,6 +168,7 @@ class Bfloat16GemmPlan {
   };
 
   struct Kernel {
+    Place size;
     dnnl::matmul primitive;
     dnnl::memory::desc a, b, c, scratch;
   };
@@ -201,7 +203,7 @@ class Bfloat16GemmPlan {
     dnnl::primitive_attr options;
     options.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::matmul::primitive_desc d(engine(), a, b, c, options);
-    return {dnnl::matmul(d), a, b, c, d.scratchpad_desc()};
+    return {size, dnnl::matmul(d), a, b, c, d.scratchpad_desc()};
   }
 
   void execute(const Task& task, const ov::bfloat16* a, const ov::bfloat16* b, float* c,
@@ -215,9 +217,19 @@ class Bfloat16GemmPlan {
                                         {DNNL_ARG_WEIGHTS, view(kernel.b, b)},
                                         {DNNL_ARG_DST, view(kernel.c, c)},
                                         {DNNL_ARG_SCRATCHPAD, view(kernel.scratch, scratch)}});
+    if (attributes_.rounds) round(kernel.size, c);
   }
 
-  GemmAttributes attributes_;
+  void round(const Place& size, float* c) const {
+    for (int64_t batch = 0; batch < size.batch; ++batch) {
+      for (int64_t row = 0; row < size.row; ++row) {
+        float* line = c + (batch * m_ + row) * n_;
+        round_as_bfloat16(line, size.column, line);
+      }
+    }
+  }
+
+  Bfloat16GemmAttributes attributes_;
   int64_t m_, n_, k_, batch_;
   Grid grid_;
   std::map<Place, Kernel> kernels_;
@@ -227,19 +239,42 @@ class Bfloat16GemmPlan {
 
 void Bfloat16Gemm::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
-  auto a = get_input_shape(0), b = get_input_shape(1);
   for (size_t i = 0; i < 2; ++i) {
     require(get_input_element_type(i) == ov::element::bf16, "input ", i, " is ",
             get_input_element_type(i), ", not bf16");
+    require(get_input_partial_shape(i).rank().is_static(), "input ", i, " has an open rank");
   }
+  set_output_type(0, ov::element::f32,
+                  product_of(get_input_partial_shape(0), get_input_partial_shape(1)));
+}
+
+ov::PartialShape Bfloat16Gemm::product_of(ov::PartialShape a, ov::PartialShape b) const {
+  const std::string shapes = concat("matrices ", a, " and ", b);
   require(a.size() >= 2 && a.size() == b.size(), "inputs have ranks ", a.size(), " and ", b.size());
   const size_t last = a.size() - 1;
   if (attributes().transpose_a) std::swap(a[last - 1], a[last]);
   if (attributes().transpose_b) std::swap(b[last - 1], b[last]);
-  require(a[last] == b[last - 1] && std::equal(a.begin(), a.end() - 2, b.begin()), "matrices ",
-          get_input_shape(0), " and ", get_input_shape(1), " do not fit");
+  bool fits = a[last].compatible(b[last - 1]);
+  for (size_t i = 0; i + 1 < last; ++i) fits &= ov::Dimension::merge(a[i], a[i], b[i]);
+  require(fits, shapes, " do not fit");
   a[last] = b[last];
-  set_output_type(0, ov::element::f32, a);
+  return a;
+}
+
+ov::Shape Bfloat16Gemm::open_shape(const ov::TensorVector& inputs) const {
+  return product_of(inputs[0].get_shape(), inputs[1].get_shape()).to_shape();
+}
+
+std::shared_ptr<const Bfloat16GemmPlan> Bfloat16Gemm::plan_for(const ov::Shape& a,
+                                                               const ov::Shape& out) const {
+  constexpr size_t kMost = 32;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = plans_.find({a, out});
+  if (found != plans_.end()) return found->second;
+  auto plan = std::make_shared<const Bfloat16GemmPlan>(a, out, attributes(), shared_threads());
+  if (plans_.size() >= kMost) plans_.clear();
+  plans_[{a, out}] = plan;
+  return plan;
 }
 
 void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
@@ -248,16 +283,8 @@ void Bfloat16Gemm::compute(const ov::TensorVector& inputs, ov::TensorVector* out
     std::fill_n(out.data<float>(), out.get_size(), 0.0F);  // empty sums
     return;
   }
-  std::shared_ptr<const Bfloat16GemmPlan> plan;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!plan_) {
-      plan_ = std::make_shared<Bfloat16GemmPlan>(inputs[0].get_shape(), out.get_shape(),
-                                                 attributes(), shared_threads());
-    }
-    plan = plan_;
-  }
-  plan->run(inputs[0].data<const ov::bfloat16>(), inputs[1].data<const ov::bfloat16>(),
+  plan_for(inputs[0].get_shape(), out.get_shape())
+      ->run(inputs[0].data<const ov::bfloat16>(), inputs[1].data<const ov::bfloat16>(),
             out.data<float>());
 }
 

@@ -1,8 +1,10 @@
 // Gemm, Bfloat16Gemm: the products of matrices, by oneDNN.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/ov/extension_ops.h"
 
@@ -30,22 +32,40 @@ class Gemm : public OperatorOf<Gemm, GemmAttributes> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
+struct Bfloat16GemmAttributes : GemmAttributes {
+  bool rounds = false;  // the sums, to numbers of bfloat16
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    GemmAttributes::visit(visit);
+    visit("rounds", rounds);
+  }
+};
+
 class Bfloat16GemmPlan;
 
 // (a [..., M, K], b [..., K, N]), bfloat16 -> [..., M, N], float32, summed in float32. Both have
-// the same dimensions in front; transposed as in Gemm. No dimension is 0. oneDNN:
+// the same dimensions in front; transposed as in Gemm. Dimensions may be open; none is 0. oneDNN:
 // https://uxlfoundation.github.io/oneDNN/v3.6/dev_guide_matmul.html
-class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, GemmAttributes> {
+class Bfloat16Gemm : public OperatorOf<Bfloat16Gemm, Bfloat16GemmAttributes> {
  public:
   OPENVINO_OP("Bfloat16Gemm", "paddle_ngraph", ExtensionOp);
 
  protected:
+  bool allows_open_shapes() const override { return true; }
+  ov::Shape open_shape(const ov::TensorVector& inputs) const override;
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 
  private:
+  // Throws unless the shapes fit.
+  ov::PartialShape product_of(ov::PartialShape a, ov::PartialShape b) const;
+  std::shared_ptr<const Bfloat16GemmPlan> plan_for(const ov::Shape& a, const ov::Shape& out) const;
+
+  // By the shapes of `a` and the output.
+  using Plans = std::map<std::pair<ov::Shape, ov::Shape>, std::shared_ptr<const Bfloat16GemmPlan>>;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const Bfloat16GemmPlan> plan_;
+  mutable Plans plans_;
 };
 
 }  // namespace paddle_ngraph
