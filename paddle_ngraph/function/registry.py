@@ -112,6 +112,7 @@ class Converter:
     moves: bool
     small_integers: bool
     integers: RangeRule | None
+    unchecked: tuple[str, ...]
 
     def role(self, input: str) -> Role:
         """The role of an input."""
@@ -174,6 +175,7 @@ def converter(
     moves: bool = False,
     small_integers: bool = False,
     integers: RangeRule | None = None,
+    unchecked: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -190,6 +192,9 @@ def converter(
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
         integers: Which values int64 outputs may have, given those of the integer inputs; called
             only if all of these are known.
+        unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is
+            out of range, the engine raises instead of leaving the run to Paddle; nothing else runs
+            while such a function is compiled.
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -209,6 +214,7 @@ def converter(
             moves=moves,
             small_integers=small_integers,
             integers=integers,
+            unchecked=tuple(unchecked),
         )
         for type in types:
             if type in _converters:

@@ -153,7 +153,7 @@ def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     """What :func:`apply` would do, without changing the program."""
     copy = program.clone()
     packed = prepare(copy)
-    purpose = Purpose(False, open_size)
+    purpose = Purpose(False, open_size, is_plan=True)
     return Report([_plan_block(b, purpose).report() for b in blocks_outside_in(copy)], packed)
 
 
@@ -183,8 +183,9 @@ class _Plan(NamedTuple):
                 draws=bool(capable.drawing(interval.nodes)),
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
+                graph=border.graph,
             )
-            for interval in (border.interval for border in self.borders)
+            for border, interval in ((border, border.interval) for border in self.borders)
         ]
         nodes = capable.view.nodes
         return BlockReport(
@@ -218,7 +219,7 @@ def _plan_block(block: Any, purpose: Purpose) -> _Plan:
                 has_small_interval = True
                 refused.update(dict.fromkeys(border.interval.nodes, reason))
             else:
-                refused.update(interval_rules.refused(capable, border))
+                refused.update(interval_rules.refused(capable, border, purpose.is_plan))
         cut_off = frozenset(interval_rules.cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return _Plan(capable, levels, borders, has_small_interval)
