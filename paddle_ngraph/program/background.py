@@ -223,7 +223,7 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
         native_us: How long a native run took; 0 if none was measured.
     """
     when = flags.get("ngraph_background_compile")
-    if when == "0" or not _orders.takes_some():
+    if when == "0" or flags.get("ngraph_strict") or not _orders.takes_some():
         return False
     facts = _facts(text)
     if not facts.may_wait or when == "1":

@@ -24,7 +24,7 @@ class Purpose(NamedTuple):
     gradients: Sequence[str] = ()
     eager_weights: bool = False
     threads: int = 0
-    is_plan: bool = False  # nothing will run
+    tries: bool = True
 
 
 @dataclass

@@ -18,12 +18,12 @@ _MAX_OUTPUTS: int = _core.max_outputs
 
 
 def refused(
-    capable: Capability, border: Border, is_plan: bool = False
+    capable: Capability, border: Border, tries: bool
 ) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their interval, and why.
 
     Args:
-        is_plan: Whether the interval is only planned, so that no run will tell more.
+        tries: Whether to convert an interval here whose function no run is going to wait for.
     """
     interval = border.interval
     if len(border.outputs) > _MAX_OUTPUTS:
@@ -41,7 +41,7 @@ def refused(
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
         return  # it was converted before
-    elif not is_plan and background.wants(border.text):
+    elif not tries and background.wants(border.text):
         return  # no run waits for the conversion: it is the background's
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
