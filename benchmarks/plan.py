@@ -164,7 +164,7 @@ class Subject:
         paddle_ngraph.disable()
         self._before_mb = memory_mb()
         self._uses_engine = way != "native"
-        self._engine = way == "one function"
+        self._engine = way != "native"
         network = NETWORKS[name]
         self._program: Any = paddle.static.Program()
         startup = paddle.static.Program()

@@ -3,10 +3,10 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
-        <eager weights> <trains> <threads>
+        <eager weights> <trains> <threads> <runs at once>
 
 ``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<eager weights>`` and
-``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none.
+``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``.
 
 The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
@@ -25,7 +25,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 5
+FORMAT = 6
 
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
@@ -148,6 +148,7 @@ class Graph:
             programs, and not by those that the program declares.
         gradients: Types of operators in another program that compute gradients for this one.
         threads: The maximum number of threads for a run; 0: as the flags say.
+        runs_at_once: How many runs are meant to go on at the same time, each with so many threads.
         device: Where an execution plan has placed it; empty: nowhere in particular.
     """
 
@@ -162,6 +163,7 @@ class Graph:
     adapts: bool = False
     gradients: list[str] = field(default_factory=list)
     threads: int = 0
+    runs_at_once: int = 1
     device: str = ""
 
     @property
@@ -183,7 +185,7 @@ class Graph:
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
-        kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads}"
+        kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
         return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds}"
 
     @staticmethod
@@ -214,6 +216,8 @@ class Graph:
             others["eager_weights"] = True
         if self.threads:
             others["threads"] = self.threads
+        if self.runs_at_once > 1:
+            others["runs_at_once"] = self.runs_at_once
         if self.device:
             others["device"] = self.device
         return {
@@ -242,7 +246,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 11 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 12 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -347,5 +351,6 @@ def _from_json(data: dict[str, Any]) -> Graph:
         gradients=list(data.get("gradients", ())),
         eager_weights=bool(data.get("eager_weights", False)),
         threads=data.get("threads", 0),
+        runs_at_once=data.get("runs_at_once", 1),
         device=data.get("device", ""),
     )

@@ -156,12 +156,13 @@ _GRAPH: dict[str, Check] = {
     "adapts": _truth,
     "gradients": _list_of(_name),
     "threads": _natural,
+    "runs_at_once": _natural,
     "device": _name,
     "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
 _check_graph = _record(
-    _GRAPH, optional=frozenset({"gradients", "eager_weights", "threads", "device"})
+    _GRAPH, optional=frozenset({"gradients", "eager_weights", "threads", "runs_at_once", "device"})
 )
 
 

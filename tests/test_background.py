@@ -21,6 +21,7 @@ from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import background
+from tests.dynamic import dynamic_mode, twice
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
 SECONDS = 120  # a test that waits longer has failed
@@ -341,6 +342,79 @@ def test_a_training_program_beside_one_that_infers():
     paddle_ngraph.reset_stats()
     for expected, found in zip(native, lives(True), strict=True):
         assert_close(expected, found)
+    assert counts()[0] > 0 and counts()[1] > 0
+
+
+# -- other ways to run ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["at once", "in the middle", "late"])
+def test_a_backward_pass_after_a_native_forward_pass(when):
+    """The function of one pass may be there before that of the other."""
+
+    def scenario() -> list[Any]:
+        net = paddle.nn.Sequential(
+            paddle.nn.Conv2D(3, 16, 3), paddle.nn.BatchNorm2D(16), paddle.nn.ReLU(),
+            paddle.nn.Flatten(), paddle.nn.Linear(576, 3), paddle.nn.Dropout(0.3),
+        )  # fmt: skip
+        static = paddle.jit.to_static(net, full_graph=True)
+        update = paddle.optimizer.Momentum(0.01, parameters=net.parameters())
+        found = []
+        for number in range(5):
+            loss = paddle.mean(static(paddle.to_tensor(floats(2, 3, 8, 8, seed=number))) ** 2)
+            if when == "in the middle" or (when == "late" and number == 2):
+                paddle_ngraph.wait_for_compiles(SECONDS)
+            loss.backward()
+            if when == "at once":
+                paddle_ngraph.wait_for_compiles(SECONDS)
+            update.step()
+            update.clear_grad()
+            found.append(loss.numpy())
+        net.eval()
+        for number in range(4):
+            found.append(static(paddle.to_tensor(floats(3, 3, 8, 8, seed=number))).numpy())
+            paddle_ngraph.wait_for_compiles(SECONDS)
+        return [*found, *(each.numpy() for each in net.parameters())]
+
+    with dynamic_mode():
+        twice(scenario, runs=4)
+    assert counts()[1] >= 2 and counts()[2] >= 2
+
+
+def test_a_predictor(tmp_path):
+    program = Program(network)
+    x = next(op for op in program.main.global_block().ops if op.name() == "pd_op.data").result(0)
+    prefix = str(tmp_path / "model")
+    with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
+        paddle.static.save_inference_model(
+            prefix, [x], program.fetches, program.executor, program=program.main
+        )
+    config = paddle.inference.Config(prefix + ".json", prefix + ".pdiparams")
+    config.disable_glog_info()
+    with paddle_ngraph.use_ngraph():
+        predictor = paddle.inference.create_predictor(config)
+        for number, rows in enumerate([2, 2, 3, 3, 4, 4]):
+            fed = floats(rows, 6, seed=number)
+            predictor.get_input_handle("x").reshape(list(fed.shape))
+            predictor.get_input_handle("x").copy_from_cpu(fed)
+            predictor.run()
+            names = predictor.get_output_names()
+            found = [predictor.get_output_handle(name).copy_to_cpu() for name in names]
+            assert_close(program.run(False, x=fed), found)
+            assert paddle_ngraph.wait_for_compiles(SECONDS)
+    assert counts()[0] >= 3 and counts()[1] >= 2
+
+
+def test_slices_of_a_batch():
+    native, sliced = Program(linear_regression), Program(linear_regression)
+    made = paddle_ngraph.data_parallel(sliced.main, 2, sliced.fetches)
+    with paddle.static.scope_guard(sliced.scope), paddle_ngraph.use_ngraph():
+        for number in range(6):
+            fed = {"x": floats(4, 4, seed=number), "y": floats(4, 1, seed=number)}
+            found = sliced.executor.run(made.program, feed=fed, fetch_list=made.fetches)
+            assert_close(native.run(False, **fed), found)
+            if number % 3 == 2:
+                assert paddle_ngraph.wait_for_compiles(SECONDS)
     assert counts()[0] > 0 and counts()[1] > 0
 
 

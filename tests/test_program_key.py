@@ -95,6 +95,22 @@ def test_a_program_is_printed_once(monkeypatch) -> None:
     assert len(printed) == 1
 
 
+def test_a_program_that_holds_engine_operators_is_printed_once_with_the_engine_off(monkeypatch):
+    program, fetch = _program()
+    made, fetches = paddle_ngraph.transpile(program, fetch_list=[fetch])
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    asked = []
+    monkeypatch.setattr(program_key, "_key_of_paddle", _counting(program_key._key_of_paddle, asked))
+    with paddle_ngraph.use_ngraph(False):
+        for _ in range(5):
+            (found,) = executor.run(
+                made, feed={"x": np.ones([2, 3], "float32")}, fetch_list=fetches
+            )
+    np.testing.assert_array_equal(found, np.full([2, 3], 2, "float32"))
+    assert len(asked) == 1
+    assert paddle_ngraph.stats()["engine_runs"] == 5
+
+
 def _counting(original, calls):
     def blake2b(*args, **kwargs):
         calls.append(args)

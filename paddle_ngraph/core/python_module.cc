@@ -133,6 +133,17 @@ py::array hand_over(const phi::DenseTensor& tensor) {
   return py::array(py::dtype(numpy_name(tensor)), numpy_shape(tensor), data, owner);
 }
 
+// Arrays of the memory of tensors; what is there twice becomes two arrays.
+std::vector<py::array> hand_over_all(const std::vector<const phi::DenseTensor*>& tensors) {
+  std::vector<py::array> arrays;
+  std::set<const void*> handed_over;
+  for (const auto* tensor : tensors) {
+    const bool is_new = handed_over.insert(tensor->data()).second;
+    arrays.push_back(is_new ? hand_over(*tensor) : to_numpy(*tensor));
+  }
+  return arrays;
+}
+
 // Paddle's dtype for NumPy's kind and size; UNDEFINED where it has none.
 phi::DataType paddle_dtype(char kind, py::ssize_t size) {
   for (const auto& [name, dtype] : numpy_dtypes()) {
@@ -184,15 +195,40 @@ std::optional<std::vector<py::array>> run_on_arrays(const WholeProgram& program,
     if (!view) return std::nullopt;
     fed.push_back(std::move(*view));
   }
-  auto fetched = run_without_gil(program, std::move(fed));
+  const auto fetched = run_without_gil(program, std::move(fed));
   if (!fetched) return std::nullopt;
-  std::vector<py::array> arrays;
-  std::set<const void*> handed_over;  // what is fetched twice must not become one array
-  for (const auto& tensor : *fetched) {
-    const bool is_new = handed_over.insert(tensor.data()).second;
-    arrays.push_back(is_new ? hand_over(tensor) : to_numpy(tensor));
+  std::vector<const phi::DenseTensor*> tensors;
+  for (const auto& tensor : *fetched) tensors.push_back(&tensor);
+  return hand_over_all(tensors);
+}
+
+// Makes `target` the array, for as long as that is there. Returns false, and does nothing, where
+// the array has no elements or is not what is declared.
+bool view_array(phi::DenseTensor* target, const py::object& array, const std::string& dtype,
+                const std::vector<int64_t>& shape) {
+  auto view = view_of(array);
+  if (!view || !is_as_declared(*view, dtype_named(dtype), shape)) return false;
+  *target = std::move(*view);
+  return true;
+}
+
+// Equal parts of a tensor along axis 0, in its memory. Throws NgraphError if it does not divide.
+std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts) {
+  const auto& dims = tensor.dims();
+  if (parts < 1 || dims.size() == 0 || dims[0] % parts != 0) {
+    throw NgraphError(
+        concat("a tensor of shape [", dims, "] does not divide into ", parts, " parts"));
   }
-  return arrays;
+  auto shape = common::vectorize(dims);
+  shape[0] /= parts;
+  const phi::DenseTensorMeta plain(tensor.dtype(), common::make_ddim(shape));
+  std::vector<phi::DenseTensor> found;
+  for (int64_t i = 0; i < parts; ++i) {
+    phi::DenseTensorMeta meta = plain;
+    meta.offset = tensor.meta().offset + static_cast<size_t>(i) * (num_bytes(tensor) / parts);
+    found.emplace_back(tensor.Holder(), meta);
+  }
+  return found;
 }
 
 // A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
@@ -438,11 +474,17 @@ PYBIND11_MODULE(_core, module) {
       "share_tensor",
       [](phi::DenseTensor* target, const phi::DenseTensor& source) { *target = source; },
       py::arg("target"), py::arg("source"), "Makes `target` all that `source` is, memory and LoD.");
+  module.def("view_array", &view_array, py::arg("target"), py::arg("array"), py::arg("dtype"),
+             py::arg("shape"), "Makes a tensor an array that is as declared; whether it is.");
+  module.def("rows_of", &rows_of, py::arg("tensor"), py::arg("parts"),
+             "Equal parts along axis 0, in the memory of the tensor.");
+  module.def("hand_over", &hand_over_all, py::arg("tensors"), "Tensors as arrays.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
     const Settings settings = NgraphEngine::of(graph)->settings();
-    return std::tuple(settings.bfloat16 ? "bf16" : "f32", threads_of(settings));
+    return std::tuple(settings.bfloat16 ? "bf16" : "f32", threads_of(settings) / settings.streams,
+                      settings.streams);
   });
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");
   module.def("with_threads", &call_with_threads, py::arg("threads"), py::arg("function"),

@@ -49,7 +49,9 @@ def is_stored(graph: str) -> bool:
         settings = Settings.of(graph)
     except ValueError:  # a flag that the run will tell of
         return False
-    environment = build_environment(graph, settings.precision, settings.threads)
+    environment = build_environment(
+        graph, settings.precision, settings.threads * settings.runs_at_once
+    )
     return bool(environment) and bool(_core.is_graph_stored(graph, environment))
 
 

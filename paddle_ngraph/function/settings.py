@@ -18,10 +18,13 @@ class Settings:
         precision: ``"f32"``, or ``"bf16"``: in functions that keep weights the plugin may round to
             bfloat16 what it likes, in others operands of multiplications are (mixed_precision.py).
         threads: The number of threads that work on a run.
+        runs_at_once: How many runs of one function compute at the same time, with so many threads
+            each.
     """
 
     precision: str = "f32"
     threads: int = 1
+    runs_at_once: int = 1
 
     @staticmethod
     def of(graph: str) -> Settings:

@@ -9,7 +9,7 @@ the flag may change between any two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
@@ -48,6 +48,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Variable,
 )
 from paddle_ngraph.plan import data_dependency_engine, data_parallel
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.program import cost
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -256,12 +257,16 @@ class SwitchedExecutor:
     @property
     def is_repeatable(self) -> bool:
         """Whether :meth:`repeat` may repeat the last run."""
-        # What a program with small intervals does depends on the sizes that are fed.
-        return self._is_planned and self._open_size == 0 and self._whole is not None
+        engine = self._engine_of_last_run
+        return engine is not None and engine.short_way is not None
 
     @property
-    def _whole(self) -> whole_program.WholeProgram | None:
-        return None if self._engine is None else self._engine.whole
+    def _engine_of_last_run(self) -> _EngineExecutor | None:
+        """What ran the last run, if it surely runs another one on feeds of the same names too."""
+        if not flags.get("use_ngraph"):
+            return self._transpiled
+        # What a program with small intervals does depends on the sizes that are fed.
+        return self._engine if self._is_planned and self._open_size == 0 else None
 
     def repeat(self, feed: dict[str, Any], prepare: Callable[[], None]) -> list[np.ndarray] | None:
         """Repeats the last run, on other feeds.
@@ -273,11 +278,11 @@ class SwitchedExecutor:
         Returns:
             What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
         """
-        whole = self._whole
-        if whole is None or not self.is_repeatable or _core.is_watched() or self._has_refused():
+        engine = self._engine_of_last_run
+        if engine is None or engine.short_way is None or _core.is_watched() or engine.has_refused():
             return None
         prepare()
-        return whole.run_on(feed)
+        return engine.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
@@ -478,26 +483,37 @@ class _EngineExecutor:
         """The programs as one engine operator, if they are nothing else."""
         return self._whole.get()
 
+    @property
+    def short_way(self) -> whole_program.WholeProgram | PlannedProgram | None:
+        """The programs without Paddle's interpreter, if that is possible."""
+        return self.whole or self._planned.get()
+
+    def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """A run on arrays; ``None`` if that is not possible, and nothing was run."""
+        arrays = {name: given for name, given in feed.items() if isinstance(given, np.ndarray)}
+        self._refuse_uneven(lambda name: arrays[name].shape if name in arrays else ())
+        return None if self.short_way is None else self.short_way.run_on(feed)
+
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        self._refuse_uneven()
+        self._refuse_uneven(self._shape_of)
         if not enable_job_schedule_profiler and not _core.is_watched():
-            whole = self.whole
-            if whole is not None:
-                return whole.run()
-            planned = self._planned.get()
-            if planned is not None:
-                return whole_program.Fetched(planned.run())
+            way = self.short_way
+            if way is not None:
+                return whole_program.Fetched(way.run())
         with _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
-    def _refuse_uneven(self) -> None:
+    def _refuse_uneven(self, shape_of: Callable[[str], Sequence[int]]) -> None:
         """Paddle would refuse it too, in the middle of the run and in its own words."""
         for count, names in self._slices:
             for name in names:
-                if (fed := self._scope.find_var(name)) is not None:
-                    size = next(iter(fed.get_tensor().shape()), 0)
-                    data_parallel.refuse_uneven(name, size, count, "slices")
+                if shape := shape_of(name):
+                    data_parallel.refuse_uneven(name, shape[0], count, "slices")
+
+    def _shape_of(self, name: str) -> Sequence[int]:
+        variable = self._scope.find_var(name)
+        return () if variable is None else tuple(variable.get_tensor().shape())
 
     def lacks_a_variable(self) -> bool:
         """Whether a variable that an old-style program takes from the scope is empty."""
@@ -521,11 +537,11 @@ class _EngineExecutor:
         (program,) = self._programs.values()
         return data_dependency_engine.schedule_of(program)
 
-    def _find_planned(self, _: scopes.Binding) -> data_dependency_engine.PlannedProgram | None:
+    def _find_planned(self, _: scopes.Binding) -> PlannedProgram | None:
         schedule = self._schedule
         if schedule is None or any(map(self._is_missing, schedule.sources.values())):
             return None
-        return data_dependency_engine.PlannedProgram(schedule, self._scope)
+        return PlannedProgram(schedule, self._scope)
 
     def _is_missing(self, name: str) -> bool:
         return self._scope.find_var(name) is None

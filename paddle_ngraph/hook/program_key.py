@@ -21,12 +21,15 @@ from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import key_of_names
 from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.program.view import has_engines
 
 _key_of_paddle = replaced.KEY_OF_CALL.now
 
 # Digests of texts by fingerprint; hashes of Paddle's keys by the short ones that stand for them.
 _digests: Latest[Hashable, str] = Latest(256)
 _hashes: Latest[str, int] = Latest(1024)
+# Whether programs are what the program pass makes, by fingerprint.
+_planned: Latest[Hashable, bool] = Latest(256)
 
 
 class _Key(str):
@@ -39,14 +42,14 @@ class _Key(str):
 
 
 def install() -> None:
-    """Makes Paddle's Executor use it while the engine is on."""
+    """Makes Paddle's Executor use it while the engine is on, and for programs that hold engines."""
     replaced.KEY_OF_CALL.replace(lambda _: key_of_call)
 
 
 @wraps(_key_of_paddle)
 def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
     """The key that Executor looks up for such a call."""
-    if not isinstance(program, Program) or not flags.get("use_ngraph"):
+    if not isinstance(program, Program) or not is_ours(program):
         return str(_key_of_paddle(program, scope, feed, fetch_list))
     short = f"{digest(program)} {scope.raw_address()} {key_of_names(feed, fetch_list)}"
     found = _Key(short)
@@ -56,8 +59,18 @@ def key_of_call(program: Any, scope: Scope, feed: Any, fetch_list: Any) -> str:
     return found
 
 
+def is_ours(program: Any) -> bool:
+    """Whether the engine may run something of it: it is on, or there are engine operators in it."""
+    if flags.get("use_ngraph"):
+        return True
+    if not isinstance(program, Program):
+        return False
+    return _planned.get_or_make(_core.program_fingerprint(program), lambda: has_engines(program))
+
+
 def forget() -> None:
     """Forgets every program."""
+    _planned.clear()
     _digests.clear()
     _hashes.clear()
 

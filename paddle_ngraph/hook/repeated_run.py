@@ -20,8 +20,8 @@ import paddle
 from paddle.pir import Program, Value
 from paddle.static import Variable, global_scope
 
-from paddle_ngraph import _core, flags
-from paddle_ngraph.hook.program_key import key_of_call
+from paddle_ngraph import _core
+from paddle_ngraph.hook.program_key import is_ours, key_of_call
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -127,7 +127,7 @@ def ran(switch: SwitchedExecutor) -> None:
 def _going_straight(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run(self: Any, *args: Any, **call: Any) -> Any:
-        if args or not flags.get("use_ngraph") or not _is_plain(self, call):
+        if args or not is_ours(call["program"]) or not _is_plain(self, call):
             return original(self, *args, **call)
         calls = kept_on(self, _KNOWN, _Calls)
         known = calls.find(call)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.registry import KNOWN
+from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
 from paddle_ngraph.program.view import (
@@ -26,8 +26,6 @@ from paddle_ngraph.program.view import (
 )
 
 _PARAMETER = "builtin.parameter"
-# The dtypes that NumPy also has.
-_ARRAYS = KNOWN - {"bfloat16"}
 _AROUND = LISTS | FEEDS | {_PARAMETER}
 
 
@@ -47,7 +45,7 @@ class WholeProgram:
         sources = _sources(engine)
         names = [scope_name(op) for op in sources]
         self._feed_names = [name for op, name in zip(sources, names) if is_fed(op)]
-        fits = all(_declared(engine.results()[number])[0] in _ARRAYS for number in fetches)
+        fits = all(_declared(engine.results()[number])[0] in OF_NUMPY for number in fetches)
         self._takes_arrays = fits and {scope_name(op) for op in feeds} == set(self._feed_names)
         self._program = _core.WholeProgram(
             engine.attrs()["graph"],

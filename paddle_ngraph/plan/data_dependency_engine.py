@@ -24,12 +24,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import paddle
 
 from paddle_ngraph import _core
+from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.locks import new_condition, new_lock
 from paddle_ngraph.paddle_seam.names import (
@@ -62,6 +64,20 @@ _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 
+class RowPart(NamedTuple):
+    """A part of a variable along axis 0.
+
+    Attributes:
+        read: Which of the variables that a step reads.
+        number: Which part.
+        parts: Of how many equal ones.
+    """
+
+    read: int
+    number: int
+    parts: int
+
+
 @dataclass(frozen=True)
 class Step:
     """An engine operator of a program, or a collective.
@@ -71,14 +87,19 @@ class Step:
         groups: The cores of its device; or several groups of cores, of which it takes one.
         after: The numbers of the steps that it waits for.
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
+        states: Those of them that it overwrites.
         writes: The variables that it makes; none for a collective, which overwrites what it reads.
+        views: What it returns, if all it does is to split what it reads, and results can share that
+            memory: nobody overwrites or fetches them.
     """
 
     node: OpNode
     groups: Sequence[frozenset[int]]
     after: frozenset[int]
     reads: Sequence[str]
+    states: Sequence[str]
     writes: Sequence[str]
+    views: Sequence[RowPart] = ()
 
 
 @dataclass(frozen=True)
@@ -89,12 +110,16 @@ class Schedule:
         steps: Its engine operators and collectives, in program order.
         sources: The names of the variables of the scope that they read, by id.
         fed: Those of them that a run consumes.
+        declared: The dtype and the shape of each of those.
+        takes_arrays: Whether arrays can stand for all that is fed, and for all that is fetched.
         fetches: What is fetched, by column.
     """
 
     steps: Sequence[Step]
     sources: Mapping[str, str]
     fed: Collection[str]
+    declared: Mapping[str, tuple[str, list[int]]]
+    takes_arrays: bool
     fetches: Sequence[str]
 
 
@@ -119,19 +144,27 @@ def schedule_of(program: Program) -> Schedule | None:
         return None
     if not (made - communicated).issuperset(fetches.values()):
         return None
-    steps = _steps(view, graphs)
+    steps = _steps(view, graphs, fetches.values())
     read = {vid for step in steps for vid in step.reads}
     if not read <= made | sources.keys():
         return None
+    fed = {
+        vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op) and vid in read
+    }
+    overwritten = {vid for step in steps for vid in step.states}
+    crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
+    fits = all(dtype_name(value.dtype) in OF_NUMPY for value in crossing)
     return Schedule(
         steps=steps,
         sources={vid: scope_name(node.op) for vid, node in sources.items() if vid in read},
-        fed={vid for vid, node in sources.items() if vid in read and is_fed(node.op)},
+        fed=set(fed),
+        declared={vid: (dtype_name(v.dtype), list(v.shape)) for vid, v in fed.items()},
+        takes_arrays=fits and overwritten.isdisjoint(fed),
         fetches=[fetches[column] for column in range(len(fetches))],
     )
 
 
-def _steps(view: BlockView, graphs: Mapping[OpNode, Graph]) -> list[Step]:
+def _steps(view: BlockView, graphs: Mapping[OpNode, Graph], fetched: Collection[str]) -> list[Step]:
     def deeds(node: OpNode) -> frozenset[str]:
         return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
 
@@ -143,16 +176,45 @@ def _steps(view: BlockView, graphs: Mapping[OpNode, Graph]) -> list[Step]:
         members = [m for vid in node.reads for m in view.members(vid)]
         makers = [view.producer.get(view.root(member)) for member in members]
         after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
+        reads = [view.root(member) for member in members]
+        graph = graphs.get(node)
         steps.append(
             Step(
                 node=node,
-                groups=_groups(graphs[node].device) if node in graphs else [_LINK],
+                groups=_groups(graph.device) if graph else [_LINK],
                 after=frozenset(after),
-                reads=[view.root(member) for member in members],
-                writes=node.writes[: len(graphs[node].outputs)] if node in graphs else [],
+                reads=reads,
+                states=reads[len(graph.inputs) :] if graph else reads,
+                writes=node.writes[: len(graph.outputs)] if graph else [],
+                views=_row_parts(graph) if graph else (),
             )
         )
-    return steps
+    kept = {*fetched, *(vid for step in steps for vid in step.states)}
+    return [
+        step if kept.isdisjoint([*step.reads, *step.writes]) else _computing(step) for step in steps
+    ]
+
+
+def _computing(step: Step) -> Step:
+    """A step whose results have memory of their own."""
+    return replace(step, views=())
+
+
+def _row_parts(graph: Graph) -> Sequence[RowPart]:
+    """What a graph returns, if all that it does is to split inputs into equal parts of rows."""
+    first = {
+        op.output("out").id for op in graph.ops if op.type == "pd_op.full" and not op.attr("value")
+    }
+    inputs = {spec.id: number for number, spec in enumerate(graph.inputs)}
+    found: dict[int, RowPart] = {}
+    for op in graph.ops:
+        if op.type == "pd_op.split_with_num" and op.input("axis").id in first:
+            parts = op.outputs["out"]
+            for number, spec in enumerate(parts):
+                if spec is not None and op.input("x").id in inputs:
+                    found[spec.id] = RowPart(inputs[op.input("x").id], number, len(parts))
+    results = [spec.id for spec in graph.outputs]
+    return [] if graph.states or not found.keys() >= set(results) else [found[r] for r in results]
 
 
 def _groups(device: str) -> Sequence[frozenset[int]]:
@@ -199,10 +261,7 @@ class PlannedProgram:
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
         self._operators: list[_Operator] = [
-            _interval(step, [given[vid] for vid in step.reads])
-            if step.node.is_engine
-            else _Collective(step, self._own)
-            for step in schedule.steps
+            self._operator(step, [given[vid] for vid in step.reads]) for step in schedule.steps
         ]
         self._readers = Counter(
             vid for step in schedule.steps for vid in set(step.reads) if vid in made
@@ -210,6 +269,41 @@ class PlannedProgram:
         self._lock = new_lock()
         self._helpers: ThreadPoolExecutor | None = None
         self._process = 0
+
+    def _operator(self, step: Step, given: Sequence[Tensor]) -> _Operator:
+        if step.views:
+            return _Views(step.views, given)
+        return _interval(step, given) if step.node.is_engine else _Collective(step, self._own)
+
+    def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """Runs it on arrays, which are read in place.
+
+        Args:
+            feed: By name, as for ``Executor.run``.
+
+        Returns:
+            What is fetched. ``None``, without having run anything, if the feed is not one
+            contiguous array of the declared dtype and shape for each variable.
+
+        Raises:
+            As in :meth:`run`.
+        """
+        schedule = self._schedule
+        if not schedule.takes_arrays or len(feed) != len(schedule.fed):
+            return None
+        with self._lock:
+            try:
+                for vid in schedule.fed:
+                    array = feed.get(schedule.sources[vid])
+                    if not _core.view_array(self._slots[vid], array, *schedule.declared[vid]):
+                        return None
+                return _core.hand_over(self._run_steps())
+            finally:
+                self._clear_slots()
+
+    def _clear_slots(self) -> None:
+        for slot in self._slots.values():
+            clear_tensor(slot)
 
     def run(self) -> list[Tensor]:
         """Runs it on the contents of the scope, and consumes the feeds.
@@ -229,8 +323,7 @@ class PlannedProgram:
             try:
                 fetched = self._run_steps()
             finally:
-                for slot in self._slots.values():
-                    clear_tensor(slot)
+                self._clear_slots()
             for tensor in fed.values():
                 clear_tensor(tensor)
             return fetched
@@ -272,8 +365,9 @@ class PlannedProgram:
 
     @property
     def _width(self) -> int:
-        """How many steps may run at once: no more than there are devices."""
-        return len({group for step in self._schedule.steps for group in step.groups})
+        """How many steps may run at once: no more than there are devices without others in them."""
+        groups = {group for step in self._schedule.steps for group in step.groups}
+        return sum(not any(other < group for other in groups) for group in groups)
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
@@ -292,6 +386,26 @@ def _interval(step: Step, given: Sequence[Tensor]) -> _Operator:
     kept = list(range(len(step.writes)))
     interval = step.node.op.attrs()["interval"]
     return _core.WholeProgram(step.node.graph, interval, list(given), [], kept)
+
+
+class _Views:
+    """Parts of variables, in their memory.
+
+    Args:
+        views: Which.
+        given: The variables.
+    """
+
+    def __init__(self, views: Sequence[RowPart], given: Sequence[Tensor]) -> None:
+        self._views = views
+        self._given = given
+
+    def run(self) -> Sequence[Tensor]:
+        """Raises NgraphError if one has too few rows for equal parts."""
+        parts = {
+            (v.read, v.parts): _core.rows_of(self._given[v.read], v.parts) for v in self._views
+        }
+        return [parts[view.read, view.parts][view.number] for view in self._views]
 
 
 class _Collective:

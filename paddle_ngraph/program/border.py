@@ -12,7 +12,7 @@ from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import Graph, Op, TensorSpec
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.partition import Interval
-from paddle_ngraph.program.placement import threads_of
+from paddle_ngraph.program.placement import parts_of, threads_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
 
@@ -92,6 +92,7 @@ class _GraphBuilder:
             adapts=any(node.type == "pd_op.feed" for node in self._view.nodes),
             gradients=list(self._purpose.gradients),
             threads=self._threads(),
+            runs_at_once=parts_of(self._interval.device) or 1,
             device=self._interval.device,
         )
         return Border(

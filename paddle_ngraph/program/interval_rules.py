@@ -17,9 +17,7 @@ from paddle_ngraph.program.view import LISTS, OpNode
 _MAX_OUTPUTS: int = _core.max_outputs
 
 
-def refused(
-    capable: Capability, border: Border, tries: bool
-) -> Iterator[tuple[OpNode, str]]:
+def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[OpNode, str]]:
     """Operators that cannot stay in their interval, and why.
 
     Args:

@@ -17,11 +17,11 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned_runs(monkeypatch: pytest.MonkeyPatch) -> list[data_dependency_engine.PlannedProgram]:
     """Lists what the data-dependency engine has run, once for each run."""
     runs: list[data_dependency_engine.PlannedProgram] = []
-    run = data_dependency_engine.PlannedProgram.run
+    run = data_dependency_engine.PlannedProgram._run_steps
 
     def listed(self: data_dependency_engine.PlannedProgram) -> list:
         runs.append(self)
         return run(self)
 
-    monkeypatch.setattr(data_dependency_engine.PlannedProgram, "run", listed)
+    monkeypatch.setattr(data_dependency_engine.PlannedProgram, "_run_steps", listed)
     return runs

@@ -29,7 +29,7 @@ TIMEOUT = 600
 
 
 def step(cores: set[int], after: set[int]) -> Step:
-    return Step(None, [frozenset(cores)], frozenset(after), (), ())  # type: ignore[arg-type]
+    return Step(None, [frozenset(cores)], frozenset(after), (), (), ())  # type: ignore[arg-type]
 
 
 def run_in_threads(run: _Run, count: int) -> None:

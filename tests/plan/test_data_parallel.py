@@ -11,8 +11,11 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph import NgraphError, _core
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.paddle_seam.names import IrMapping
-from tests.plan.networks import WIDTH, data, tower, training, two_towers
+from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
+from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
@@ -103,7 +106,9 @@ def test_one_function_serves_all_slices(planned_runs):
         sliced.both(x=floats(8, WIDTH, seed=step))
     stats = paddle_ngraph.stats()
     assert stats["functions_with_weights"] == 1
-    assert stats["engine_runs"] == 3 * (4 + 2)  # split, slices, results
+    assert stats["engine_runs"] == 3 * (
+        4 + 1
+    )  # slices, results; a split shares the memory of the feed
     assert len(planned_runs) == 3
 
 
@@ -115,6 +120,64 @@ def test_slices_run_at_the_same_time(planned_runs):
     assert len(slices) == 4
     assert {step.after for step in slices} == {frozenset({0})}, "one waits for another"
     assert all(len(step.groups) == 4 for step in slices)
+    threads = _core.num_threads()
+    settings = {Settings.of(step.node.graph) for step in slices}
+    assert settings == {Settings("f32", max(1, threads // 4), min(4, threads))}, "they take turns"
+
+
+@pytest.mark.parametrize("build", [two_towers, training])
+def test_arrays_are_read_where_they_are(planned_runs, monkeypatch, build):
+    """Of the second run on. What does not fit is copied, or refused, as in any run."""
+    short = []
+    original = PlannedProgram.run_on
+
+    def run_on(self, feed):
+        short.append(original(self, feed))
+        return short[-1]
+
+    monkeypatch.setattr(PlannedProgram, "run_on", run_on)
+    sliced = Sliced(build, 2)
+    arrays = [floats(size, WIDTH, seed=size) for size in (8, 4, 8)]
+    before = [array.copy() for array in arrays]
+    for array in [*arrays, arrays[0][:, ::-1], np.asfortranarray(arrays[0])]:
+        sliced.both(x=array)
+    assert [found is not None for found in short] == [True, True, False, False]
+    assert len(planned_runs) == 5
+    for array, old in zip(arrays, before):
+        np.testing.assert_array_equal(array, old)
+    with pytest.raises(NgraphError, match="7 samples"):
+        sliced.run(x=floats(7, WIDTH))
+    sliced.both(x=arrays[0])
+
+
+def test_a_part_of_a_feed_that_is_fetched_has_memory_of_its_own(planned_runs):
+    def build() -> list[Any]:
+        x = data()
+        first, second = paddle.split(x, 2)
+        one, other = tower(first), tower(second)
+        return [first, one + other]
+
+    planned = Planned(build, ["CPU:0", "CPU:1"])
+    for seed in range(3):
+        array = floats(8, WIDTH, seed=seed)
+        found = planned.both(x=array)
+        assert not np.shares_memory(found[0], array)
+        found[0][:] = 7
+        np.testing.assert_array_equal(array, floats(8, WIDTH, seed=seed))
+
+
+def test_a_feed_that_is_overwritten_stays_the_users(planned_runs):
+    def build() -> list[Any]:
+        x = data()
+        results = [tower(x), tower(x)]
+        paddle.assign(x * 2, output=x)
+        return [*results, x + 0]
+
+    planned = Planned(build, ["CPU:0", "CPU:1"])
+    for seed in range(3):
+        array = floats(8, WIDTH, seed=seed)
+        planned.both(x=array)
+        np.testing.assert_array_equal(array, floats(8, WIDTH, seed=seed))
 
 
 def test_what_has_no_open_dimension_is_for_all_slices():

@@ -25,12 +25,13 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 5;
+constexpr size_t kFormat = 6;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
 
 constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
+constexpr size_t kMaxRunsAtOnce = 1024;
 
 // A state of at most this many bytes is copied back: cheaper than exchanging buffers.
 constexpr size_t kSmallState = 4096;
@@ -415,6 +416,8 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   weights_.emplace(weights, header.number(1) == 1);
   const bool trains = header.number(1) == 1;
   most_threads_ = static_cast<int>(header.number(kMaxThreads));
+  runs_at_once_ = static_cast<int>(header.number(kMaxRunsAtOnce));
+  if (runs_at_once_ == 0) HeaderReader::refuse();
   header.end();
   // Weights are kept only if no program of the run writes them.
   infers_ = !weights_->inputs().empty() && !trains;
@@ -495,14 +498,17 @@ Settings NgraphEngine::settings() const {
     throw InvalidInput(concat("FLAGS_ngraph_precision=", precision, ": use f32 or bf16"));
   }
   Settings settings;
-  settings.num_threads = engine_threads();
-  if (most_threads_ > 0 && most_threads_ < num_threads()) settings.num_threads = most_threads_;
   settings.bfloat16 = precision == "bf16";
+  settings.num_threads = engine_threads();
+  if (most_threads_ == 0) return settings;
+  const int64_t most = num_threads(), wanted = int64_t{most_threads_} * runs_at_once_;
+  if (wanted < most) settings.num_threads = static_cast<int>(wanted);
+  settings.streams = static_cast<int>(std::min<int64_t>(runs_at_once_, std::min(wanted, most)));
   return settings;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  return get_ng_function(io, settings(), nullptr);
+  return get_ng_function(io, settings(), nullptr, nullptr);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
@@ -518,16 +524,15 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
                                                               const Settings& settings,
                                                               const Concurrency::Run& run,
                                                               Order* order) const {
-  Settings shared = settings;
-  if (shares_threads_) shared.streams = run.streams(threads_of(settings));
-  if (shared.streams == 1) return get_ng_function(io, settings, order);
+  const Settings shared = shared_settings(settings, run);
+  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr, order);
   if (!run.is_alone()) {
     if (auto function = find_function(io, shared)) return function;
   }
   const auto unshared = find_function(io, settings);
-  if (unshared && (run.is_alone() || unshared->has_one_thread())) return unshared;
+  if (unshared && (run.is_alone() || unshared->has_little_to_do())) return unshared;
   try {
-    auto function = get_ng_function(io, shared, order);
+    auto function = get_ng_function(io, shared, &settings, order);
     if (function == nullptr) return unshared;  // it is built in the background
     // If there is room for one of the two only, they would take turns.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
@@ -536,11 +541,26 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   } catch (const std::exception&) {
     shares_threads_ = false;
   }
-  return get_ng_function(io, settings, order);
+  return get_ng_function(io, settings, nullptr, order);
+}
+
+// A function for runs that overlap: each has as many threads as one that is alone, as long as there
+// are cores for them.
+Settings NgraphEngine::shared_settings(const Settings& settings,
+                                       const Concurrency::Run& run) const {
+  if (!shares_threads_ || settings.streams > 1) return settings;
+  const int each = threads_of(settings), most = std::max(each, usable_cores());
+  Settings shared = settings;
+  shared.streams = run.streams(most);
+  if (const int64_t all = int64_t{each} * shared.streams; each < most) {
+    shared.num_threads = static_cast<int>(std::min<int64_t>(all, most));
+  }
+  return shared;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& now,
+                                                              const Settings* meanwhile,
                                                               Order* order) const {
   Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
@@ -558,11 +578,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   // the same model.
   std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
-  if (has_waited && now.streams > 1) {  // it has one that does as well meanwhile
-    Settings unshared = now;
-    unshared.streams = 1;
-    return get_ng_function(io, unshared, order);
-  }
+  if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
   if (order != nullptr) {
@@ -771,7 +787,7 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
-    get_ng_function(io, settings, nullptr)->run(io);
+    get_ng_function(io, settings, nullptr, nullptr)->run(io);
   }
   ++EngineStats::instance().engine_runs;
   return true;

@@ -73,8 +73,7 @@ class NgraphFunction {
   // Whether it is for more than one signature.
   bool is_open() const { return is_open_; }
 
-  // Whether it runs on the thread that calls it, for there is little to do.
-  bool has_one_thread() const { return function_->settings().num_threads == 1; }
+  bool has_little_to_do() const { return function_->settings().streams == 0; }
 
  private:
   // The results: outputs, then new values of the states.
@@ -167,9 +166,11 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Runs the function; `step` shows how far it got. If it throws, nothing was published. Returns
   // whether there was one.
   bool run_function(const NgraphIO& io, const Settings& settings, Order* order, Step* step) const;
-  // nullptr if the function is built in the background.
+  // nullptr if the function is built in the background. Where `meanwhile` is given, and another
+  // thread is building for this graph, the function for those settings.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  Order* order) const;
+                                                  const Settings* meanwhile, Order* order) const;
+  Settings shared_settings(const Settings& settings, const Concurrency::Run& run) const;
   // The function for one of several runs that may go on.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
                                                   const Concurrency::Run& run, Order* order) const;
@@ -217,7 +218,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::vector<size_t> value_inputs_;   // inputs whose contents shape the function
   std::vector<size_t> copied_inputs_;  // those of them that are only read
   mutable std::optional<WeightWatch> weights_;
-  int most_threads_ = 0;  // 0: as the flags say
+  int most_threads_ = 0;  // of a run; 0: as the flags say
+  int runs_at_once_ = 1;  // with so many threads each
   bool infers_ = false;   // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap

@@ -71,7 +71,10 @@ ov::AnyMap configuration(const Settings& settings) {
 
 ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
-  if (work_ns(*model) < kLeastSharedNs) settings->num_threads = 1;
+  if (work_ns(*model) < kLeastSharedNs) {
+    settings->num_threads = 1;
+    settings->streams = 0;
+  }
   if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
   if (model->has_rt_info(kMixed)) settings->bfloat16 = false;
   try {

@@ -27,8 +27,10 @@ struct Settings {
   int num_threads = 0;    // 0: every core the process may use
   bool bfloat16 = false;  // where the processor has units for it, instead of float32
   bool fuses_loops = true;
-  int parts = 1;    // the model is one of so many parts of a batch: see batch_parts.py
-  int streams = 1;  // groups of threads, each of which computes one part or run at a time
+  int parts = 1;  // the model is one of so many parts of a batch: see batch_parts.py
+  // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
+  // for a run computes it, as there is little to do.
+  int streams = 1;
 };
 
 // A compiled function as a string of bytes; the memory is only read.

@@ -14,19 +14,16 @@ COMMON_DECLARE_bool(check_nan_inf);
 
 namespace paddle_ngraph {
 
-namespace {
-
-bool is_as_declared(const phi::DenseTensor& tensor, const WholeProgram::Feed& feed) {
+bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
+                    const std::vector<int64_t>& shape) {
   const auto& dims = tensor.dims();
-  if (tensor.dtype() != feed.dtype || tensor.numel() == 0) return false;
-  if (static_cast<size_t>(dims.size()) != feed.shape.size()) return false;
+  if (tensor.dtype() != dtype || tensor.numel() == 0) return false;
+  if (static_cast<size_t>(dims.size()) != shape.size()) return false;
   for (int i = 0; i < dims.size(); ++i) {
-    if (feed.shape[i] >= 0 && feed.shape[i] != dims[i]) return false;
+    if (shape[i] >= 0 && shape[i] != dims[i]) return false;
   }
   return true;
 }
-
-}  // namespace
 
 WholeProgram::WholeProgram(const std::string& graph, std::vector<int> interval,
                            std::vector<phi::DenseTensor*> tensors, std::vector<Feed> feeds,
@@ -58,7 +55,7 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   if (fed.size() != feeds_.size()) return std::nullopt;
   auto tensors = tensors_;
   for (size_t i = 0; i < fed.size(); ++i) {
-    if (!is_as_declared(fed[i], feeds_[i])) return std::nullopt;
+    if (!is_as_declared(fed[i], feeds_[i].dtype, feeds_[i].shape)) return std::nullopt;
     // The operator overwrites its states.
     const bool is_state = feeds_[i].tensor >= tensors_.size() - engine_->num_states();
     if (is_state) fed[i] = copy_of(fed[i]);

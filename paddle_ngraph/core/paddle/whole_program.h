@@ -46,6 +46,10 @@ class WholeProgram {
   std::vector<size_t> fetches_;
 };
 
+// Whether a tensor that is fed has elements, and the dtype and shape that are declared.
+bool is_as_declared(const phi::DenseTensor& tensor, phi::DataType dtype,
+                    const std::vector<int64_t>& shape);
+
 // Whether something, such as a profiler, needs to see operators one by one, as Paddle's interpreter
 // runs them.
 bool is_watched();
