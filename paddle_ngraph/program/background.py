@@ -201,7 +201,7 @@ class _Orders:
         self._building = self._thread = None
 
 
-_known: Latest[str, _Facts] = Latest(256)
+_known: Latest[str, _Facts] = Latest(32)
 _orders = _Orders()
 # How many runs were native while functions were compiled, by interval.
 _done: Latest[str, int] = Latest(1024)
@@ -268,3 +268,4 @@ def cancel() -> None:
     """Nothing becomes of what is being compiled in the background, and of what waits."""
     _orders.cancel()
     _done.clear()
+    _known.clear()
