@@ -7,6 +7,7 @@
   memory       peak memory of programs, optimized for memory or not
   scaling      cost as the batch, the sequence or the number of threads grows
   products     matrix products by the plugin and by oneDNN
+  decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
@@ -32,6 +33,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks import (
     convergence,
+    decoder,
     first_run,
     intervals,
     memory,
@@ -61,6 +63,7 @@ TOPICS: dict[str, Callable] = {
     "memory": memory.measure,
     "scaling": scaling.measure,
     "products": products.measure,
+    "decoder": decoder.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
     "mixed_precision": mixed_precision.measure,

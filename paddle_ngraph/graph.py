@@ -78,6 +78,10 @@ class Op:
         attrs: Attributes as plain Python values; a dtype is its name.
         constants: Contents of inputs that are known when the program is built, by input name.
         form: What else Paddle needs to run the operator itself; ``None`` if it cannot.
+        blocks: What is inside of a loop or branch: graphs without states, with tensors of their
+            own. They read what the inputs ``"inputs"`` (what a loop starts from) and ``"captured"``
+            hold, and make what a turn or branch ends with; that of a loop begins with whether there
+            is another turn.
     """
 
     type: str
@@ -87,6 +91,7 @@ class Op:
     attrs: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
     form: NativeForm | None = None
+    blocks: list[Graph] = field(default_factory=list)
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute ``name``, or ``default``."""
@@ -166,10 +171,26 @@ class Graph:
     runs_at_once: int = 1
     device: str = ""
 
+    def all_ops(self) -> Iterator[Op]:
+        """Every operator, those inside of others included."""
+        for op in self.ops:
+            yield op
+            for block in op.blocks:
+                yield from block.all_ops()
+
+    def described(self) -> dict[str, Any]:
+        """The operators, and what goes in and out, as JSON: all that a block has."""
+        return {
+            "tensors": [[s.id, s.dtype, list(s.shape)] for s in self._tensors().values()],
+            "inputs": [spec.id for spec in self.inputs],
+            "outputs": [spec.id for spec in self.outputs],
+            "ops": [_op_to_json(op) for op in self.ops],
+        }
+
     @property
     def trains(self) -> bool:
         """Whether it computes gradients, or another program computes those for its results."""
-        types = {*(op.type for op in self.ops), *self.gradients}
+        types = {*(op.type for op in self.all_ops()), *self.gradients}
         return any(type.rstrip("_").endswith("_grad") for type in types)
 
     @property
@@ -202,7 +223,7 @@ class Graph:
             raise _malformed("its first line does not match the rest")
         return graph
 
-    def _to_json(self) -> dict[str, Any]:
+    def _tensors(self) -> dict[int, TensorSpec]:
         tensors: dict[int, TensorSpec] = {}
         for op in self.ops:
             tensors.update({spec.id: spec for spec in op.input_specs()})
@@ -211,6 +232,9 @@ class Graph:
                 tensors.update({spec.id: spec for spec in results})
         for specs in (self.inputs, self.states, self.outputs, self.state_outputs):
             tensors.update({spec.id: spec for spec in specs})
+        return tensors
+
+    def _to_json(self) -> dict[str, Any]:
         others: dict[str, Any] = {"gradients": self.gradients} if self.gradients else {}
         if self.eager_weights:
             others["eager_weights"] = True
@@ -221,15 +245,12 @@ class Graph:
         if self.device:
             others["device"] = self.device
         return {
-            "tensors": [[spec.id, spec.dtype, list(spec.shape)] for spec in tensors.values()],
-            "inputs": [spec.id for spec in self.inputs],
+            **self.described(),
             "states": [spec.id for spec in self.states],
-            "outputs": [spec.id for spec in self.outputs],
             "state_outputs": [spec.id for spec in self.state_outputs],
             "value_inputs": self.value_inputs,
             "weights": self.weights,
             "adapts": self.adapts,
-            "ops": [_op_to_json(op) for op in self.ops],
             **others,
         }
 
@@ -296,6 +317,8 @@ def _op_to_json(op: Op) -> dict[str, Any]:
     }
     if op.form is not None:
         item["form"] = _form_to_json(op, op.form)
+    if op.blocks:
+        item["blocks"] = [block.described() for block in op.blocks]
     return item
 
 
@@ -333,11 +356,27 @@ def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
         outputs=outputs,
         attrs=item["attrs"],
         form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
+        blocks=list(map(_block_from_json, item.get("blocks", ()))),
+    )
+
+
+def _tensors_from_json(data: dict[str, Any]) -> dict[int, TensorSpec]:
+    return {tid: TensorSpec(tid, dtype, tuple(shape)) for tid, dtype, shape in data["tensors"]}
+
+
+def _block_from_json(data: dict[str, Any]) -> Graph:
+    tensors = _tensors_from_json(data)
+    return Graph(
+        ops=[_op_from_json(item, tensors) for item in data["ops"]],
+        inputs=[tensors[i] for i in data["inputs"]],
+        states=[],
+        outputs=[tensors[i] for i in data["outputs"]],
+        state_outputs=[],
     )
 
 
 def _from_json(data: dict[str, Any]) -> Graph:
-    tensors = {tid: TensorSpec(tid, dtype, tuple(shape)) for tid, dtype, shape in data["tensors"]}
+    tensors = _tensors_from_json(data)
     ops = [_op_from_json(item, tensors) for item in data["ops"]]
     return Graph(
         ops=ops,

@@ -19,6 +19,9 @@ _MAX_ELEMENTS = 2**48
 _MAX_NAME = 256
 _MAX_INDEX = 2**31
 
+# How many blocks are inside of operators.
+BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
+
 DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys()
 
 
@@ -135,6 +138,11 @@ _FORM = _row(
     _by_name(_list_of(_natural)),
 )
 
+
+def _blocks(value: Any, place: str) -> None:
+    _list_of(_check_block)(value, place)
+
+
 _OPERATOR: dict[str, Check] = {
     "type": _name,
     "index": _natural,
@@ -142,13 +150,24 @@ _OPERATOR: dict[str, Check] = {
     "outputs": _by_name(_list_of(_optional(_natural))),
     "attrs": _by_name(_anything),
     "form": _FORM,
+    "blocks": _blocks,
 }
 
-_GRAPH: dict[str, Check] = {
+_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks"}))
+
+# What is inside of an operator.
+_BLOCK: dict[str, Check] = {
     "tensors": _list_of(_row(_natural, _dtype, _shape)),
     "inputs": _list_of(_natural),
-    "states": _list_of(_natural),
     "outputs": _list_of(_natural),
+    "ops": _list_of(_check_operator),
+}
+
+_check_block = _record(_BLOCK)
+
+_GRAPH: dict[str, Check] = {
+    **_BLOCK,
+    "states": _list_of(_natural),
     "state_outputs": _list_of(_natural),
     "value_inputs": _list_of(_natural),
     "weights": _list_of(_natural),
@@ -158,7 +177,6 @@ _GRAPH: dict[str, Check] = {
     "threads": _natural,
     "runs_at_once": _natural,
     "device": _name,
-    "ops": _list_of(_record(_OPERATOR, optional=frozenset({"form"}))),
 }
 
 _check_graph = _record(
@@ -195,8 +213,39 @@ def _check_border(data: dict[str, Any], known: set[int]) -> None:
         _require(data[field], known, f"graph.{field}")
 
 
+def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:
+    """What is inside of an operator fits what that reads and makes, and is a graph by itself."""
+    kind, blocks = op["type"], op.get("blocks", [])
+    if len(blocks) != BLOCKS.get(kind, 0):
+        raise Malformed(f"{kind} has {len(blocks)} blocks")
+    if not blocks:
+        return
+    inputs, form = op["inputs"], op.get("form", [{}, [], [], {}, {}])
+    if inputs.keys() != {"cond", "inputs", "captured"} or op["outputs"].keys() != {"out"}:
+        raise Malformed(f"{kind} has other inputs and outputs")
+    starts, made = inputs["inputs"], form[4].get("out", op["outputs"]["out"])
+    is_loop = kind == "pd_op.while"
+    if len(inputs["cond"]) != 1 or len(starts) != (len(made) if is_loop else 0):
+        raise Malformed(f"{kind} does not end with as much as it starts from")
+    for block in blocks:
+        known = _check_tensors(block)
+        own = {row[0]: row for row in block["tensors"]}
+        _require(block["inputs"], known, f"an input inside of {kind}")
+        if len(set(block["inputs"])) != len(block["inputs"]):
+            raise Malformed(f"inside of {kind}, a tensor is an input twice")
+        _check_flow({"states": [], "state_outputs": [], **block}, known)
+        read = [*starts, *inputs["captured"]]
+        results = [*(inputs["cond"] if is_loop else ()), *made]
+        for theirs, mine in ((read, block["inputs"]), (results, block["outputs"])):
+            if [tensors[n][1] for n in theirs if n is not None] != [
+                own[n][1] for n, other in zip(mine, theirs) if other is not None
+            ] or len(mine) != len(theirs):
+                raise Malformed(f"what is inside of {kind} reads or makes something else")
+
+
 def _check_flow(data: dict[str, Any], known: set[int]) -> None:
     """Every tensor is computed once, before it is read."""
+    tensors = {row[0]: row for row in data["tensors"]}
     there = {*data["inputs"], *data["states"]}  # to converters
     made_natively = set(there)  # what nobody reads, or what converters ignore, included
     for op in data["ops"]:
@@ -207,6 +256,7 @@ def _check_flow(data: dict[str, Any], known: set[int]) -> None:
             for name, ids in op["outputs"].items()
         }
         _check_form(op, outputs, known, made_natively)
+        _check_blocks(op, tensors)
         for name, made in outputs.items():
             _require(made, known, f"output '{name}' of {op['type']}")
             _add_new(made, there, f"output '{name}' of {op['type']}")

@@ -210,4 +210,4 @@ def test_a_detector_finds_nothing_on_a_black_picture() -> None:
         found.append((len(boxes), int(alone.sum())))
     assert found[1] == found[3] == found[4] == (0, 0)
     assert all(count > kept > 1 for count, kept in (found[0], found[2], found[5])), found
-    assert paddle_ngraph.stats()["engine_runs"] > 12
+    assert paddle_ngraph.stats()["engine_runs"] > 6

@@ -57,6 +57,7 @@ class Faults(ast.NodeVisitor):
         self._private = attributes_in(tree)
         self._classes: list[set[str]] = []
         self._of_paddle: set[str] = set()
+        self._by_name = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
         self.visit(tree)
 
     def _tell(self, node: ast.AST) -> None:
@@ -91,7 +92,9 @@ class Faults(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._classes.append(attributes_in(node))
+        # What a base class of the same file gives itself is the class's own too.
+        bases = [self._by_name[b.id] for b in node.bases if getattr(b, "id", "") in self._by_name]
+        self._classes.append(set().union(*map(attributes_in, [node, *bases])))
         self.generic_visit(node)
         self._classes.pop()
 

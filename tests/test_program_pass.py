@@ -303,19 +303,31 @@ def test_random_streams_keep_their_order():
 # -- control flow ------------------------------------------------------------------------------
 
 
-def branches():
+def branches(last=lambda x: x * 3.0):
     x = paddle.static.data("x", [-1, 4], "float32")
     scaled = x * 2.0
     return paddle.static.nn.cond(
         paddle.sum(x) > 0,
-        lambda: paddle.exp(scaled) + 1.0,
-        lambda: paddle.tanh(scaled) - 1.0,
+        lambda: last(paddle.exp(scaled) + 1.0),
+        lambda: last(paddle.tanh(scaled) - 1.5),
     )
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_both_branches_of_a_condition_run_in_the_engine(sign):
     program = Program(branches)
+    report = paddle_ngraph.explain(program.main)
+    (block,) = report.blocks
+    assert "if" in types(*block.intervals) and not block.native, str(report)
+    program.both(x=np.full((2, 4), sign, "float32"))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_both_branches_of_a_native_condition_run_in_the_engine(sign):
+    def build():
+        return branches(lambda x: paddle.lgamma(x))
+
+    program = Program(build)
     report = paddle_ngraph.explain(program.main)
     assert len(report.blocks) == 3
     assert all(block.intervals for block in report.blocks), str(report)
@@ -327,7 +339,7 @@ def loop():
     i = paddle.full([1], 0, "int64")
 
     def body(i, v):
-        return [i + 1, paddle.tanh(v) * 1.5 + x]
+        return [i + 1, paddle.lgamma(paddle.abs(paddle.tanh(v) * 1.5 + x) + 0.5)]
 
     return paddle.static.nn.while_loop(lambda i, v: i < 5, body, [i, x])
 

@@ -8,8 +8,9 @@ contents hold symbolic sizes (sizes.py), so converters ask only the bridge for s
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -24,9 +25,11 @@ from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.dynamic_shapes import Opening
+from paddle_ngraph.function.node_tools import key_of, passed_on_by, read_by
+from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing
-from paddle_ngraph.function.sizes import Number, Size, is_open
+from paddle_ngraph.function.sizes import Number, Size, hint_of, is_open
 from paddle_ngraph.graph import FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
@@ -83,16 +86,15 @@ class NgraphBridge:
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
+        self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
+        self._inner: list[_InnerBridge] = []
         # What a layout of its own makes of an operator's output before others read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
         self.shared: dict[Any, Any] = {}
-        values = values or {}
         # Paddle runs a feed of another shape than declared as long as its kernels can.
         self._as_declared = True
-        for position, spec in enumerate([*graph.inputs, *graph.states]):
-            dtype, shape = signature[position]
-            self._add_input(position, spec, dtype, shape, values.get(position))
+        self._add_inputs(signature, values or {})
 
     # -- what converters use ------------------------------------------------------------------
 
@@ -278,6 +280,43 @@ class NgraphBridge:
             checked = opset15.convert(checked, ids.get_element_type()).output(0)
         self._nodes[spec.id] = self._folded(checked)
 
+    def body(
+        self,
+        block: Graph,
+        sources: Sequence[Output],
+        args: int = 0,
+        condition: Output | None = None,
+    ) -> tuple[Body, list[Output]]:
+        """Converts what is inside of a loop or branch.
+
+        Args:
+            block: What is inside, as a graph.
+            sources: What its inputs are given.
+            args: How many of them, the first ones, are others in each turn of a loop.
+            condition: Whether that loop has a first turn.
+
+        Returns:
+            What is inside, and the sources that it reads: those, and more.
+
+        Raises:
+            ConversionError: As in :meth:`convert`; ``op`` is one inside.
+        """
+        inner = _InnerBridge(self, block, sources, args)
+        inner.convert()
+        self._inner.append(inner)
+        return inner.closed(condition), inner.sources
+
+    def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
+        """The outputs of a loop or branch, whose results have these shapes."""
+        self._regions.append((region, shapes))
+        region.make()
+        self._declare_results(region, shapes)
+        return list(region.node.outputs())
+
+    def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
+        for output, shape in zip(region.node.outputs(), shapes, strict=True):
+            self.set_shape(output, shape)
+
     # -- the build ----------------------------------------------------------------------------
 
     def convert(self) -> None:
@@ -311,6 +350,8 @@ class NgraphBridge:
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._computed(self._nodes[spec.id])))
+        for bridge in (self, *self._all_inner()):
+            bridge._take_in_constants()
         used = [node for node in self._parameters if _is_used(node)]
         model = ov.Model(results, used, "ngraph_interval")
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
@@ -322,12 +363,9 @@ class NgraphBridge:
         """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
         if self._opening is None or self._shapes is None:
             return
-        for node in model.get_ordered_ops():
-            for output in node.outputs():
-                sizes = self._shapes.of(output)
-                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
-                if is_empty and not _is_list(output):
-                    raise dynamic_shapes.Empty
+        self._require_elements(model)
+        for inner in self._all_inner():
+            inner._require_elements(inner.model)
         fixed = self._opening.guards.fixed()
         for node in model.get_parameters():
             numbers = self._opening.numbers.get(self._input_of_parameter[node.get_friendly_name()])
@@ -343,6 +381,32 @@ class NgraphBridge:
             replace_node(constant, parameter)
             model.add_parameters([parameter])
         model.validate_nodes_and_infer_types()
+
+    def _take_in_constants(self) -> None:
+        for region, shapes in self._regions:
+            if region.take_in_constants():
+                self._declare_results(region, shapes)
+
+    def inner_models(self) -> list[ov.Model]:
+        """What is inside of loops and branches."""
+        return [inner.model for inner in self._all_inner()]
+
+    def _all_inner(self) -> Iterator[_InnerBridge]:
+        """The bridges of what is inside of loops and branches, outer ones first."""
+        for inner in self._inner:
+            yield inner
+            yield from inner._all_inner()
+
+    def _require_elements(self, model: ov.Model) -> None:
+        """Raises Empty where something in a model has no elements, whatever the open sizes are."""
+        if self._shapes is None:
+            return
+        for node in model.get_ordered_ops():
+            for output in node.outputs():
+                sizes = self._shapes.of(output)
+                is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
+                if is_empty and not _is_list(output):
+                    raise dynamic_shapes.Empty
 
     def _computed(self, output: Output) -> Output:
         """``output``, computed by a node: the engine does not write a result that is an input."""
@@ -369,6 +433,13 @@ class NgraphBridge:
         for spec in op.output_specs():
             if spec.id not in self._nodes:
                 raise ConversionError(op, "an output was not set")
+
+    def _add_inputs(
+        self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
+    ) -> None:
+        for position, spec in enumerate([*self._graph.inputs, *self._graph.states]):
+            dtype, shape = signature[position]
+            self._add_input(position, spec, dtype, shape, values.get(position))
 
     def _add_input(
         self,
@@ -478,6 +549,127 @@ class NgraphBridge:
             self._unknown.add(node.get_name())
             return None
         return np.array(results[output.get_index()].data)
+
+
+class _InnerBridge(NgraphBridge):
+    """Builds what is inside of a loop or branch: a model that the nodes around it feed.
+
+    Args:
+        outer: The bridge of what is around it.
+        block: What is inside.
+        sources: What its inputs are given, nodes of ``outer``.
+        args: How many of these, the first ones, are others in each turn.
+    """
+
+    def __init__(
+        self, outer: NgraphBridge, block: Graph, sources: Sequence[Output], args: int
+    ) -> None:
+        self._outer = outer
+        self._args = args
+        self.sources = list(sources)
+        super().__init__(block, ())
+        self._as_declared &= outer._as_declared
+
+    @property
+    def infers(self) -> bool:
+        """See :attr:`Graph.infers`."""
+        return self._outer.infers
+
+    def draw(
+        self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
+    ) -> Output:
+        """No run could say beforehand how many numbers it draws. Raises NgraphError."""
+        raise NgraphError("random numbers are drawn inside of a loop or branch")
+
+    def _add_inputs(
+        self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
+    ) -> None:
+        around = self._outer._shapes
+        self._shapes = None if around is None else Shapes(around.guards)
+        for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
+            self._nodes[spec.id] = self._input(position, source)
+            self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
+        if around is not None and self._shapes is not None and around.guards.hints:
+            sizes = [around.guards.size(number) for number in around.guards.hints]
+            node = self._fed_too(as_output(self._outer.ints(sizes)))
+            self._shapes.declare_contents(node, sizes)
+
+    def _input(self, position: int, source: Output) -> Output:
+        if position < self._args:
+            return self._fed(position, source)
+        producer = source.get_node()
+        if producer.get_type_name() == "Constant" and math.prod(source.get_shape()) <= FOLD_LIMIT:
+            return opset15.constant(np.array(producer.get_data())).output(0)
+        node = self._fed(position, source)
+        around = self._outer._shapes
+        if around is None or self._shapes is None or around.follows(source) != "sizes":
+            return node
+        numbers = around.value(source)
+        if numbers is None:
+            return opset15.constant(around.fixed_value(source)).output(0)
+        self._shapes.declare_contents(node, numbers.reshape(-1).tolist())
+        return node
+
+    def _fed_too(self, source: Output) -> Output:
+        """A parameter that is given ``source``, which the block does not know of."""
+        self.sources.append(source)
+        return self._fed(len(self.sources) - 1, source)
+
+    def _fed(self, position: int, source: Output) -> Output:
+        """A parameter that is given ``source``."""
+        sizes = self._outer.shape(source)
+        node = opset15.parameter(list(map(hint_of, sizes)), source.get_element_type())
+        self._parameters.append(node)
+        self._input_of_parameter[node.get_friendly_name()] = position
+        if self._shapes is not None:
+            declared = [size if isinstance(size, Size) else None for size in sizes]
+            self._shapes.declare(node.output(0), declared)
+        return node.output(0)
+
+    def closed(self, condition: Output | None) -> Body:
+        """What was converted, as a model. See :meth:`NgraphBridge.body`."""
+        results: list[Output] = []
+        for spec in self._graph.outputs:
+            output = self._nodes[spec.id]
+            # nGraph knows a result by the node that makes it.
+            is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
+            if not is_made or key_of(output) in map(key_of, results):
+                output = opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
+            results.append(output)
+        if condition is not None:
+            self._part_args(results, condition)
+        shapes = [self.shape(output) for output in results]
+        read = [
+            (node, number)
+            for node in self._parameters
+            for number in [self._input_of_parameter[node.get_friendly_name()]]
+            if number < self._args or _is_used(node)
+        ]
+        self.model = ov.Model([opset15.result(r) for r in results], [node for node, _ in read])
+        return Body(self.model, [number for _, number in read], shapes)
+
+    def _part_args(self, results: list[Output], condition: Output) -> None:
+        """Has the plugin hand on what a loop says, where a turn does not compute it.
+
+        It drops an arg that no turn reads, and then has nothing to result in where there is no
+        turn. And it hands results on one after another: one that is another arg would be what that
+        has just become. So these results are chosen between themselves and the arg in whose place
+        they come, by the condition of the first turn, which was true, but which a build does not
+        know.
+        """
+        read = read_by(results)
+        names = [node.get_name() for node in self._parameters[: self._args]]
+        chosen = [
+            number
+            for number, name in enumerate(names)
+            if name not in read or passed_on_by(results[number + 1]) & {*names} - {name}
+        ]
+        if not chosen:
+            return
+        is_first = opset15.reshape(self._fed_too(condition), self.ints([]), False)
+        for number in chosen:
+            arg = self._parameters[number].output(0)
+            results[number + 1] = opset15.select(is_first, results[number + 1], arg).output(0)
 
 
 def _meet_numpy() -> None:

@@ -81,8 +81,12 @@ def _multiply_by_onednn(draft: Draft) -> None:
         products.by_onednn(draft.model, draft.bridge.extension)
 
 
-def _on_model(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
-    return lambda draft: change(draft.model)
+def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
+    def run(draft: Draft) -> None:
+        for model in [draft.model, *draft.bridge.inner_models()]:
+            change(model)
+
+    return run
 
 
 PASSES = (
@@ -99,22 +103,22 @@ PASSES = (
     Pass(
         "divide exactly",
         "the plugin multiplies by a rounded reciprocal",
-        _on_model(plugin_faults.divide_exactly),
+        _on_models(plugin_faults.divide_exactly),
     ),
     Pass(
         "squeeze to scalars",
         "the plugin crashes on some scalars that a Reshape makes",
-        _on_model(plugin_faults.squeeze_to_scalars),
+        _on_models(plugin_faults.squeeze_to_scalars),
     ),
     Pass(
         "keep what Abs reads",
         "the plugin overwrites what other nodes read too",
-        _on_model(plugin_faults.keep_what_abs_reads),
+        _on_models(plugin_faults.keep_what_abs_reads),
     ),
     Pass(
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
-        _on_model(plugin_faults.compare_from_below),
+        _on_models(plugin_faults.compare_from_below),
     ),
     Pass(
         "part the batch",
@@ -126,7 +130,7 @@ PASSES = (
         "use int8",
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
-        _on_model(low_precision.use_int8),
+        lambda draft: low_precision.use_int8(draft.model),
     ),
     Pass(
         "multiply in bfloat16",
@@ -142,18 +146,18 @@ PASSES = (
     Pass(
         "compute constants",
         "the plugin computes some nodes of constants alone at the first run, then overwrites them",
-        _on_model(constants.compute_constants),
+        _on_models(constants.compute_constants),
     ),
     Pass(
         "part packed weights",
         "the plugin confuses weights that are packed in two ways; only from here on they are "
         "constants",
-        _on_model(constants.part_packed_weights),
+        _on_models(constants.part_packed_weights),
     ),
     Pass(
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
-        _on_model(plugin_faults.keep_loops_apart),
+        lambda draft: plugin_faults.keep_loops_apart(draft.model, draft.bridge.inner_models()),
     ),
 )
 

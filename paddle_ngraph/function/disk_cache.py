@@ -35,7 +35,7 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
         converter is not one of ours: nothing shows when that changes.
     """
     foreign = registry.foreign_types()
-    if foreign and any(op.type in foreign for op in Graph.from_string(graph).ops):
+    if foreign and any(op.type in foreign for op in Graph.from_string(graph).all_ops()):
         return ""
     variables = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
     return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *variables])

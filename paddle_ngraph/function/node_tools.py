@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from openvino import Output
 
 # Identifies an output among those of one build: the bindings make a new object at each access.
@@ -15,6 +17,60 @@ _NAMES = """
     SoftPlus Sqrt SquaredDifference Subtract Swish Tanh
 """
 ELEMENTWISE = frozenset(_NAMES.split())
+
+
+# They have models inside, which may read nothing of what they are given.
+_WITH_MODELS = frozenset({"If", "Loop", "TensorIterator"})
+
+
+def read_by(results: Iterable[Output]) -> set[str]:
+    """The names of the nodes whose contents, not only their shapes, certainly decide ``results``.
+
+    Of parameters: those that a node with models inside is given may be left out.
+    """
+    found: set[str] = set()
+    pending = [output.get_node() for output in results]
+    while pending:
+        node = pending.pop()
+        kind, name = node.get_type_name(), node.get_name()
+        if name in found or kind == "ShapeOf":
+            continue
+        found.add(name)
+        sources = [value.get_node() for value in node.input_values()]
+        if kind in _WITH_MODELS:
+            sources = [source for source in sources if source.get_type_name() != "Parameter"]
+        pending += sources
+    return found
+
+
+# Those that make something else of every number.
+_COMPUTING = frozenset(
+    {"Abs", "Convolution", "Erf", "Exp", "GroupConvolution", "Log", "LogicalNot", "MatMul"}
+    | {"Negative", "Relu", "Sigmoid", "SoftPlus", "Sqrt", "Tanh"}
+)
+
+
+def passed_on_by(result: Output) -> set[str]:
+    """The names of the parameters that ``result`` may be, or be a view of, once nodes are left out.
+
+    Nodes that change nothing (a sum with 0, a slice of everything) are left out.
+    """
+    found: set[str] = set()
+    met: set[str] = set()
+    pending = [result.get_node()]
+    while pending:
+        node = pending.pop()
+        kind, name = node.get_type_name(), node.get_name()
+        if name in met or kind in _COMPUTING:
+            continue
+        met.add(name)
+        if kind == "Parameter":
+            found.add(name)
+        sources = [value.get_node() for value in node.input_values()]
+        varying = [source for source in sources if source.get_type_name() != "Constant"]
+        if kind not in ELEMENTWISE or len(varying) == 1:
+            pending += varying
+    return found
 
 
 def key_of(output: Output) -> Key:

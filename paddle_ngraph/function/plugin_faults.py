@@ -99,8 +99,14 @@ def squeeze_to_scalars(model: Model) -> None:
 # -- loops behind a unit -------------------------------------------------------------------------
 
 
-def keep_loops_apart(model: Model) -> None:
-    """Marks a finished model on which the plugin would crash while fusing loops.
+def keep_loops_apart(model: Model, inside: Sequence[Model] = ()) -> None:
+    """Marks a finished model if the plugin would crash while fusing loops in it, or ``inside``."""
+    if any(map(_crashes, [model, *inside])):
+        model.set_rt_info(True, _LOOPS_APART)
+
+
+def _crashes(model: Model) -> bool:
+    """Whether it is a model on which the plugin would crash while fusing loops.
 
     The plugin makes a unit of some sequences: small matrix products with elementwise nodes in
     between, attention, group normalization. If an elementwise node reads the end of a unit and also
@@ -117,8 +123,8 @@ def keep_loops_apart(model: Model) -> None:
         sources = [lengths.get(value.get_node().get_name(), 0) for value in node.input_values()]
         lengths[node.get_name()] = length = 1 + max(sources)
         if length > _LONGEST_LOOP or _joins(node, traits):
-            model.set_rt_info(True, _LOOPS_APART)
-            return
+            return True
+    return False
 
 
 def _traits(node: Node, known: dict[str, frozenset[str]]) -> frozenset[str]:

@@ -144,14 +144,17 @@ def _try_again() -> None:
 def _kind(op: Op) -> str:
     """A key that is the same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
-    return _digest([op.attrs, *sides])
+    return _digest([op.attrs, *sides, [block.described() for block in op.blocks]])
 
 
 def interval_key(graph: Graph) -> str:
     """A key that is the same whichever results of the interval a program asks for."""
     return _digest(
         [
-            [op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}]
+            [
+                *(op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}),
+                [block.described() for block in op.blocks],
+            ]
             for op in graph.ops
         ]
     )

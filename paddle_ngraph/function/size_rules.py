@@ -71,11 +71,11 @@ class Shapes:
     """The shapes of the nodes of one build, and the numbers in them.
 
     Args:
-        guards: The open dimensions.
+        guards: The open dimensions, and what was decided by them.
     """
 
     def __init__(self, guards: Guards) -> None:
-        self._guards = guards
+        self.guards = guards
         self._dims: dict[Key, Dims] = {}
         self._values: dict[Key, np.ndarray | None] = {}
         self._sources: dict[str, str] = {}
@@ -284,14 +284,14 @@ class Shapes:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             make = self._computing_atom if is_atom else self._computing_sum
             self._made[terms] = make(terms)
-            self._require_32_bits(self._guards.of(terms))
+            self._require_32_bits(self.guards.of(terms))
         return self._made[terms]
 
     def _computing_sum(self, terms: Terms) -> Output:
         first, *others = (self._computing_product(*term) for term in terms)
         number: Number = 0
         for monomial, factor in terms:
-            number = number + self._guards.of(((monomial, factor),))
+            number = number + self.guards.of(((monomial, factor),))
             self._require_32_bits(number)
         for other in others:
             first = opset15.add(first, other).output(0)
@@ -302,7 +302,7 @@ class Shapes:
         number: Number = 1
         for atom in monomial:
             node = self._computing((((atom,), 1),))
-            number = number * self._guards.of((((atom,), 1),))
+            number = number * self.guards.of((((atom,), 1),))
             product = node if product is None else opset15.multiply(product, node).output(0)
             self._require_32_bits(number)
         if product is None or factor != 1:
@@ -321,7 +321,7 @@ class Shapes:
             else:
                 numbers = opset15.shape_of(parameter, Type.i64)
             return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
-        dividend, divisor = (self._guards.of(each) for each in atom[1:])
+        dividend, divisor = (self.guards.of(each) for each in atom[1:])
         if dividend < 0 or not all(size < _EXACT_IN_FLOAT for size in (dividend, divisor)):
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
         nodes = [

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role
 from paddle_ngraph.graph import Graph, Op, TensorSpec
-from paddle_ngraph.program.capability import Capability
+from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
@@ -46,32 +46,103 @@ class Border:
 
 def border_of(capable: Capability, interval: Interval, purpose: Purpose) -> Border:
     """Describes an interval."""
-    return _GraphBuilder(capable, interval, purpose).build()
+    return _IntervalBuilder(capable, interval, purpose).build()
+
+
+def graph_of(body: Body) -> Graph:
+    """Describes a block inside of an operator: a graph without states."""
+    return _BodyBuilder(body).build()
 
 
 class _GraphBuilder:
-    """Describes one interval as a graph, with memory as Paddle sees it.
+    """Describes operators of a block as a graph, with memory as Paddle sees it.
 
     An operator that overwrites its input gives that memory new contents: whatever reads it
     afterwards, under whatever name, reads the new ones.
     """
 
-    def __init__(self, capable: Capability, interval: Interval, purpose: Purpose) -> None:
-        self._capable = capable
-        self._view = capable.view
-        self._interval = interval
-        self._purpose = purpose
-        self._nodes = set(interval.nodes)
-        self._names = {number: vid for vid, number in capable.numbers.items()}
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+        self._view = candidates.view
+        self._names = {number: vid for vid, number in candidates.numbers.items()}
         self._content: dict[str, str] = {}  # memory -> the variable that names what it holds
         self._external: list[str] = []  # memory that comes from outside, in order of first use
         self._external_names: dict[str, str] = {}
         self._overwritten: dict[str, None] = {}  # those of them, in order of their last writes
-        self._by_value: set[str] = set()
         self._ops: list[Op] = []
         self._made: set[int] = set()  # tensors, those that converters do not make too
 
+    def _add(self, node: OpNode) -> None:
+        op = self._candidates.ops[node]
+        unused = self._candidates.converters[node].named(Role.UNUSED)
+        inputs = {
+            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in unused)
+            for name, specs in op.inputs.items()
+        }
+        assert op.form is not None
+        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
+        form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
+        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
+        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            root = self._view.root(vid)
+            if root != vid and root in self._external_names:
+                self._overwritten.pop(root, None)
+                self._overwritten[root] = None
+            self._content[root] = vid
+
+    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """The tensors, if the interval already makes or reads all of them."""
+        roots = [self._view.root(self._names[spec.id]) for spec in specs]
+        now = [
+            self._spec(self._content[root]) if root in self._content else spec
+            for root, spec in zip(roots, specs)
+        ]
+        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
+        return tuple(now) if all(known) else ()
+
+    def _read(self, vid: str) -> TensorSpec:
+        root = self._view.root(vid)
+        if root not in self._content:
+            producer = self._view.producer.get(vid)
+            if producer is not None and producer in self._candidates.constants:
+                self._add_constant(producer)
+            else:
+                self._take(vid)
+        return self._spec(self._content[root])
+
+    def _take(self, vid: str) -> None:
+        """Reads a variable from outside."""
+        root = self._view.root(vid)
+        self._external.append(root)
+        self._external_names[root] = vid
+        self._content[root] = vid
+
+    def _add_constant(self, node: OpNode) -> None:
+        op = self._candidates.ops[node]
+        self._ops.append(op)
+        for spec in op.output_specs():
+            vid = self._names[spec.id]
+            self._content[vid] = vid
+
+    def _spec(self, vid: str) -> TensorSpec:
+        return self._view.spec(vid, self._candidates.numbers[vid])
+
+
+class _IntervalBuilder(_GraphBuilder):
+    """Describes one interval."""
+
+    def __init__(self, capable: Capability, interval: Interval, purpose: Purpose) -> None:
+        super().__init__(capable)
+        self._capable = capable
+        self._interval = interval
+        self._purpose = purpose
+        self._nodes = set(interval.nodes)
+        self._by_value: set[str] = set()
+
     def build(self) -> Border:
+        """The interval as a graph."""
         for node in self._interval.nodes:
             if self._capable.ops[node].outputs_used():
                 self._by_value |= {self._view.root(v) for v in self._capable.read_by_value(node)}
@@ -114,55 +185,6 @@ class _GraphBuilder:
         is_parameter = maker is not None and maker.name() == "builtin.parameter"
         return self._purpose.keep_weights and is_parameter and dtype_name(value.dtype) == "float32"
 
-    def _add(self, node: OpNode) -> None:
-        op = self._capable.ops[node]
-        unused = self._capable.converters[node].named(Role.UNUSED)
-        inputs = {
-            name: tuple(self._read(self._names[spec.id]) for spec in specs if name not in unused)
-            for name, specs in op.inputs.items()
-        }
-        assert op.form is not None
-        kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
-        form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
-        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
-        self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
-        for spec in op.output_specs():
-            vid = self._names[spec.id]
-            root = self._view.root(vid)
-            if root != vid and root in self._external_names:
-                self._overwritten.pop(root, None)
-                self._overwritten[root] = None
-            self._content[root] = vid
-
-    def _known_here(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        """The tensors, if the interval already makes or reads all of them."""
-        roots = [self._view.root(self._names[spec.id]) for spec in specs]
-        now = [
-            self._spec(self._content[root]) if root in self._content else spec
-            for root, spec in zip(roots, specs)
-        ]
-        known = (root in self._content or spec.id in self._made for root, spec in zip(roots, specs))
-        return tuple(now) if all(known) else ()
-
-    def _read(self, vid: str) -> TensorSpec:
-        root = self._view.root(vid)
-        if root not in self._content:
-            producer = self._view.producer.get(vid)
-            if producer is not None and producer in self._capable.constants:
-                self._add_constant(producer)
-            else:
-                self._external.append(root)
-                self._external_names[root] = vid
-                self._content[root] = vid
-        return self._spec(self._content[root])
-
-    def _add_constant(self, node: OpNode) -> None:
-        op = self._capable.ops[node]
-        self._ops.append(op)
-        for spec in op.output_specs():
-            vid = self._names[spec.id]
-            self._content[vid] = vid
-
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
         replaced: dict[str, tuple[str, int]] = {}
         outputs: list[str] = []
@@ -187,5 +209,23 @@ class _GraphBuilder:
                 return True
         return False
 
-    def _spec(self, vid: str) -> TensorSpec:
-        return self._view.spec(vid, self._capable.numbers[vid])
+
+class _BodyBuilder(_GraphBuilder):
+    """Describes the block of a loop or branch."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__(body.candidates)
+        self._body = body
+
+    def build(self) -> Graph:
+        """The block as a graph: what a turn starts from and what it captures, to what it yields."""
+        for vid in (*self._body.args, *self._body.captured):
+            self._take(vid)
+        inputs = [self._spec(vid) for vid in (*self._body.args, *self._body.captured)]
+        for node in self._view.nodes:
+            if not self._candidates.can_convert(node) or node in self._candidates.constants:
+                continue
+            if self._candidates.ops[node].outputs_used():
+                self._add(node)
+        outputs = [self._read(vid) for vid in self._body.results]
+        return Graph(self._ops, inputs, [], outputs, [])

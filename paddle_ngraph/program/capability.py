@@ -11,6 +11,23 @@ from paddle_ngraph.program.view import LISTS, BlockView, OpNode
 
 
 @dataclass(frozen=True)
+class Body:
+    """A block inside of an operator, all of which can be converted.
+
+    Attributes:
+        candidates: Its operators.
+        args: What each turn of a loop starts from; none for a branch.
+        captured: Variables of outer blocks that it, or a block beside it, reads.
+        results: What it yields; that of a loop begins with whether there is another turn.
+    """
+
+    candidates: Candidates
+    args: Sequence[str]
+    captured: Sequence[str]
+    results: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Candidates:
     """The operators of a block that have not been rejected so far. Immutable.
 
@@ -24,6 +41,7 @@ class Candidates:
         constants: Operators that make a constant, copied into every interval that reads it.
         unused_by: Readers of outputs that the converted operator does not make: they must be
             converted too, since only a converter can do without these outputs.
+        bodies: The blocks of loops and branches among them.
         cut_off: Operators, and the variables they read whose contents only another interval knows
             at its build.
     """
@@ -36,6 +54,7 @@ class Candidates:
     numbers: Mapping[str, int]
     constants: frozenset[OpNode]
     unused_by: Mapping[OpNode, Sequence[OpNode]]
+    bodies: Mapping[OpNode, Sequence[Body]]
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
@@ -69,6 +88,7 @@ class Candidates:
             numbers=self.numbers,
             constants=self.constants,
             unused_by=self.unused_by,
+            bodies=self.bodies,
             cut_off=self.cut_off,
         )
 

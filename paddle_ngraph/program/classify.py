@@ -7,20 +7,26 @@ the engine does not make, or where the engine would read what only a converted o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.program.capability import Candidates, Capability
+from paddle_ngraph.paddle_seam.protocols import Value
+from paddle_ngraph.program.border import graph_of
+from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.integers import Integers
 from paddle_ngraph.program.placement import NATIVE
 from paddle_ngraph.program.view import (
     COMMUNICATE,
     CONSTANTS,
+    LISTS,
+    REGIONS,
+    YIELD,
     BlockView,
     OpNode,
     describe,
+    slots,
     value_id,
 )
 
@@ -71,9 +77,10 @@ class _Classifier:
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
-        self._slots = {node: _slots(view, node) for node in view.nodes}
+        self._slots = {node: slots(view, node) for node in view.nodes}
         self._numbers: dict[str, int] = {}
         self._unused_by: dict[OpNode, list[OpNode]] = {}
+        self._bodies: dict[OpNode, list[Body]] = {}
 
     def candidates(self) -> Candidates:
         """All operators that can be converted, looking at each on its own."""
@@ -107,6 +114,7 @@ class _Classifier:
             numbers=self._numbers,
             constants=frozenset(constants),
             unused_by=self._unused_by,
+            bodies=self._bodies,
         )
 
     def _is_constant(self, node: OpNode) -> bool:
@@ -123,6 +131,8 @@ class _Classifier:
         op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
+        if node.type in REGIONS:
+            return self._with_bodies(node, op)
         if self._reads_what_nothing_writes(node, entry):
             return "an input has a shape, but no contents"
         self._leave_out_what_is_unused(node, op, entry)
@@ -136,6 +146,45 @@ class _Classifier:
             # Dropped, it would not move the random stream on.
             return "nothing reads its random numbers"
         return op
+
+    def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
+        """A loop or branch, if everything inside of it can be converted."""
+        if node.touches_outside:
+            return "it overwrites a variable of an outer block"
+        bodies = []
+        for block in node.op.blocks():
+            inner = _Classifier(BlockView(block))
+            body = inner.body(block.args(), [self._view.values[vid] for vid in node.captured])
+            if isinstance(body, str):
+                return f"inside of it, {body}"
+            bodies.append(body)
+            op.blocks.append(graph_of(body))
+        self._bodies[node] = bodies
+        entry = find_converter(node.type)
+        assert entry is not None
+        return entry.reason_against(op) or refusals.reason_against(op) or op
+
+    def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
+        """The block as one of a loop or branch, or why it has to stay native.
+
+        Args:
+            args: What each turn of a loop starts from.
+            captured: Variables of outer blocks, read by this block or one beside it.
+        """
+        view = self._view
+        *nodes, end = view.nodes
+        if end.type != YIELD or not all(map(view.is_tensor, end.reads)):
+            return "something is handed on that is not a dense tensor"
+        given = [view.known(value) for value in (*args, *captured)]
+        if not all(map(view.is_tensor, given)):
+            return "something is handed on that is not a dense tensor"
+        for vid in given:
+            self._numbers.setdefault(vid, len(self._numbers))
+        candidates = self.candidates()
+        for node in nodes:
+            if (reason := _reason_inside(candidates, node)) is not None:
+                return f"{node.type.removeprefix('pd_op.')} stays native: {reason}"
+        return Body(candidates, given[: len(args)], given[len(args) :], end.reads)
 
     def _reason_in_memory(self, node: OpNode) -> str | None:
         """Why an operator stays native because of the variables that it writes."""
@@ -189,14 +238,19 @@ class _Classifier:
         return roles == {Role.UNUSED}
 
 
-def _slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
-    """(input name, variable id) of every tensor that an operator reads."""
-    try:
-        names = node.op.get_input_names()
-    except ValueError:  # it has none, and stays native
-        return []
-    inputs = zip(names, node.op.operands_source())
-    return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
+def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:
+    """Why an operator inside of a loop or branch does not let it become one operator."""
+    if not candidates.can_convert(node):
+        if node.type in LISTS:
+            return None
+        return candidates.reasons.get(node, "it belongs to the program around it")
+    if node.ordered and node.type not in REGIONS:
+        return "it has to stay in order with others"
+    if node.device:
+        return "it is placed on a device"
+    if node.type.rstrip("_").endswith("_grad"):
+        return "gradients inside of loops and branches are Paddle's"
+    return None
 
 
 def _is_known(op: Op) -> bool:

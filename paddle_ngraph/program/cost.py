@@ -21,7 +21,7 @@ from paddle_ngraph import flags
 from paddle_ngraph.graph import Graph, TensorSpec
 from paddle_ngraph.paddle_seam.names import kernel_name, registered_kernels
 from paddle_ngraph.paddle_seam.protocols import Program
-from paddle_ngraph.program.view import BlockView, OpNode
+from paddle_ngraph.program.view import WHILE, BlockView, OpNode
 
 # What Executor takes to start one operator.
 US_PER_OPERATOR = 8.0
@@ -41,6 +41,9 @@ _LOSS_OF_KERNEL = 16
 # A dimension that the program leaves open, where nobody knows what it is fed.
 TYPICAL_SIZE = 64
 
+# How often a loop is repeated, which nobody knows.
+TYPICAL_TURNS = 16
+
 # A program whose feeds have grown by so much is looked at again.
 GROWTH = 4
 
@@ -52,12 +55,14 @@ def native_us(graph: Graph, open_size: int = TYPICAL_SIZE) -> float:
         graph: The interval.
         open_size: Used for each dimension that is open.
     """
-    elements = sum(
-        _elements(spec, open_size)
-        for op in graph.ops
-        for spec in (*op.input_specs(), *op.output_specs())
-    )
-    return len(graph.ops) * US_PER_OPERATOR + elements / ELEMENTS_PER_US
+    us = 0.0
+    for op in graph.ops:
+        specs = (*op.input_specs(), *op.output_specs())
+        elements = sum(_elements(spec, open_size) for spec in specs)
+        us += US_PER_OPERATOR + elements / ELEMENTS_PER_US
+        inside = [native_us(block, open_size) for block in op.blocks]
+        us += TYPICAL_TURNS * sum(inside) if op.type == WHILE else max(inside, default=0.0)
+    return us
 
 
 def reason_against(graph: Graph, open_size: int | None = TYPICAL_SIZE) -> str | None:

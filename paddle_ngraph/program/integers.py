@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from paddle_ngraph.function.registry import (
     RANGES,
@@ -15,12 +16,54 @@ from paddle_ngraph.function.registry import (
     range_of,
 )
 from paddle_ngraph.graph import FOLD_LIMIT, TensorSpec
-from paddle_ngraph.program.capability import Candidates
-from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
+from paddle_ngraph.program import conditions
+from paddle_ngraph.program.capability import Body, Candidates
+from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 
 _INT32 = RANGES["int32"]
 # What a converter computes with: no positions, no shapes, nothing that only a build reads.
 _COMPUTED_WITH = (Role.DATA, Role.SAVED)
+# Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
+# taken for these, and are not known if they go on growing.
+_FAR = -(2**40), 2**40
+# How often bounds are brought back: those that depend on each other become smaller one by one.
+_MOST_SEARCHES = 4
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a block inside of an operator knows of variables of outer blocks.
+
+    Attributes:
+        integers: What is known of the block around it.
+        node: The operator that it belongs to.
+        args: The ranges of what each turn of a loop starts from.
+    """
+
+    integers: Integers
+    node: OpNode
+    args: Mapping[str, Range | None]
+
+    def range(self, vid: str) -> Range | None:
+        """The minimum and the maximum of a variable; ``None`` if nothing is known."""
+        return self.args[vid] if vid in self.args else self.integers.range(vid)
+
+    def is_static(self, vid: str) -> bool:
+        """Whether the contents are known while the function is built."""
+        return vid not in self.args and self.integers.is_known_to(self.node, vid)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is known of the blocks of an operator.
+
+    Attributes:
+        reason: Why they have to stay native; ``None`` if they need not.
+        results: The ranges of the operator's results, in order.
+    """
+
+    reason: str | None
+    results: list[Range | None]
 
 
 class Integers:
@@ -33,8 +76,10 @@ class Integers:
     a run in which they do not.
     """
 
-    def __init__(self, candidates: Candidates) -> None:
+    def __init__(self, candidates: Candidates, outside: Outside | None = None) -> None:
         self._candidates = candidates
+        self._outside = outside
+        self._insides: dict[OpNode, Inside] = {}
         self._view = candidates.view
         self._refused: dict[OpNode, str] = {}
         self._static: dict[str, bool] = {}
@@ -42,7 +87,8 @@ class Integers:
         self._position: dict[str, bool] = {}
         self._checked: set[str] = set()
 
-        for node in reversed(self._view.nodes):
+        # What comes from outside into a block inside of an operator is not checked there.
+        for node in reversed(self._view.nodes if outside is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
         for node in self._view.nodes:  # in this order no recursion goes deep
@@ -64,6 +110,10 @@ class Integers:
             for vid in node.writes:
                 self.is_position(vid)
             is_constant = node in self._candidates.constants
+            is_region = node in self._candidates.bodies and self._candidates.can_convert(node)
+            if is_region and (reason := self._inside(node).reason) is not None:
+                self._refused[node] = reason
+                continue
             if self._candidates.can_convert(node) and not is_constant and not self._fits(node):
                 self._refused[node] = "int64 arithmetic needs 64 bits, the engine computes it in 32"
         return self._refused
@@ -79,6 +129,9 @@ class Integers:
         if vid not in self._static:
             self._static[vid] = False
             node = self._view.producer.get(vid)
+            if node is None and self._outside is not None:
+                self._static[vid] = self._outside.is_static(vid)
+                return self._static[vid]
             self._static[vid] = (
                 node is not None
                 and not self._view.is_overwritten(vid)
@@ -105,6 +158,8 @@ class Integers:
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
         """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
+        if node.type in REGIONS:
+            return False
         read = [(entry.role(name), v) for name, v in self._candidates.slots[node]]
         read = [(role, v) for role, v in read if role.has_contents_read]
         computed = any(role is not Role.CONSTANT for role, _ in read)
@@ -123,6 +178,8 @@ class Integers:
         entry = self._converter(node)
         if entry is None:
             return set()
+        if node.type in REGIONS:
+            return {vid for _, vid in self._candidates.slots[node]}
         roles = (Role.INDEX, *_COMPUTED_WITH) if entry.moves and goes_on else (Role.INDEX,)
         return set(self._candidates.inputs_of(node, *roles))
 
@@ -137,10 +194,10 @@ class Integers:
         """Whether it is not int64, or every value certainly fits into 32 bits."""
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
-        found = self._range(vid)
+        found = self.range(vid)
         return found is not None and _INT32[0] <= found[0] and found[1] <= _INT32[1]
 
-    def _range(self, vid: str) -> Range | None:
+    def range(self, vid: str) -> Range | None:
         """The minimum and the maximum of a variable; ``None`` if nothing is known."""
         if vid not in self._ranges:
             self._ranges[vid] = None
@@ -149,11 +206,13 @@ class Integers:
 
     def _find_range(self, vid: str) -> Range | None:
         node = self._view.producer.get(vid)
+        if node is None and self._outside is not None and not self._view.is_overwritten(vid):
+            return self._outside.range(vid)
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             whole = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if whole is None or node is None or self._view.is_overwritten(vid):
                 return whole
-            made = self._range_made_by(node)  # beyond the whole range it wraps around
+            made = self._range_made_by(node, vid)  # beyond the whole range it wraps around
             return made if made and whole[0] <= made[0] and made[1] <= whole[1] else whole
         if self._view.is_overwritten(vid):
             return None
@@ -161,19 +220,21 @@ class Integers:
             return self._range_of_all(node.reads)
         if vid in self._checked and (node is None or not self._candidates.can_convert(node)):
             return _INT32
-        return None if node is None else self._range_made_by(node)
+        return None if node is None else self._range_made_by(node, vid)
 
     def _range_of_all(self, vids: Iterable[str]) -> Range | None:
-        ranges = [self._range(vid) for vid in vids]
+        ranges = [self.range(vid) for vid in vids]
         found = [(low, high) for low, high in filter(None, ranges)]
         if not found or len(found) < len(ranges):
             return None
         return min(low for low, _ in found), max(high for _, high in found)
 
-    def _range_made_by(self, node: OpNode) -> Range | None:
+    def _range_made_by(self, node: OpNode, vid: str) -> Range | None:
         if node in self._candidates.constants:
             value = self._candidates.ops[node].attr("value")
             return range_of(value if isinstance(value, list) else [value])
+        if node in self._candidates.bodies and self._converter(node) is not None:
+            return self._inside(node).results[node.writes.index(vid)]
         entry = find_converter(node.type)
         if entry is None:
             return None
@@ -193,6 +254,82 @@ class Integers:
         ranges = {name: self._range_of_all(vids) for name, vids in data.items()}
         known = {name: found for name, found in ranges.items() if found is not None}
         return rule(self._candidates.ops[node], known) if known == ranges else None
+
+    # -- inside of operators -----------------------------------------------------------------------
+
+    def _inside(self, node: OpNode) -> Inside:
+        """What is known of the blocks of a loop or branch."""
+        if node not in self._insides:
+            bodies = self._candidates.bodies[node]
+            if node.type == WHILE:
+                self._insides[node] = self._inside_loop(node, bodies[0])
+            else:
+                inner = [Integers(body.candidates, Outside(self, node, {})) for body in bodies]
+                each = [i._ranges_of(b.results) for i, b in zip(inner, bodies)]
+                reasons = [i._reason_inside() for i in inner]
+                self._insides[node] = Inside(
+                    next(filter(None, reasons), None), [_joined(*ranges) for ranges in zip(*each)]
+                )
+        return self._insides[node]
+
+    def _inside_loop(self, node: OpNode, body: Body) -> Inside:
+        """The ranges of what a loop counts: ranges that no turn leaves.
+
+        A turn is entered with what the loop starts from, or with what the last turn ended with
+        where that says that there is another one. Bounds that grow are given up first, and then
+        brought back as far as the condition of the loop says.
+        """
+        starts = self._ranges_of(node.starts)
+        args, entered = starts, self._entered(node, body, starts)
+        while not all(map(_covers, args, entered)):
+            args = [_widened(*pair) for pair in zip(args, entered)]
+            entered = self._entered(node, body, args)
+        for _ in range(_MOST_SEARCHES):
+            if args == entered or not all(map(_covers, args, entered)):
+                break
+            args, entered = entered, self._entered(node, body, entered)
+        inner = self._turn(node, body, args)
+        results = inner._ranges_of(body.results[1:])
+        reason = inner._reason_inside()
+        if not all(map(_covers, args, entered)):
+            reason = "the ranges of its integers are not known"
+        return Inside(reason, [_joined(*pair) for pair in zip(starts, results)])
+
+    def _turn(self, node: OpNode, body: Body, args: list[Range | None]) -> Integers:
+        """A turn of a loop that starts from these ranges."""
+        return Integers(body.candidates, Outside(self, node, dict(zip(body.args, args))))
+
+    def _entered(self, node: OpNode, body: Body, args: list[Range | None]) -> list[Range | None]:
+        """The ranges that turns are entered with, if one starts from ``args``."""
+        inner = self._turn(node, body, args)
+        starts = self._ranges_of(node.starts)
+        return [_joined(*pair) for pair in zip(starts, inner._handed_on(body))]
+
+    def _handed_on(self, body: Body) -> list[Range | None]:
+        """The ranges of what this turn of a loop hands to the next one, if there is one."""
+        cond, *results = body.results
+        found = conditions.bounds(self._view, cond, self.range)
+        handed_on = []
+        for vid, known in zip(results, self._ranges_of(results)):
+            for bound in found:
+                if known is not None and bound.vid == conditions.source(self._view, vid):
+                    known = _narrowed(known, bound)
+            handed_on.append(known)
+        return handed_on
+
+    def _ranges_of(self, vids: Iterable[str]) -> list[Range | None]:
+        return list(map(self.range, vids))
+
+    def _reason_inside(self) -> str | None:
+        """Why this block inside of an operator has to stay native."""
+        for node in self._candidates.ops:
+            for vid in self._candidates.inputs_of(node, Role.CONSTANT):
+                if not self.is_known_to(node, vid):
+                    kind = node.type.removeprefix("pd_op.")
+                    return f"inside of it, {kind} reads by value what only a run tells"
+        for node, reason in self.what_needs_64_bits().items():
+            return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
+        return None
 
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"
@@ -270,3 +407,34 @@ class Integers:
 def _can_be_folded(spec: TensorSpec) -> bool:
     """Whether the tensor is known to be small enough for the bridge to compute it."""
     return -1 not in spec.shape and math.prod(spec.shape) <= FOLD_LIMIT
+
+
+def _joined(one: Range | None, other: Range | None) -> Range | None:
+    """The smallest range that holds both; ``None`` if one of them is not known."""
+    if one is None or other is None:
+        return None
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _covers(whole: Range | None, part: Range | None) -> bool:
+    """Whether all of ``part`` is in ``whole``."""
+    if whole is None or part is None:
+        return whole is None
+    return whole[0] <= part[0] and part[1] <= whole[1]
+
+
+def _widened(known: Range | None, grown: Range | None) -> Range | None:
+    """``known`` without the bounds that ``grown`` leaves."""
+    if known is None or grown is None or grown[0] < _FAR[0] or grown[1] > _FAR[1]:
+        return None
+    return (
+        known[0] if grown[0] >= known[0] else _FAR[0],
+        known[1] if grown[1] <= known[1] else _FAR[1],
+    )
+
+
+def _narrowed(known: Range, bound: conditions.Bound) -> Range:
+    """``known`` where ``bound`` holds; a single number where that is nowhere."""
+    least = known[0] if bound.least is None else max(known[0], bound.least)
+    most = known[1] if bound.most is None else min(known[1], bound.most)
+    return (least, most) if least <= most else (known[0], known[0])

@@ -32,7 +32,17 @@ from paddle_ngraph.paddle_seam.names import (
     values_of,
 )
 from paddle_ngraph.paddle_seam.protocols import Block, Program, Tensor, Value
-from paddle_ngraph.program.view import CONSTANTS, FETCH, dtype_name, pairs_in_place
+from paddle_ngraph.program.view import (
+    CAPTURED,
+    COND,
+    CONSTANTS,
+    FETCH,
+    OUT,
+    STARTS,
+    WHILE,
+    dtype_name,
+    pairs_in_place,
+)
 
 Tensors = Sequence[Tensor]
 
@@ -251,6 +261,9 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
     if form is None:
         raise NgraphError(f"the graph does not say how Paddle runs {op.type}")
     input_lists, output_lists = form.lists
+    if op.blocks:
+        _append_region(block, op, form, values, as_declared)
+        return
     if op.type in _RESHAPING and "x" not in form.unused:
         target = op.output("x_grad")
         gradient = op.input("out_grad")
@@ -283,6 +296,27 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
     if op.type.endswith("_"):
         operation = next(made for made in reversed(block.ops) if made.name() == op.type)
         _read_variables_themselves(op, form, pairs_in_place(operation), values)
+
+
+def _append_region(
+    block: Block, op: Op, form: NativeForm, values: dict[int, Value], as_declared: bool
+) -> None:
+    """A loop or branch, and what is inside of it."""
+    read = {name: [values[spec.id] for spec in specs] for name, specs in op.inputs.items()}
+    (condition,), captured = read[COND], read[CAPTURED]
+    if op.type == WHILE:
+        body, args, results = _core.append_while(block, condition, read[STARTS])
+        bodies = [body]
+    else:
+        types = list(map(_type, form.results[OUT]))
+        first, second, results = _core.append_if(block, condition, types)
+        bodies, args = [first, second], []
+    for inner, graph in zip(bodies, op.blocks, strict=True):
+        known = dict(zip((spec.id for spec in graph.inputs), [*args, *captured], strict=True))
+        for each in graph.ops:
+            _append(inner, each, known, as_declared)
+        _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
+    values.update((spec.id, made) for spec, made in zip(form.results[OUT], results, strict=True))
 
 
 def _read_variables_themselves(

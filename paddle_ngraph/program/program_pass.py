@@ -156,7 +156,16 @@ def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
     copy = program.clone()
     packed = prepare(copy)
     purpose = Purpose(False, open_size)
-    return Report([_plan_block(b, purpose).report() for b in blocks_outside_in(copy)], packed)
+    reports, pending = [], [copy.global_block()]
+    while pending:
+        block = pending.pop(0)
+        plan = _plan_block(block, purpose)
+        reports.append(plan.report())
+        inside = {node.index for border in plan.borders for node in border.interval.nodes}
+        # What is inside of a loop or branch that is a part of an interval is too.
+        left = [op for index, op in enumerate(block.ops) if index not in inside]
+        pending += [inner for op in left if op.num_regions() > 0 for inner in op.blocks()]
+    return Report(reports, packed)
 
 
 def _apply_to_block(block: Any, purpose: Purpose) -> BlockReport:

@@ -29,6 +29,8 @@ SOURCES = frozenset(
 )
 # Those of them that may be fed.
 FEEDS = frozenset({"pd_op.data", "pd_op.feed"})
+# It ends a block inside of an operator: what that hands on.
+YIELD = "cf.yield"
 # They hand a variable on and compute nothing.
 SINKS = frozenset(
     {
@@ -36,11 +38,17 @@ SINKS = frozenset(
         "pd_op.shadow_output",
         "builtin.shadow_output",
         "builtin.set_parameter",
-        "cf.yield",
+        YIELD,
     }
 )
 # They pack and unpack lists of variables.
 LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
+# Operators with blocks of their own, which read variables of the blocks around them.
+WHILE, IF = "pd_op.while", "pd_op.if"
+REGIONS = frozenset({WHILE, IF})
+# What they read and write, as converters see them: the condition, what a loop starts from, what
+# their blocks read, the results.
+COND, STARTS, CAPTURED, OUT = "cond", "inputs", "captured", "out"
 # What names a variable of the scope in a PIR program, and by which attribute.
 SCOPE_NAMES = {
     "pd_op.data": "name",
@@ -133,7 +141,9 @@ class OpNode:
         writes: Ids of the variables it makes.
         overwrites: (operand id, result id) of every output that is written over an input.
         touches: Ids of variables that it overwrites without having a result for them: those that
-            its sub-blocks write, and those that it writes through another value.
+            its sub-blocks write, those that it writes through another value, and ``starts``.
+        starts: Those of them from which a loop starts: nothing else reads them.
+        captured: Ids of variables of outer blocks that its sub-blocks read.
         touches_outside: Whether its sub-blocks overwrite variables of outer blocks.
         ordered: What it does that must stay in order with other operators that do the same: take
             random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
@@ -153,6 +163,8 @@ class OpNode:
     ordered: frozenset[str] = frozenset()
     writes_variables: bool = False
     touches_outside: bool = False
+    starts: list[str] = field(default_factory=list)
+    captured: list[str] = field(default_factory=list)
     device: str = ""
 
     @property
@@ -178,7 +190,9 @@ class OpNode:
     @property
     def may_overwrite_variables(self) -> bool:
         """The same, if the variables that a program names for the scope do not exist yet."""
-        if self.writes_variables or self.touches or self.type == "builtin.set_parameter":
+        if self.writes_variables or self.type == "builtin.set_parameter":
+            return True
+        if len(self.touches) > len(self.starts):
             return True
         return not self.is_known or self.type in _WRITING
 
@@ -204,7 +218,7 @@ class OpNode:
         """Whether it is an interval that takes random numbers, as far as its graph shows."""
         if not self.is_engine:
             return False
-        operators = Graph.from_string(self.graph).ops
+        operators = list(Graph.from_string(self.graph).all_ops())
         converters = [find_converter(op.type) for op in operators]
         return any(entry is None or entry.draws(op) for entry, op in zip(converters, operators))
 
@@ -302,12 +316,12 @@ class BlockView:
         if not value.initialized():
             return []
         if value.is_dense_tensor_type():
-            return [self._known(value)]
+            return [self.known(value)]
         producer = value.get_defining_op()
         if producer is not None and producer.name() == "builtin.combine":
             members = producer.operands_source()
             if all(member.is_dense_tensor_type() for member in members):
-                return [self._known(member) for member in members]
+                return [self.known(member) for member in members]
         return None
 
     def result_members(self, value: Value) -> list[str | None] | None:
@@ -319,14 +333,14 @@ class BlockView:
         if not value.initialized():
             return [None]
         if value.is_dense_tensor_type():
-            return [self._known(value)]
+            return [self.known(value)]
         members: list[str | None] | None = None
         for user in value.all_used_ops():
             if user.name() == "builtin.split":
                 results = user.results()
                 members = members or [None] * len(results)
                 for i, result in enumerate(results):
-                    members[i] = members[i] or self._known(result)
+                    members[i] = members[i] or self.known(result)
             else:
                 return None
         return members
@@ -336,32 +350,35 @@ class BlockView:
         if type is None:
             return
         if not isinstance(type, list):
-            yield self._known(value), type
+            yield self.known(value), type
             return
         members = self.result_members(value) or ()
         for number, each in enumerate(type):
             known = members[number] if number < len(members) else None
             yield known or f"{value_id(value)}[{number}]", each
 
-    def _known(self, value: Value) -> str:
+    def known(self, value: Value) -> str:
+        """The id of a variable, which the view knows from then on."""
         vid = value_id(value)
         self.values.setdefault(vid, value)
         return vid
 
     def _node(self, op: Operation, index: int) -> OpNode:
         node = OpNode(op=op, index=index, type=op.name(), device=device_of(op))
-        node.reads = [self._known(value) for value in _operands(op)]
-        node.writes = [self._known(value) for value in op.results() if value.initialized()]
+        node.reads = [self.known(value) for value in _operands(op)]
+        node.writes = [self.known(value) for value in op.results() if value.initialized()]
         if op.num_regions() > 0:
-            node.reads += [self._known(value) for value in _captured(op)]
-            node.touches = [self._known(value) for value in _touched(op)]
+            node.captured = list(dict.fromkeys(self.known(value) for value in _captured(op)))
+            node.reads += node.captured
+            node.touches = [self.known(value) for value in _touched(op)]
             for name, is_written in _named_inside(op):
                 if name in self._variables:
                     (node.touches if is_written else node.reads).append(self._variables[name])
         node.touches_outside = bool(node.touches)
-        if node.type == "pd_op.while":
+        if node.type == WHILE:
             # Paddle leaves nothing in what a loop starts from.
-            node.touches += [self._known(value) for value in _operands(op)[1:]]
+            node.starts = [self.known(value) for value in _operands(op)[1:]]
+            node.touches += node.starts
         node.ordered = deeds_of(op)
         for vid in node.writes:
             self.producer[vid] = node
@@ -373,7 +390,9 @@ class BlockView:
             self._root[result] = operand
         if node.type == "builtin.split":
             self._share_members(node)
-        node.writes_variables = any(self._outlives_a_run(o) for o, _ in node.overwrites)
+        written = [operand for operand, _ in node.overwrites]
+        written += [vid for vid in node.starts if not self._is_fed(vid)]
+        node.writes_variables = any(map(self._outlives_a_run, written))
         return node
 
     def _share(self, node: OpNode, vid: str) -> None:
@@ -401,9 +420,13 @@ class BlockView:
         makers = [self.producer.get(self.root(member)) for member in self.members(vid)]
         return any(maker is None or maker.is_source for maker in makers)
 
+    def _is_fed(self, vid: str) -> bool:
+        maker = self.producer.get(self.root(vid))
+        return maker is not None and is_fed(maker.op)
+
     def _overwrites(self, op: Operation) -> Iterator[tuple[str, str]]:
         for operand, result in overwritten(op):
-            yield self._known(operand), self._known(result)
+            yield self.known(operand), self.known(result)
 
     def is_result(self, node: OpNode) -> bool:
         """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
@@ -415,6 +438,7 @@ class BlockView:
             vid == operand
             for reader in self.readers.get(vid, ())
             for operand in [*(o for o, _ in reader.overwrites), *reader.touches]
+            if operand not in reader.starts
         )
 
 
@@ -645,6 +669,8 @@ def describe(
         numbers: Gives every variable its number in the graph; extended as needed.
         omitted: Outputs that the converter does not make: left out where nothing reads them.
     """
+    if node.type in REGIONS:
+        return _describe_region(view, node, numbers)
     op = Op(type=node.type, index=node.index)
     try:
         input_names, output_names = node.op.get_input_names(), node.op.get_output_names()
@@ -683,6 +709,42 @@ def describe(
         _describe_form(view, node, op, numbers)
     except NgraphError as error:  # complex numbers, for one
         return str(error)
+    return op
+
+
+def slots(view: BlockView, node: OpNode) -> list[tuple[str, str]]:
+    """(input name, variable id) of every tensor that an operator reads."""
+    if node.type in REGIONS:
+        cond, *_ = map(value_id, _operands(node.op))
+        return [
+            (COND, cond),
+            *((STARTS, vid) for vid in node.starts),
+            *((CAPTURED, vid) for vid in node.captured),
+        ]
+    try:
+        names = node.op.get_input_names()
+    except ValueError:  # it has none, and stays native
+        return []
+    inputs = zip(names, node.op.operands_source())
+    return [(name, vid) for name, value in inputs for vid in view.unpacked(value) or ()]
+
+
+def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> Op | str:
+    """The same for a loop or a branch, without its blocks."""
+
+    def spec(vid: str) -> TensorSpec:
+        return view.spec(vid, numbers.setdefault(vid, len(numbers)))
+
+    if not all(map(view.is_tensor, [*node.reads, *node.writes])):
+        return "it hands on what is not a dense tensor"
+    op = Op(type=node.type, index=node.index)
+    op.inputs = {COND: (), STARTS: (), CAPTURED: ()}
+    for name, vid in slots(view, node):
+        op.inputs[name] += (spec(vid),)
+    results = tuple(map(spec, node.writes))
+    is_read = [view.is_result(node) or bool(view.readers.get(vid)) for vid in node.writes]
+    op.outputs = {OUT: tuple(s if read else None for s, read in zip(results, is_read))}
+    op.form = NativeForm(results={OUT: results})
     return op
 
 

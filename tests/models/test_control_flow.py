@@ -1,4 +1,4 @@
-"""``cond`` and ``while_loop``: Paddle steers, the engine runs what is inside, backward too."""
+"""``cond`` and ``while_loop``: one operator, or, trained, blocks that the engine runs."""
 
 from __future__ import annotations
 
@@ -79,12 +79,16 @@ CASES = [(branching, False), (branching, True), (looping, False), (looping, True
 
 
 @pytest.mark.parametrize("make, trains", CASES)
-def test_converted_bodies_under_native_control(make, trains):
+def test_control_flow(make, trains):
+    """In inference it is an operator of an interval; in training its blocks hold intervals."""
     outcome = compare(make(trains))
     inner = outcome.report.blocks[1:]
-    assert inner and all(block.intervals for block in inner), outcome.report
     assert outcome.engine_runs > 0
     if trains:
+        assert inner and all(block.intervals for block in inner), outcome.report
         assert any("matmul_grad" in str(block) for block in inner)
+    else:
+        (interval,) = outcome.report.intervals
+        assert not inner and {"pd_op.if", "pd_op.while"} & set(interval.types)
     assert {op.type for op in outcome.report.native} <= NATIVE
     assert not outcome.wrong()

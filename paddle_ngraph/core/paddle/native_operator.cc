@@ -169,6 +169,20 @@ void add_places(const pir::OpInfo& info, const std::string& name, pir::Attribute
   }
 }
 
+// An operator of control flow, with one empty block in each of its regions.
+pir::Operation* append_with_regions(pir::Block* block, const std::string& name,
+                                    const std::vector<pir::Value>& operands,
+                                    const std::vector<pir::Type>& types, size_t regions) {
+  auto info = ir()->GetRegisteredOpInfo(name);
+  if (!info) throw NgraphError(concat("this release of Paddle has no operator ", name));
+  pir::AttributeMap attributes;
+  if (!types.empty()) attributes["stop_gradient"] = all_of(types.size(), true);
+  auto* op = pir::Operation::Create(operands, attributes, types, info, regions);
+  for (size_t i = 0; i < regions; ++i) op->region(static_cast<uint32_t>(i)).emplace_back();
+  pir::Builder(ir(), block).Insert(op);
+  return op;
+}
+
 }  // namespace
 
 py::list attributes_of(const pir::Operation& op) {
@@ -221,6 +235,37 @@ py::list append_operator(pir::Block* block, const std::string& name, const py::l
     }
   }
   return results;
+}
+
+py::tuple append_while(pir::Block* block, const pir::Value& condition,
+                       const std::vector<pir::Value>& starts) {
+  std::vector<pir::Value> operands{condition};
+  std::vector<pir::Type> types;
+  for (const auto& start : starts) {
+    operands.push_back(start);
+    types.push_back(start.type());
+  }
+  auto* loop = append_with_regions(block, "pd_op.while", operands, types, 1);
+  pir::Block& body = loop->region(0).front();
+  std::vector<pir::Value> args;
+  for (const auto& type : types) args.push_back(body.AddArg(type));
+  for (auto& arg : args) arg.set_attribute("stop_gradient", pir::BoolAttribute::get(ir(), true));
+  return py::make_tuple(py::cast(&body, py::return_value_policy::reference), copied(args),
+                        copied(loop->results()));
+}
+
+py::tuple append_if(pir::Block* block, const pir::Value& condition, const py::list& types) {
+  std::vector<pir::Type> results;
+  for (const auto& type : types) results.push_back(type_of(type));
+  auto* branch = append_with_regions(block, "pd_op.if", {condition}, results, 2);
+  const auto body = [branch](uint32_t number) {
+    return py::cast(&branch->region(number).front(), py::return_value_policy::reference);
+  };
+  return py::make_tuple(body(0), body(1), copied(branch->results()));
+}
+
+void append_yield(pir::Block* block, const std::vector<pir::Value>& values) {
+  append_with_regions(block, "cf.yield", values, {}, 0);
 }
 
 pir::Value append_variable(pir::Block* block, const std::string& name, const py::tuple& type) {

@@ -31,6 +31,18 @@ pybind11::list append_operator(pir::Block* block, const std::string& name,
                                const pybind11::list& operands, const pybind11::object& types,
                                const pybind11::list& attributes);
 
+// Appends a loop to `block`. Returns (its body, what a turn starts from, its results).
+pybind11::tuple append_while(pir::Block* block, const pir::Value& condition,
+                             const std::vector<pir::Value>& starts);
+
+// Appends a branch to `block`, with results of these types. Returns (one body, the other, its
+// results).
+pybind11::tuple append_if(pir::Block* block, const pir::Value& condition,
+                          const pybind11::list& types);
+
+// Appends the end of a body: what it hands on.
+void append_yield(pir::Block* block, const std::vector<pir::Value>& values);
+
 // Appends an operator that names a variable of the scope, which a run reads and may write to.
 pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type);
 

@@ -1,0 +1,248 @@
+"""A decoder that writes word by word: native, through the engine, and as OpenVINO's own loop.
+
+It is the decoder of a table's structure, greedy: in each step it looks at an encoder's columns
+(additive attention), a GRU cell reads that and the last word, and the likeliest word is the next.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+import paddle
+import paddle.nn.functional as F
+from openvino import opset15
+
+import paddle_ngraph
+from benchmarks import functions, report
+from benchmarks.options import Progress
+from benchmarks.worker import Worker
+from benchmarks.works import Array
+
+STEPS = 150
+COLUMNS, FEATURES, HIDDEN, WORDS = 64, 96, 96, 30
+ABOUT = f"""\
+{STEPS} steps of a greedy decoder written as `while` (attention over {COLUMNS} columns of {FEATURES}
+features, a GRU cell of {HIDDEN}, {WORDS} words), in milliseconds: the median of runs in turns. *By
+hand*: the same network as a `Loop`, written with OpenVINO's own nodes. The ratio is the median of
+the turns' ratios to *by hand*."""
+_SHAPES = {
+    "input": (HIDDEN + FEATURES, 3 * HIDDEN),
+    "hidden": (HIDDEN, 3 * HIDDEN),
+    "bias": (3 * HIDDEN,),
+    "key": (FEATURES, HIDDEN),
+    "query": (HIDDEN, HIDDEN),
+    "score": (HIDDEN, 1),
+    "word": (WORDS, HIDDEN),
+    "out": (HIDDEN, WORDS),
+}
+
+
+def measure(options: Namespace) -> None:
+    """Measures it; writes ``decoder.md`` and ``.json``."""
+    rows, found = [], {}
+    with Progress("decoder", 2) as progress:
+        for batch in (1, 8):
+            with Worker({}) as worker:
+                times = worker.call(turns, batch, 3 if options.quick else 15)
+            found[str(batch)] = times
+            ratios = {
+                n: statistics.median(np.divide(t, times["by hand"])) for n, t in times.items()
+            }
+            rows += [
+                [f"batch {batch}, {name}", f"{statistics.median(each):.2f}", f"{ratios[name]:.2f}"]
+                for name, each in times.items()
+            ]
+            progress.done(f"batch {batch}: {ratios}")
+    sections = [ABOUT, report.table(["", "ms", "ratio"], rows)]
+    report.write(options.output, "decoder", "A decoder", sections, {"ms": found})
+
+
+class _Ops(NamedTuple):
+    """What a step is written with: Paddle's operators or OpenVINO's nodes."""
+
+    weights: Mapping[str, Any]
+    matmul: Callable[[Any, Any], Any]
+    tanh: Callable[[Any], Any]
+    sigmoid: Callable[[Any], Any]
+    columns: Callable[[Any], Any]  # [rows, n] for each column: [rows, 1, n]
+    attended: Callable[[Any, Any], Any]  # the mean of columns by scores
+    thirds: Callable[[Any], tuple[Any, Any, Any]]
+    joined: Callable[[Any, Any], Any]
+    looked_up: Callable[[Any], Any]
+    rest: Callable[[Any], Any]  # 1 - x
+
+
+def _logits(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> tuple[Any, Any]:
+    """A step: the next hidden state, and how likely each word is."""
+    w = ops.weights
+    query = ops.columns(ops.matmul(h, w["query"]))
+    seen = ops.attended(ops.matmul(ops.tanh(keys + query), w["score"]), features)
+    x = ops.joined(ops.looked_up(word), seen)
+    update, reset, new = ops.thirds(ops.matmul(x, w["input"]) + w["bias"])
+    update_h, reset_h, new_h = ops.thirds(ops.matmul(h, w["hidden"]))
+    update, reset = ops.sigmoid(update + update_h), ops.sigmoid(reset + reset_h)
+    h = update * h + ops.rest(update) * ops.tanh(new + reset * new_h)
+    return h, ops.matmul(h, w["out"])
+
+
+def _numbers() -> dict[str, Array]:
+    """The weights: so small that a step does not multiply the rounding of the last one."""
+    generator = np.random.default_rng(0)
+    return {
+        name: 0.1 * generator.standard_normal(shape, "float32") for name, shape in _SHAPES.items()
+    }
+
+
+def _program() -> list[Any]:
+    """The decoder in Paddle; fetches the last hidden state and the words."""
+    features = paddle.static.data("features", [-1, COLUMNS, FEATURES])
+    weights = {
+        name: paddle.static.create_parameter(
+            list(array.shape),
+            "float32",
+            default_initializer=paddle.nn.initializer.Assign(array),
+        )
+        for name, array in _numbers().items()
+    }
+    ops = _Ops(
+        weights,
+        paddle.matmul,
+        paddle.tanh,
+        F.sigmoid,
+        lambda x: paddle.unsqueeze(x, 1),
+        lambda scores, x: paddle.sum(F.softmax(scores, axis=1) * x, axis=1),
+        lambda x: (x[:, :HIDDEN], x[:, HIDDEN : 2 * HIDDEN], x[:, 2 * HIDDEN :]),
+        lambda x, y: paddle.concat([x, y], axis=1),
+        lambda word: F.embedding(word, weights["word"]),
+        lambda x: 1.0 - x,
+    )
+    keys = paddle.matmul(features, weights["key"])
+    h = paddle.mean(keys, axis=1)
+    word = paddle.argmax(paddle.matmul(h, weights["out"]) * 0.0, axis=1)
+    place = paddle.reshape(paddle.arange(STEPS, dtype="int64"), [1, STEPS, 1])
+    written = paddle.unsqueeze(paddle.matmul(h, weights["out"]), 1) * paddle.zeros([1, STEPS, 1])
+
+    def step(i: Any, word: Any, h: Any, written: Any) -> list[Any]:
+        h, logits = _logits(ops, features, keys, word, h)
+        here = paddle.cast(place == i, "float32")
+        written = written + paddle.unsqueeze(logits, 1) * here
+        return [i + 1, paddle.argmax(logits, axis=1), h, written]
+
+    start = [paddle.full([], 0, "int64"), word, h, written]
+    end = paddle.full([], STEPS, "int64")
+    _, _, h, written = paddle.static.nn.while_loop(lambda i, *_: i < end, step, start)
+    return [h, paddle.argmax(written, axis=2)]
+
+
+def _model() -> ov.Model:
+    """The decoder as OpenVINO's own ``Loop``."""
+
+    def ints(*values: int) -> Any:
+        return opset15.constant(np.array(values, np.int64))
+
+    def third(x: Any, number: int) -> Any:
+        first = number * HIDDEN
+        return opset15.slice(x, ints(first), ints(first + HIDDEN), ints(1), ints(1))
+
+    def softmax_mean(scores: Any, x: Any) -> Any:
+        weighted = opset15.multiply(opset15.softmax(scores, 1), x)
+        return opset15.reduce_sum(weighted, ints(1))
+
+    constants = {name: opset15.constant(array) for name, array in _numbers().items()}
+    axis = opset15.constant(np.int64(0))
+    ops = _Ops(
+        constants,
+        lambda x, y: opset15.matmul(x, y, False, False),
+        opset15.tanh,
+        opset15.sigmoid,
+        lambda x: opset15.unsqueeze(x, ints(1)),
+        softmax_mean,
+        lambda x: (third(x, 0), third(x, 1), third(x, 2)),
+        lambda x, y: opset15.concat([x, y], 1),
+        lambda word: opset15.gather(constants["word"], word, axis),
+        lambda x: opset15.subtract(opset15.constant(np.float32(1)), x),
+    )
+    features = opset15.parameter([-1, COLUMNS, FEATURES], np.float32)
+    keys = ops.matmul(features, constants["key"])
+    start = opset15.reduce_mean(keys, ints(1))
+    rows = opset15.gather(opset15.shape_of(features), ints(0), axis)
+    word = opset15.broadcast(opset15.constant(np.int64(0)), rows)
+
+    inner = {
+        "word": opset15.parameter([-1], np.int64),
+        "h": opset15.parameter([-1, HIDDEN], np.float32),
+        "features": opset15.parameter([-1, COLUMNS, FEATURES], np.float32),
+        "keys": opset15.parameter([-1, COLUMNS, HIDDEN], np.float32),
+    }
+    h, logits = _logits(ops, inner["features"], inner["keys"], inner["word"], inner["h"])
+    best = opset15.topk(logits, opset15.constant(np.int64(1)), 1, "max", "value")
+    next_word = opset15.squeeze(opset15.convert(best.output(1), np.int64), ints(1))
+    written = opset15.unsqueeze(next_word, ints(1))
+    goes_on = opset15.constant(np.array(True))
+    results = [opset15.result(v) for v in (goes_on, next_word, h, written)]
+    loop = opset15.loop(opset15.constant(np.int64(STEPS)), opset15.constant(np.array(True)))
+    loop.set_function(ov.Model(results, list(inner.values())))
+    loop.set_special_body_ports([-1, 0])
+    loop.set_merged_input(inner["word"], word.output(0), next_word.output(0))
+    loop.set_merged_input(inner["h"], start.output(0), h.output(0))
+    loop.set_invariant_input(inner["features"], features.output(0))
+    loop.set_invariant_input(inner["keys"], keys.output(0))
+    last = loop.get_iter_value(h.output(0), -1)
+    words = loop.get_concatenated_slices(written.output(0), 0, 1, 1, -1, 1)
+    return ov.Model([opset15.result(last), opset15.result(words)], [features])
+
+
+def turns(batch: int, count: int) -> dict[str, list[float]]:
+    """Milliseconds of runs in turns, by way to run it.
+
+    Raises:
+        ValueError: The ways give different results, or the engine needs more than one operator.
+    """
+    paddle.enable_static()
+    main, startup, scope = (paddle.static.Program(), paddle.static.Program(), paddle.static.Scope())
+    with paddle.static.program_guard(main, startup):
+        fetches = _program()
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(startup, scope=scope)
+    features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
+
+    def run(engine: bool) -> list[Array]:
+        with paddle_ngraph.use_ngraph(engine):
+            feed = {"features": features}
+            return list(executor.run(main, feed=feed, fetch_list=fetches, scope=scope))
+
+    compiled = ov.Core().compile_model(_model(), "CPU", functions.CONFIGURATION)
+    request = compiled.create_infer_request()
+
+    def by_hand() -> list[Array]:
+        request.infer([features])
+        return [np.array(request.get_output_tensor(number).data) for number in (0, 1)]
+
+    ways: dict[str, Callable[[], list[Array]]] = {
+        "native": lambda: run(False),
+        "engine": lambda: run(True),
+        "by hand": by_hand,
+    }
+    expected = ways["native"]()
+    for name, way in ways.items():
+        paddle_ngraph.reset_stats()
+        last, words = way()
+        if not np.allclose(last, expected[0], rtol=1e-3, atol=1e-4):
+            raise ValueError(f"{name}: another result than native Paddle's")
+        if not np.array_equal(words, expected[1]):
+            raise ValueError(f"{name}: other words than native Paddle's")
+        if name == "engine" and paddle_ngraph.stats()["engine_runs"] != 1:
+            raise ValueError("the engine runs the decoder by more than one operator")
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(count):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return times

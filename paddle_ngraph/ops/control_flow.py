@@ -1,0 +1,60 @@
+"""Loops and branches, if all that is inside of them can be converted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openvino import Output, opset15
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.regions import Branch, Loop
+from paddle_ngraph.function.registry import ANY, converter
+from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.graph import Op
+
+
+@converter("pd_op.while", dtypes=ANY)
+def while_(bridge: NgraphBridge, op: Op) -> None:
+    """Repeats its block while a condition is true (Paddle ``while``).
+
+    What it hands from turn to turn keeps its shape.
+    """
+    (block,) = op.blocks
+    starts = bridge.get_input_nodes(op, "inputs")
+    sources = [*starts, *bridge.get_input_nodes(op, "captured")]
+    condition = _condition(bridge, op)
+    body, sources = bridge.body(block, sources, len(starts), condition)
+    shapes = [bridge.shape(start) for start in starts]
+    for before, after in zip(shapes, body.shapes[1:], strict=True):
+        _require_one(before, after, "a turn of the loop changes the shape of what it hands on")
+    loop = Loop(condition, sources, body)
+    for number, output in enumerate(bridge.add_region(loop, shapes)):
+        bridge.set_output_node(op, "out", output, number)
+
+
+@converter("pd_op.if", dtypes=ANY)
+def if_(bridge: NgraphBridge, op: Op) -> None:
+    """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
+    sources = bridge.get_input_nodes(op, "captured")
+    (first, _), (second, read) = (bridge.body(block, sources) for block in op.blocks)
+    for one, other in zip(first.shapes, second.shapes, strict=True):
+        _require_one(one, other, "the results of a branch have several shapes")
+    if not first.shapes:
+        return
+    branch = Branch(_condition(bridge, op), read, [first, second])
+    for number, output in enumerate(bridge.add_region(branch, first.shapes)):
+        bridge.set_output_node(op, "out", output, number)
+
+
+def _condition(bridge: NgraphBridge, op: Op) -> Output:
+    """The condition, of rank 0 or 1."""
+    condition = bridge.get_input_node(op, "cond")
+    if len(bridge.shape(condition)) > 1:
+        condition = opset15.reshape(condition, bridge.ints([1]), False).output(0)
+    return condition
+
+
+def _require_one(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:
+    if len(one) != len(other) or any(a != b for a, b in zip(one, other)):
+        raise NgraphError(f"{reason}: {list(one)} and {list(other)}")

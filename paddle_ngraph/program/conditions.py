@@ -1,0 +1,73 @@
+"""What the condition of a loop tells of numbers in its next turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from paddle_ngraph.dtypes import Range
+from paddle_ngraph.program.view import BlockView
+
+# Comparisons of one number with another: what is added to the maximum of the second one, or to its
+# minimum, to bound the first one from above and from below.
+_ABOVE = {"pd_op.less_than": -1, "pd_op.less_equal": 0, "pd_op.equal": 0}
+_BELOW = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0, "pd_op.equal": 0}
+_BOTH = ("pd_op.logical_and", "pd_op.bitwise_and")
+# They hand on what they read.
+_HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
+
+
+class Bound(NamedTuple):
+    """A variable that is at least, or at most, a number."""
+
+    vid: str
+    least: int | None
+    most: int | None
+
+
+def bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> list[Bound]:
+    """What holds of the variables of a block where the variable ``cond`` of it, one bool, is true.
+
+    Args:
+        view: The block.
+        cond: The id of the condition. It has one element, and so has what it is computed from.
+        range_of: The minimum and maximum of a variable.
+    """
+    return list(_bounds(view, cond, range_of))
+
+
+def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None]) -> Iterator[Bound]:
+    node = view.producer.get(source(view, cond))
+    if node is None:
+        return
+    if node.type in _BOTH:
+        for vid in node.reads:
+            yield from _bounds(view, vid, range_of)
+    elif node.type in _ABOVE or node.type in _BELOW:
+        x, y = (source(view, vid) for vid in node.reads)
+        yield from _compared(x, range_of(y), _ABOVE.get(node.type), _BELOW.get(node.type))
+        above, below = _BELOW.get(node.type), _ABOVE.get(node.type)
+        yield from _compared(
+            y,
+            range_of(x),
+            None if above is None else -above,
+            None if below is None else -below,
+        )
+
+
+def _compared(
+    vid: str, other: Range | None, above: int | None, below: int | None
+) -> Iterator[Bound]:
+    if other is not None:
+        least = None if below is None else other[0] + below
+        most = None if above is None else other[1] + above
+        yield Bound(vid, least, most)
+
+
+def source(view: BlockView, vid: str) -> str:
+    """The variable whose numbers ``vid`` has, as far as the block shows."""
+    while (node := view.producer.get(vid)) is not None and node.type in _HANDING_ON:
+        if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
+            return vid
+        vid = node.reads[0]
+    return vid

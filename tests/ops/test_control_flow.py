@@ -1,0 +1,679 @@
+"""Loops and branches that are one operator of an interval: drawn ones, and what stays native."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import refusals
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.program import program_pass
+from tests.programs import Program, floats
+
+ROOT = Path(__file__).parents[2]
+WIDTH, WORDS = 6, 11
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    refusals.clear()
+    yield
+    refusals.clear()
+
+
+def parameter(*shape: int, seed: int = 0) -> Any:
+    return paddle.static.create_parameter(
+        list(shape),
+        "float32",
+        default_initializer=paddle.nn.initializer.Assign(0.4 * floats(*shape, seed=seed)),
+    )
+
+
+def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
+    found = paddle.static.nn.while_loop(goes_on, turn, start)
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def is_one_operator(program: Program, loops: int = 1) -> bool:
+    """Whether all of a program is one interval, with its loops and branches inside."""
+    report = paddle_ngraph.explain(program.main)
+    (interval,) = report.intervals
+    kinds = [kind for kind in interval.types if kind in ("pd_op.while", "pd_op.if")]
+    return not report.native and len(report.blocks) == 1 and len(kinds) == loops
+
+
+def agree(program: Program, runs: int = 1, **feed: np.ndarray) -> list[np.ndarray]:
+    """Runs natively and through the engine, which is asked exactly ``runs`` times."""
+    native = program.run(engine=False, **feed)
+    for _ in range(2):
+        before = paddle_ngraph.stats()
+        found = program.run(**feed)
+        after = paddle_ngraph.stats()
+        assert after["engine_runs"] - before["engine_runs"] == runs
+        assert after["native_runs"] == before["native_runs"]
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    return native
+
+
+# -- drawn loops -----------------------------------------------------------------------------------
+
+
+class Drawn:
+    """A loop: what it counts with, when it ends, and what a turn does, drawn by a number.
+
+    It reads what is outside, parameters among it, and hands on a matrix [rows, WIDTH], a number of
+    times something happened, words (int64), and perhaps more.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = np.random.default_rng(seed)
+        self.counter = self.draw.choice(["int64", "int32", "float32"])
+        self.scalar = bool(self.draw.integers(2))
+        self.ending = self.draw.choice(["constant", "fed", "data", "both"])
+        self.most = int(self.draw.choice([3, 9, 40]))
+        self.has_cond = bool(self.draw.integers(2))
+        self.steps = [str(kind) for kind in self.draw.choice(KINDS, size=self.draw.integers(1, 5))]
+        self.swaps, self.keeps = (bool(self.draw.integers(2)) for _ in range(2))
+
+    def build(self) -> Any:
+        x = paddle.static.data("x", [-1, WIDTH], "float32")
+        limit = paddle.static.data("limit", [], self.counter)
+        shape = [] if self.scalar else [1]
+        self.x, self.outside = x, paddle.exp(x * 0.1)
+        self.weights = [parameter(WIDTH, WIDTH, seed=n) for n in range(3)]
+        self.words = parameter(WORDS, WIDTH, seed=7)
+        self.limit = limit
+        self.end = paddle.full(shape, self.most, self.counter)
+        word = paddle.argmax(paddle.matmul(x, parameter(WIDTH, WORDS, seed=8)), axis=1)
+        start = [paddle.full(shape, 0, self.counter), x * 1.0, paddle.tanh(x), word]
+        start += [self.outside * 2.0] if self.keeps else []
+        ends = while_loop(self.goes_on, self.turn, start)
+        return [*ends, ends[1] * 2.0 + self.outside, ends[3] < 4]
+
+    def goes_on(self, i: Any, h: Any, *_: Any) -> Any:
+        by_data = paddle.sum(paddle.abs(h)) < 60.0
+        return {
+            "constant": lambda: i < self.end,
+            "fed": lambda: paddle.logical_and(i < self.end, i < self.limit),
+            "data": lambda: paddle.logical_and(self.end > i, by_data),
+            "both": lambda: paddle.logical_and(
+                by_data, paddle.logical_and(i <= self.end, i < self.limit)
+            ),
+        }[self.ending]()
+
+    def turn(self, i: Any, h: Any, g: Any, word: Any, *kept: Any) -> Any:
+        for number, kind in enumerate(self.steps):
+            h = self.step(kind, self.weights[number % 3], i, h, word)
+        if self.has_cond:
+            before = h
+            h = paddle.static.nn.cond(
+                paddle.mean(before) > 0.1,
+                lambda: paddle.tanh(before) + self.outside,
+                lambda: before * 0.5,
+            )
+        word = paddle.argmax(paddle.matmul(h, self.words, transpose_y=True), axis=1)
+        h, g = (g, h) if self.swaps else (h, g * 0.9)
+        return [i + 1, h, g, word, *kept]
+
+    def step(self, kind: str, weight: Any, i: Any, h: Any, word: Any) -> Any:
+        if kind == "product":
+            return paddle.matmul(h, weight)
+        if kind == "outside":
+            return h + self.outside * 0.1
+        if kind == "count":
+            return h + paddle.cast(i, "float32") * 0.01
+        if kind == "word":
+            return h + paddle.nn.functional.embedding(word, self.words)
+        if kind == "shape":
+            rows = paddle.shape(h)[0]
+            return h + paddle.reshape(paddle.cast(rows, "float32"), [1, 1]) * 0.01
+        if kind == "flat":
+            flat = paddle.reshape(h, [-1])
+            return paddle.reshape(paddle.concat([flat[1:], flat[:1]]), [-1, WIDTH])
+        if kind == "normal":
+            return paddle.nn.functional.softmax(h, axis=-1) - 0.1
+        return paddle.where(h > 0, h * 1.2, h + 0.05)
+
+
+KINDS = ["product", "outside", "count", "word", "shape", "flat", "normal", "where"]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_drawn_loop_is_one_operator(seed: int) -> None:
+    drawn = Drawn(seed)
+    program = Program(drawn.build)
+    assert is_one_operator(program)
+    for rows, limit in [(3, 0), (3, 1), (5, 4), (2, 100), (7, 2), (1, 3)]:
+        fed = np.array(limit, drawn.counter)
+        agree(program, x=floats(rows, WIDTH, seed=rows), limit=fed)
+    assert paddle_ngraph.stats()["functions_built"] <= 4
+
+
+def passed_around_by(seed: int) -> Callable:
+    """A loop that hands on values of several types, each made of what others of its type were."""
+    draw = np.random.default_rng(seed)
+    types = [
+        (
+            str(draw.choice(["float32", "int32", "int64", "bool"])),
+            SHAPES[draw.integers(len(SHAPES))],
+        )
+        for _ in range(3)
+    ]
+    places = [types[draw.integers(3)] for _ in range(7)]
+    chosen = [
+        (int(draw.choice([p for p, kind in enumerate(places) if kind == each])), draw.integers(6))
+        for each in places
+    ]
+
+    # Paddle leaves out what stays as it is, and then reads beyond it if others become that.
+    chosen = [
+        (place, 5 if place == number and how < 2 else int(how))
+        for number, (place, how) in enumerate(chosen)
+    ]
+
+    def made(value: Any, how: int) -> Any:
+        """Itself, a view of it, something else of it, or what has nothing to do with it."""
+        if how < 2:
+            return value
+        if how == 2:
+            return paddle.reshape(paddle.unsqueeze(value, 0), value.shape)
+        if how == 3:
+            return paddle.full(value.shape, 1, dtype_of(value))
+        if dtype_of(value) == "bool":
+            return paddle.logical_not(value)
+        return value * 0 + 3 if "int" in dtype_of(value) else paddle.tanh(value) + 1.0
+
+    def build() -> Any:
+        x = data(-1, name="x")
+        limit = paddle.static.data("limit", [1], "int64")
+        starts = [
+            paddle.cast(paddle.reshape(paddle.sum(x) * (n + 1), [1]) + paddle.zeros(shape), dtype)
+            if shape
+            else paddle.cast(paddle.sum(x) * (n + 1), dtype)
+            for n, (dtype, shape) in enumerate(places)
+        ]
+        starts = [
+            paddle.clip(start, -9, 9) if "int" in dtype_of(start) else start for start in starts
+        ]
+        return counted(lambda i, *h: [made(h[p], how) for p, how in chosen], *starts, end=limit)
+
+    return build
+
+
+SHAPES: list[list[int]] = [[], [1], [2, 3]]
+
+
+def dtype_of(value: Any) -> str:
+    return str(value.dtype).rpartition(".")[2].lower()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_of_all_types_are_passed_around(seed: int) -> None:
+    program = Program(passed_around_by(seed))
+    report = paddle_ngraph.explain(program.main)
+    assert any("pd_op.while" in interval.types for interval in report.intervals), str(report)
+    for limit in (0, 1, 2, 3, 4):
+        x, limit = floats(3, seed=seed) * 5, np.array([limit])
+        native = program.run(engine=False, x=x, limit=limit)
+        for _ in range(2):
+            for one, other in zip(native, program.run(x=x, limit=limit), strict=True):
+                assert (one.dtype, one.shape) == (other.dtype, other.shape)
+                np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] > 0 and stats["native_runs"] == 0
+
+
+# -- forms of loops and branches -------------------------------------------------------------------
+
+
+def data(*shape: int, name: str = "x", dtype: str = "float32") -> Any:
+    return paddle.static.data(name, list(shape), dtype)
+
+
+def counted(turn: Callable, *start: Any, end: Any = 3) -> list[Any]:
+    """A loop that counts: ``turn`` has the count first, and returns all but that."""
+    first = paddle.full([1], 0, "int64")
+    return while_loop(lambda i, *_: i < end, lambda i, *h: [i + 1, *turn(i, *h)], [first, *start])
+
+
+def nested() -> Any:
+    """A loop in a loop, which starts from and reads what the outer one counts."""
+    x = data(-1, WIDTH)
+    weight = parameter(WIDTH, WIDTH)
+
+    def turn(i: Any, h: Any, total: Any) -> Any:
+        inner = while_loop(
+            lambda j, *_: j < i,
+            lambda j, g: [j + 1, paddle.tanh(paddle.matmul(g, weight)) + x],
+            [paddle.full([1], 0, "int64"), h * 0.5],
+        )
+        return [inner[1], total + paddle.cast(inner[0], "float32")]
+
+    return counted(turn, x, paddle.full([1], 0.0, "float32"), end=4)
+
+
+def branches() -> Any:
+    """A branch in a branch, in a loop, and a loop in a branch."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, h: Any) -> Any:
+        mean = paddle.mean(h)
+        return [
+            paddle.static.nn.cond(
+                mean > 0,
+                lambda: paddle.static.nn.cond(mean > 0.5, lambda: h * 0.5, lambda: h * 2.0 + x),
+                lambda: counted(lambda j, g: [g + 0.3], h, end=2)[1],
+            )
+        ]
+
+    return counted(turn, x, end=9)
+
+
+def handed_on_unread() -> Any:
+    """What a turn does not read, does not change, exchanges, and makes of constants alone."""
+    x = data(-1, WIDTH)
+    kept, other = paddle.exp(x), x * 2.0
+    seven = paddle.full([2], 7.0, "float32")
+    return counted(
+        lambda i, a, b, c, d, e: [a, c, b, paddle.full([2], 1.0, "float32"), x + 1.0],
+        *(kept, x * 3.0, other, seven, paddle.tanh(x)),
+        end=paddle.static.data("limit", [1], "int64"),
+    )
+
+
+def passed_around() -> Any:
+    """What a turn hands on is what others were, or a view of it, or that after idle nodes."""
+    x = data(-1, WIDTH)
+
+    def view(h: Any) -> Any:
+        return paddle.reshape(paddle.reshape(h, [-1]), [-1, WIDTH])
+
+    def turn(i: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any) -> Any:
+        (first,) = paddle.split(paddle.scale(a, 1.0, 0.0), 1, axis=1)
+        return [paddle.tanh(b), first, view(b), c[:, :WIDTH], f, e + 0.0, paddle.concat([d], 0)]
+
+    starts = [x * float(n) for n in range(1, 8)]
+    return counted(turn, *starts, end=paddle.static.data("limit", [1], "int64"))
+
+
+def exchanged() -> Any:
+    """Pairs and a round of three, of which nothing is computed."""
+    x = data(-1, WIDTH)
+    starts = [x * float(n) for n in range(1, 6)]
+    return counted(
+        lambda i, a, b, c, d, e: [b, a, d, e, c],
+        *starts,
+        end=paddle.static.data("limit", [1], "int64"),
+    )
+
+
+def the_same_twice() -> Any:
+    """Two starts that are one value, two results that are one value, and what is outside."""
+    x = data(-1, WIDTH)
+    twice = x + 1.0
+
+    def turn(i: Any, a: Any, b: Any, c: Any) -> Any:
+        one = paddle.tanh(a + b)
+        return [one, one, twice]
+
+    return counted(turn, twice, twice, x, end=paddle.static.data("limit", [1], "int64"))
+
+
+def without_a_count() -> Any:
+    """A condition in float32 alone, results that nobody reads, and a bool that is handed on."""
+    x = data(-1, WIDTH)
+    h, _, found = while_loop(
+        lambda h, g, found: paddle.logical_not(found),
+        lambda h, g, found: [h * 1.5, g, paddle.reshape(paddle.sum(h * h) > 50.0, [1])],
+        [x * 1.0, paddle.exp(x), paddle.full([1], False, "bool")],
+    )
+    return h + 1.0, found
+
+
+def written_in_place() -> Any:
+    """Views and in-place operators inside, which overwrite nothing outside."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, h: Any) -> Any:
+        g = paddle.scale(h, 0.5)
+        paddle.nn.functional.relu_(g)
+        return [g + x]
+
+    return counted(turn, x)
+
+
+def picks_a_row() -> Any:
+    x, table = data(-1, WIDTH), parameter(4, WIDTH)
+    return counted(lambda i, h: [h + table[i]], x)
+
+
+LIMITS = [0, 1, 2, 5]
+FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
+
+
+@pytest.mark.parametrize("build", FORMS)
+def test_a_form_is_one_operator(build: Callable) -> None:
+    program = Program(build)
+    assert is_one_operator(program)
+    for rows in (3, 5, 2, 8, 1, 5):
+        agree(program, x=floats(rows, WIDTH, seed=rows))
+
+
+@pytest.mark.parametrize("build", [handed_on_unread, passed_around, exchanged, the_same_twice])
+def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
+    program = Program(build)
+    assert is_one_operator(program)
+    for rows in (3, 5, 8, 1):
+        for limit in LIMITS:
+            agree(program, x=floats(rows, WIDTH, seed=rows), limit=np.array([limit]))
+
+
+@pytest.mark.parametrize("shape", [(2, WIDTH), (-1, WIDTH)], ids=str)
+def test_both_branches_are_taken(shape: tuple[int, int]) -> None:
+    def build() -> Any:
+        x = data(*shape)
+        layers = [paddle.nn.Linear(WIDTH, WIDTH) for _ in range(2)]
+        return paddle.static.nn.cond(
+            paddle.sum(x) > 0,
+            lambda: (paddle.nn.functional.relu(layers[0](x)), x),
+            lambda: (layers[1](x) * 2.0, paddle.exp(x)),
+        )
+
+    program = Program(build)
+    assert is_one_operator(program)
+    for number in range(6):
+        sign = np.float32((-1) ** number)
+        agree(program, x=sign + floats(shape[0] if shape[0] > 0 else 2 + number, WIDTH))
+
+
+# -- integers --------------------------------------------------------------------------------------
+
+
+def counts(first: int, step: int, end: int, goes_on: Callable, dtype: str = "int64") -> Callable:
+    def build() -> Any:
+        x = data(2, 3)
+        limit = paddle.full([1], end, dtype)
+        ends = while_loop(
+            lambda i, h: goes_on(i, limit),
+            lambda i, h: [i + step, h + 1.0],
+            [paddle.full([1], first, dtype), x * 1.0],
+        )
+        return ends
+
+    return build
+
+
+MOST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "build, fits",
+    [
+        (counts(MOST - 4, 1, MOST, lambda i, end: i < end), True),
+        (counts(MOST - 4, 1, MOST, lambda i, end: i <= end), False),
+        (counts(MOST - 9, 5, MOST, lambda i, end: i < end), False),
+        (counts(-5, 1, 0, lambda i, end: end > i), True),
+        (counts(4 - MOST, -1, -MOST, lambda i, end: i > end), True),
+        (counts(4 - MOST, -1, -MOST - 1, lambda i, end: end < i), True),
+        (counts(4 - MOST, -2, -MOST - 2, lambda i, end: end < i), False),
+        (counts(0, 1, 4, lambda i, end: paddle.logical_and(i >= 0, i < end)), True),
+        (counts(0, 1, 4, lambda i, end: paddle.logical_or(i < 0, i < end)), False),
+        (counts(0, 1, 4, lambda i, end: i != end), False),
+        (counts(2**40, 1, 2**40 + 3, lambda i, end: i < end), False),
+        (counts(0, 1, 4, lambda i, end: paddle.reshape(paddle.assign(i), [1]) < end), True),
+        (counts(0, 1, 4, lambda i, end: i * 2 < end), False),
+        (counts(0, 1, 4, lambda i, end: i < end, "int32"), True),
+        (counts(0, 1, 4, lambda i, end: i != end, "int32"), True),
+    ],
+)
+def test_a_loop_counts_where_its_numbers_fit(build: Callable, fits: bool) -> None:
+    program = Program(build)
+    assert is_one_operator(program) if fits else not_converted(program)
+    native = program.run(engine=False, x=floats(2, 3))
+    for one, other in zip(native, program.run(x=floats(2, 3)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert native[1].max() > 2.0, "there were several turns"
+
+
+def not_converted(program: Program) -> bool:
+    """Whether a loop or branch of a program stays native."""
+    return any(
+        op.type in ("pd_op.while", "pd_op.if") for op in paddle_ngraph.explain(program.main).native
+    )
+
+
+@pytest.mark.parametrize("most", [4, MOST])
+def test_a_count_that_is_fed_has_32_bits(most: int) -> None:
+    """Beyond them Paddle does that run."""
+
+    def build() -> Any:
+        x = data(2, 3)
+        limit = paddle.static.data("limit", [1], "int64")
+        return while_loop(
+            lambda i, h: paddle.logical_and(i < limit, paddle.sum(h) < 40.0),
+            lambda i, h: [i + 1, h + 1.0],
+            [paddle.full([1], 0, "int64"), x * 0.0],
+        )
+
+    program = Program(build)
+    assert is_one_operator(program)
+    x = floats(2, 3)
+    agree(program, x=x, limit=np.array([most]))
+    for limit in (2**31, 2**32, 2**32 + 1, -(2**40)):
+        expected = program.run(engine=False, x=x, limit=np.array([limit]))
+        before = paddle_ngraph.stats()["native_runs"]
+        for one, other in zip(expected, program.run(x=x, limit=np.array([limit])), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert paddle_ngraph.stats()["native_runs"] == before + 1
+    agree(program, x=x, limit=np.array([most]))
+
+
+# -- what stays native -----------------------------------------------------------------------------
+
+
+def drops() -> Any:
+    return counted(lambda i, h: [paddle.nn.functional.dropout(h, 0.5)], data(4, WIDTH))
+
+
+def prints() -> Any:
+    return counted(lambda i, h: [paddle.static.Print(h, message="turn") + 1.0], data(4, WIDTH))
+
+
+def overwrites() -> Any:
+    x = data(4, WIDTH)
+    total = paddle.full([1], 0.0, "float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        paddle.assign(total + 1.0, total)
+        return [h + total]
+
+    return [*counted(turn, x), total]
+
+
+def sums_words() -> Any:
+    x = data(4, WIDTH)
+    start = paddle.full([4], 0, "int64")
+    return counted(lambda i, h, w: [h * 0.9, w + paddle.argmax(h, axis=1)], x, start)
+
+
+def repeats_as_often_as_it_counts() -> Any:
+    def turn(i: Any, h: Any) -> Any:
+        return [h + paddle.sum(paddle.tile(h, [i + 1, 1]), axis=0)]
+
+    return counted(turn, data(4, WIDTH))
+
+
+def has_no_converter() -> Any:
+    return counted(lambda i, h: [paddle.lgamma(paddle.abs(h) + 1.0)], data(4, WIDTH))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [drops, prints, overwrites, sums_words, repeats_as_often_as_it_counts, has_no_converter],
+)
+def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
+    program = Program(build)
+    assert not_converted(program)
+    for number in range(3):
+        x, found = floats(4, WIDTH, seed=number), []
+        for engine in (False, True):
+            paddle.seed(number)
+            found.append((program.run(engine, x=x), capfd.readouterr().out.count("turn")))
+        assert found[0][1] == found[1][1]
+        for one, other in zip(found[0][0], found[1][0], strict=True):
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+
+
+def grows() -> Any:
+    x = data(-1, WIDTH)
+    return counted(lambda i, h: [paddle.concat([h, h[:1] * 2.0], 0)], x, end=4)
+
+
+def has_results_of_two_shapes() -> Any:
+    x = data(-1, WIDTH)
+    return paddle.static.nn.cond(paddle.sum(x) > 0, lambda: x[:2] * 2.0, lambda: x + 1.0)
+
+
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize("build", [grows, has_results_of_two_shapes])
+def test_shapes_that_differ_are_paddles(build: Callable) -> None:
+    program = Program(build)
+    for number in range(6):
+        x = (-1.0) ** number + floats(3 + number % 3, WIDTH, seed=number)
+        x = x.astype("float32")
+        native = program.run(engine=False, x=x)
+        for one, other in zip(native, program.run(x=x), strict=True):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    assert not_converted(program)
+    assert paddle_ngraph.stats()["native_runs"] == 1
+
+
+def test_gradients_of_loops_stay_native() -> None:
+    def build() -> Any:
+        x = data(4, WIDTH)
+        layer = paddle.nn.Linear(WIDTH, WIDTH)
+        loss = paddle.mean(counted(lambda i, h: [paddle.tanh(layer(h))], layer(x))[1])
+        paddle.optimizer.SGD(0.5).minimize(loss)
+        return loss
+
+    losses = []
+    for engine in (False, True):
+        program = Program(build)
+        losses.append([program.run(engine, x=floats(4, WIDTH))[0] for _ in range(4)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_positions_are_checked_inside() -> None:
+    """Where a turn looks up what is out of range, Paddle does that run, or says what is wrong."""
+
+    def build() -> Any:
+        x = data(2, 3)
+        table = parameter(WORDS, 3)
+        ids = paddle.static.data("ids", [2], "int64")
+        return counted(lambda i, h: [h + paddle.nn.functional.embedding(ids, table)], x)
+
+    program = Program(build)
+    assert is_one_operator(program)
+    agree(program, x=floats(2, 3), ids=np.array([1, 10]))
+    with pytest.raises(Exception, match=r"(?i)out of range|less than|expected"):
+        program.run(x=floats(2, 3), ids=np.array([1, WORDS]))
+    agree(program, x=floats(2, 3), ids=np.array([1, 10]))
+
+
+# -- graph strings, and functions on disk ----------------------------------------------------------
+
+
+def graph_of(build: Callable) -> Graph:
+    main = Program(build).main.clone()
+    program_pass.apply(main)
+    (node,) = (op for op in main.global_block().ops if op.name().startswith("custom_op.ngraph"))
+    return Graph.from_string(node.attrs()["graph"])
+
+
+def test_a_graph_string_holds_what_is_inside() -> None:
+    graph = graph_of(branches)
+    again = Graph.from_string(graph.to_string())
+    assert again == graph
+    (loop,) = (op for op in graph.ops if op.type == "pd_op.while")
+    inside = [op.type for op in loop.blocks[0].all_ops()]
+    assert inside.count("pd_op.if") == 2 and inside.count("pd_op.while") == 1
+
+
+def first_loop(graph: Graph) -> Any:
+    return next(op for op in graph.ops if op.type == "pd_op.while")
+
+
+DAMAGES: dict[str, Callable[[Any], Any]] = {
+    "no blocks": lambda op: op.blocks.clear(),
+    "two blocks": lambda op: op.blocks.append(op.blocks[0]),
+    "too few results": lambda op: op.blocks[0].outputs.pop(),
+    "too few inputs": lambda op: op.blocks[0].inputs.pop(),
+    "another dtype": lambda op: op.blocks[0].outputs.reverse(),
+    "an operator is missing": lambda op: op.blocks[0].ops.pop(0),
+    "no condition": lambda op: op.inputs.update(cond=()),
+    "another input": lambda op: op.inputs.update(more=()),
+    "starts from too little": lambda op: op.inputs.update(inputs=op.inputs["inputs"][:1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_inside_has_to_fit(damage: str) -> None:
+    graph = graph_of(branches)
+    DAMAGES[damage](first_loop(graph))
+    with pytest.raises(NgraphError, match="malformed"):
+        Graph.from_string(graph.to_string())
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import paddle
+    import paddle_ngraph
+    from tests.ops.test_control_flow import Drawn, floats, np
+    from tests.programs import Program
+
+    paddle.enable_static()
+    paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0})
+    drawn = Drawn(3)
+    program = Program(drawn.build)
+    for rows, limit in [(3, 0), (3, 4), (5, 4), (2, 100)]:
+        feed = {"x": floats(rows, 6, seed=rows), "limit": np.array(limit, drawn.counter)}
+        found = program.run(**feed)
+        for one, other in zip(program.run(engine=False, **feed), found, strict=True):
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] == 4, stats
+    print("counts", stats["functions_built"], stats["functions_loaded"])
+    """
+)
+
+
+def test_another_process_loads_the_loop(tmp_path: Path) -> None:
+    settings = {"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": "0"}
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SCRIPT],
+            env={**os.environ, **settings},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    assert counts[0] == [3, 0] and counts[1] == [0, 3]
