@@ -59,14 +59,14 @@ class _Facts:
     def of(cls, text: str) -> _Facts:
         """Those of a graph string."""
         graph = Graph.from_string(text)
-        may_wait = not any(op.form is None or _is_unchecked(op) for op in graph.ops)
+        may_wait = not any(op.form is None or _is_unchecked(op) for op in graph.all_ops())
         trains = bool(graph.states) or graph.trains
         return cls(graph, interval_key(graph), may_wait, trains)
 
     @property
     def operators(self) -> int:
         """How many there are."""
-        return len(self.graph.ops)
+        return sum(1 for _ in self.graph.all_ops())
 
     def us_of_run(self, shapes: Sequence[Sequence[int]]) -> float:
         """About how long a native run takes on inputs of these shapes."""
