@@ -28,7 +28,11 @@ _DECIDED = (
     "FLAGS_ngraph_cache_dir",
 )
 # What is measured is compiled anew, unless the disk is what is measured.
-_DEFAULTS = {"GLOG_minloglevel": "2", "FLAGS_ngraph_cache_dir": ""}
+_DEFAULTS = {
+    "GLOG_minloglevel": "2",
+    "FLAGS_ngraph_cache_dir": "",
+    "FLAGS_ngraph_background_compile": "0",  # what is measured is the engine
+}
 _LAST_LINES = 3
 
 

@@ -39,6 +39,7 @@ from paddle_ngraph.api import (
     stats,
     transpile,
     use_ngraph,
+    wait_for_compiles,
 )
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import Limit, Role, converter
@@ -78,6 +79,7 @@ __all__ = [
     "transpile",
     "use_mkl_packed",
     "use_ngraph",
+    "wait_for_compiles",
 ]
 
 if (_reason := _installation.why_unavailable()) is None:

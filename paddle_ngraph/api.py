@@ -662,12 +662,31 @@ def cache_info() -> CacheInfo:
 def clear_cache() -> None:
     """Drops every compiled function, and releases the memory that is kept for the next run.
 
-    Intervals that a run left to Paddle for good get another chance too.
+    Intervals that a run left to Paddle for good get another chance too. Functions that are being
+    compiled in the background are dropped when that is over.
     """
     library.load()
     from paddle_ngraph import caches
 
     caches.clear()
+
+
+def wait_for_compiles(timeout: float | None = None) -> bool:
+    """Waits until nothing is compiled in the background: see ``FLAGS_ngraph_background_compile``.
+
+    Runs before a measurement, say: a first one of each kind, then this, and the next runs go
+    through the engine.
+
+    Args:
+        timeout: How many seconds it waits at most; ``None``: as long as it takes.
+
+    Returns:
+        Whether nothing is compiled any more.
+    """
+    library.load()
+    from paddle_ngraph.program import background
+
+    return background.wait(timeout)
 
 
 def _switch(on: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paddle_ngraph import _core
 from paddle_ngraph.function import build, dynamic_shapes, refusals
 from paddle_ngraph.hook import program_key, scopes
-from paddle_ngraph.program import native_interval
+from paddle_ngraph.program import background, native_interval
 
 
 def sizes() -> dict[str, int]:
@@ -23,7 +23,11 @@ def sizes() -> dict[str, int]:
 
 
 def clear() -> None:
-    """Releases all of it: compiled functions, memory for the next run, and refusals."""
+    """Releases all of it: compiled functions, memory for the next run, and refusals.
+
+    Nothing becomes of functions that are being compiled.
+    """
+    background.cancel()
     dynamic_shapes.forget()
     native_interval.clear()
     build.forget()

@@ -39,9 +39,11 @@ def stats() -> dict[str, Any]:
 
     Returns:
         ``engine_runs``: runs of a function by an ``ngraph_engine`` operator; ``native_runs``: runs
-        of such an operator by Paddle instead; ``functions_reused``: hits of the function cache;
+        of such an operator by Paddle instead; ``runs_while_compiling``: those of them that did not
+        wait for a function; ``functions_reused``: hits of the function cache;
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
-        ``functions_with_weights``: how many of the latter two keep weights as constants;
+        ``functions_built_in_background``: those of the latter that no run waited for;
+        ``functions_with_weights``: how many of those keep weights as constants;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """

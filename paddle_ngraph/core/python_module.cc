@@ -26,6 +26,7 @@
 #include "core/engine/disk_cache.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_cache.h"
+#include "core/engine/function_order.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
@@ -388,7 +389,9 @@ py::dict engine_stats() {
   py::dict result;
   result["engine_runs"] = stats.engine_runs.load();
   result["native_runs"] = stats.native_runs.load();
+  result["runs_while_compiling"] = stats.runs_while_compiling.load();
   result["functions_built"] = stats.functions_built.load();
+  result["functions_built_in_background"] = stats.functions_built_in_background.load();
   result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
@@ -673,6 +676,14 @@ PYBIND11_MODULE(_core, module) {
       .def(
           "run", [](const NgraphEngine& engine, const ArrayIO& io) { engine.run(io.io()); },
           py::arg("io"), release, "Gets the function and executes it.");
+
+  py::class_<FunctionOrder, std::shared_ptr<FunctionOrder>>(
+      module, "FunctionOrder", "A function that is to be built in the background.")
+      .def("build", &FunctionOrder::build, release,
+           "Builds and keeps it. What that throws, the next run throws that needs it.")
+      .def("cancel", &FunctionOrder::cancel, "From here on nothing becomes of it.")
+      .def_property_readonly("graph", &FunctionOrder::graph)
+      .def_property_readonly("runs_meanwhile", &FunctionOrder::runs_meanwhile);
 
   py::class_<NgraphFunction, std::shared_ptr<NgraphFunction>>(module, "NgraphFunction",
                                                               "A compiled function.")

@@ -27,6 +27,7 @@ from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import global_store, make_gloo_context, new_store
 from paddle_ngraph.paddle_seam.protocols import Store
 from paddle_ngraph.plan.data_parallel import refuse_uneven
+from paddle_ngraph.program import background
 from paddle_ngraph.saved_models.saved_model import last_line
 
 if TYPE_CHECKING:
@@ -280,6 +281,7 @@ def start(seed: int | None, pins_cores: bool) -> Job:
             place = Place.of_environment(os.environ)
             job = Job(place)
             job.connect()
+            background.never()  # all ranks compile before the first step, and compute the same bits
             if pins_cores and place.local_ranks > 1:
                 pin(place)
             _jobs.append(job)

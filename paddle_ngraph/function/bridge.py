@@ -266,7 +266,6 @@ class NgraphBridge:
         high: int | Sequence[int],
         ignored: int | None = None,
         position: int = 0,
-        noticed: bool = True,
     ) -> None:
         """Lets the engine refuse a run whose input ``name`` holds a value out of range.
 
@@ -279,8 +278,6 @@ class NgraphBridge:
             high: One more than the maximum, likewise.
             ignored: A value that is allowed as well.
             position: Which tensor, if the input holds a list.
-            noticed: Whether Paddle's own kernel checks the values, and so may run instead of the
-                engine.
         """
         spec = op.inputs[name][position]
         bounds = (tuple(np.atleast_1d(low)), tuple(np.atleast_1d(high)), ignored)
@@ -288,6 +285,8 @@ class NgraphBridge:
             return
         self._checked.add((spec.id, *bounds))
         ids = self._nodes[spec.id]
+        entry = find_converter(op.type)
+        unchecked = () if entry is None else entry.unchecked
         checked = self.extension(
             "CheckRange",
             [ids],
@@ -296,7 +295,7 @@ class NgraphBridge:
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
             message=f"{op.type} (operator {op.index}): input '{name}' is out of range"
-            + ("." if noticed else ", and Paddle would not notice."),
+            + (", and Paddle would not notice." if name in unchecked else "."),
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)

@@ -41,7 +41,7 @@ def reason_against(op: Op) -> str | None:
 
 def reason_against_interval(graph: Graph) -> str | None:
     """Why the operators of an interval are left native, or ``None``."""
-    return _intervals.get(_interval(graph)) if _intervals else None
+    return _intervals.get(interval_key(graph)) if _intervals else None
 
 
 def refuse(graph: str, error: NgraphError) -> None:
@@ -49,7 +49,7 @@ def refuse(graph: str, error: NgraphError) -> None:
     if isinstance(error, ConversionError):
         refuse_operator(error)
     else:
-        _intervals.put(_interval(Graph.from_string(graph)), str(error))
+        _intervals.put(interval_key(Graph.from_string(graph)), str(error))
 
 
 def refuse_operator(error: ConversionError) -> str:
@@ -147,7 +147,7 @@ def _kind(op: Op) -> str:
     return _digest([op.attrs, *sides, [block.described() for block in op.blocks]])
 
 
-def _interval(graph: Graph) -> str:
+def interval_key(graph: Graph) -> str:
     """A key that is the same whichever results of the interval a program asks for."""
     return _digest(
         [

@@ -113,6 +113,7 @@ class Converter:
     small_integers: bool
     integers: RangeRule | None
     rounds: bool
+    unchecked: tuple[str, ...]
 
     def role(self, input: str) -> Role:
         """The role of an input."""
@@ -178,6 +179,7 @@ def converter(
     small_integers: bool = False,
     integers: RangeRule | None = None,
     rounds: bool = True,
+    unchecked: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -196,6 +198,9 @@ def converter(
             only if all of these are known.
         rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
             converter may see float32 (bfloat16.py). Without, it does not get bfloat16.
+        unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is
+            out of range, the engine raises instead of leaving the run to Paddle; nothing else runs
+            while such a function is compiled.
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -216,6 +221,7 @@ def converter(
             small_integers=small_integers,
             integers=integers,
             rounds=rounds,
+            unchecked=tuple(unchecked),
         )
         for type in types:
             if type in _converters:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from time import perf_counter
 from typing import Any
@@ -29,6 +29,7 @@ from paddle_ngraph.paddle_seam.names import (
     kept_on,
 )
 from paddle_ngraph.paddle_seam.replaced import CALL_LAYER
+from paddle_ngraph.program import background
 
 _WRAPPING = "_ngraph_wrapping"  # of a layer: what it keeps of ours
 
@@ -122,7 +123,8 @@ class _Wrapping:
         try:
             with trial.measured() as is_compiled:
                 if is_compiled:
-                    return self.captures.run(original, (layer, *inputs), kwargs)
+                    with nullcontext() if is_decided else background.awaited():
+                        return self.captures.run(original, (layer, *inputs), kwargs)
                 return original(layer, *inputs, **kwargs)
         finally:
             self.why_native = trial.why_native

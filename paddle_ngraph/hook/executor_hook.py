@@ -396,7 +396,7 @@ class SwitchedExecutor:
         """Applies the program pass to the programs of the plan."""
         may_write = self._may_write_variables(programs)
         rewrite = ngraph_transpiler.rewrite
-        return [rewrite(program, may_write, open_size) for program in programs.values()]
+        return [rewrite(each, may_write, open_size, tries=False) for each in programs.values()]
 
     def _make_engine(self, programs: dict[str, Program], drawing: int) -> _EngineExecutor:
         return _EngineExecutor(self._place, self._plan, self._scope, programs, drawing)

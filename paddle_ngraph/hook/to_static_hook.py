@@ -382,7 +382,7 @@ class _Source:
         across = _Crossing(forward, backward)
         across.copy_constants()
         shapes = across.shapes_instead(names["no_need_buffers_names"])
-        behind = program_pass.apply(backward, open_size=open_size)
+        behind = program_pass.apply(backward, open_size=open_size, tries=False)
         across.give_back(shapes)
         across.drop_unread(keep=set(names["fo_names"]))
         may_write = any(node.may_overwrite_variables for node in nodes_of(forward))
@@ -392,6 +392,7 @@ class _Source:
             open_size=open_size,
             gradients=gradients,
             eager_weights=True,
+            tries=False,
         )
         handed_on = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):

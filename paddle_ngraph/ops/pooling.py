@@ -506,15 +506,20 @@ def max_pool_with_index_grad(bridge: NgraphBridge, op: Op) -> None:
 # -- the inverse of a maximum with positions ---------------------------------------------------
 
 
-@converter("pd_op.unpool", dtypes=("float32", "int32"), inputs={"output_size": Role.CONSTANT})
-@converter("pd_op.unpool3d", dtypes=("float32", "int32"))
+@converter(
+    "pd_op.unpool",
+    dtypes=("float32", "int32"),
+    inputs={"output_size": Role.CONSTANT},
+    unchecked=["indices"],
+)
+@converter("pd_op.unpool3d", dtypes=("float32", "int32"), unchecked=["indices"])
 def unpool(bridge: NgraphBridge, op: Op) -> None:
     """Every element at its position, 0 elsewhere; a later one wins (Paddle ``unpool``)."""
     x = bridge.get_input_node(op, "x")
     batch, channels, *size = bridge.shape(x)
     out = _unpooled_size(bridge, op, len(size))
     total = math.prod(out)
-    bridge.require_range(op, "indices", 0, total, noticed=False)
+    bridge.require_range(op, "indices", 0, total)
     shape = [batch, channels, math.prod(size)]
     values = reshaped(bridge, x, shape)
     positions = reshaped(bridge, bridge.get_input_node(op, "indices"), shape)
@@ -523,15 +528,20 @@ def unpool(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", reshaped(bridge, placed, [batch, channels, *out]))
 
 
-@converter("pd_op.unpool_grad", dtypes=("float32", "int32"), inputs={"output_size": Role.CONSTANT})
-@converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"))
+@converter(
+    "pd_op.unpool_grad",
+    dtypes=("float32", "int32"),
+    inputs={"output_size": Role.CONSTANT},
+    unchecked=["indices"],
+)
+@converter("pd_op.unpool3d_grad", dtypes=("float32", "int32"), unchecked=["indices"])
 def unpool_grad(bridge: NgraphBridge, op: Op) -> None:
     """``out_grad`` at every element's position (Paddle ``unpool_grad``)."""
     grad = bridge.get_input_node(op, "out_grad")
     dims = bridge.shape(bridge.get_input_node(op, "x"))
     batch, channels, *out = bridge.shape(grad)
     total = math.prod(out)
-    bridge.require_range(op, "indices", 0, total, noticed=False)
+    bridge.require_range(op, "indices", 0, total)
     positions = bridge.get_input_node(op, "indices")
     positions = reshaped(bridge, positions, [batch, channels, math.prod(dims[2:])])
     found = opset15.gather_elements(reshaped(bridge, grad, [batch, channels, total]), positions, 2)

@@ -183,7 +183,7 @@ def _computed(bridge: NgraphBridge, op: Op, dropout: Output) -> _Network:
     mask = None
     if op.has_input("sequence_length"):
         steps = int(bridge.shape(x)[0])
-        bridge.require_range(op, "sequence_length", 0, steps + 1, noticed=False)
+        bridge.require_range(op, "sequence_length", 0, steps + 1)
         mask = _mask(bridge.get_input_node(op, "sequence_length"), steps)
     cells = _cells(bridge, op, directions)
     kept = dropout if _drops(op) else None
@@ -231,6 +231,7 @@ def _mask(lengths: Output, steps: int) -> Node:
     limits=_LIMITS,
     draws=_draws,
     rounds=False,
+    unchecked=["sequence_length"],
 )
 def rnn(bridge: NgraphBridge, op: Op) -> None:
     """``h, c = cell(x[t], h, c)`` for every step ``t``, layer and direction (Paddle ``rnn``).
@@ -349,6 +350,7 @@ class _Gates:
     },
     limits=(*_LIMITS, _TRAINING),
     rounds=False,
+    unchecked=["sequence_length"],
 )
 def rnn_grad(bridge: NgraphBridge, op: Op) -> None:
     """Gradients of :func:`rnn`, from the last step back to the first (Paddle ``rnn_grad``).

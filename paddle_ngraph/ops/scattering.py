@@ -317,6 +317,7 @@ _ONE_MASK = Limit(
     dtypes=_MOVED,
     inputs={"indices": Role.INDEX},
     limits=[_ONE_MASK],
+    unchecked=["indices"],
 )
 def index_put(bridge: NgraphBridge, op: Op) -> None:
     """``out = x``, but ``value`` at ``x[indices]``, or plus it (Paddle ``index_put``).
@@ -346,6 +347,7 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     dtypes=FLOAT | BOOL,
     inputs={"indices": Role.INDEX, "x": Role.SHAPE_ONLY, "value": Role.SHAPE_ONLY},
     limits=[_ONE_MASK],
+    unchecked=["indices"],
 )
 def index_put_grad(bridge: NgraphBridge, op: Op) -> None:
     """``value_grad`` is ``out_grad[indices]``, ``x_grad`` the rest (``index_put_grad``)."""
@@ -383,7 +385,7 @@ def _index_places(
     count = math.prod(dims)
     columns = []
     for position, size in enumerate(shape[: len(nodes)]):
-        bridge.require_range(op, "indices", -size, size, position=position, noticed=False)
+        bridge.require_range(op, "indices", -size, size, position=position)
         node = bridge.get_input_node(op, "indices", position)
         columns.append(reshaped(bridge, broadcast_to(bridge, node, dims), [count, 1]))
     return (opset15.concat(columns, 1) if len(columns) > 1 else columns[0]), dims

@@ -24,6 +24,7 @@ class Purpose(NamedTuple):
     gradients: Sequence[str] = ()
     eager_weights: bool = False
     threads: int = 0
+    tries: bool = True
 
 
 @dataclass

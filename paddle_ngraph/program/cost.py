@@ -14,7 +14,7 @@ worth it once it runs often enough to be compiled (executor_hook.py): there the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from paddle_ngraph import flags
@@ -87,10 +87,28 @@ def us_of(view: BlockView, node: OpNode) -> float:
     read = [elements_of(view, m) for vid in node.reads for m in view.members(vid)]
     written = [elements_of(view, vid) for vid in node.writes]
     us = US_PER_OPERATOR + (sum(read) + sum(written)) / ELEMENTS_PER_US
-    if multiplies(node) and len(read) > 1 and written:
-        # With [M, K], [K, N] and [M, N] this is MKN.
-        us += math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
+    return us + _us_of_products(node.type, read, written)
+
+
+def us_of_run(graph: Graph, open_size: int) -> float:
+    """About how many microseconds one core takes for an interval, products included.
+
+    Args:
+        graph, open_size: As for :func:`native_us`.
+    """
+    us = native_us(graph, open_size)
+    for op in graph.ops:
+        read = [_elements(spec, open_size) for spec in op.input_specs()]
+        us += _us_of_products(op.type, read, [_elements(s, open_size) for s in op.output_specs()])
     return us
+
+
+def _us_of_products(kind: str, read: Sequence[int], written: Sequence[int]) -> float:
+    """What an operator takes for products, given how many elements it reads and writes."""
+    if not _multiplies(kind) or len(read) < 2 or not written:
+        return 0.0
+    # With [M, K], [K, N] and [M, N] this is MKN.
+    return math.sqrt(read[0] * read[1] * max(written)) / _PRODUCTS_PER_US
 
 
 def elements_of(view: BlockView, vid: str) -> int:
@@ -102,7 +120,11 @@ def elements_of(view: BlockView, vid: str) -> int:
 
 def multiplies(node: OpNode) -> bool:
     """Whether it computes products of matrices, or convolutions."""
-    return node.type.removeprefix("pd_op.").startswith(_MULTIPLYING)
+    return _multiplies(node.type)
+
+
+def _multiplies(kind: str) -> bool:
+    return kind.removeprefix("pd_op.").startswith(_MULTIPLYING)
 
 
 def _elements(spec: TensorSpec, open_size: int) -> int:

@@ -8,7 +8,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import disk_cache, refusals
 from paddle_ngraph.function.build import try_conversion
 from paddle_ngraph.function.registry import Role
-from paddle_ngraph.program import native_interval
+from paddle_ngraph.program import background, native_interval
 from paddle_ngraph.program.border import Border
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.partition import Interval
@@ -17,8 +17,12 @@ from paddle_ngraph.program.view import LISTS, OpNode
 _MAX_OUTPUTS: int = _core.max_outputs
 
 
-def refused(capable: Capability, border: Border) -> Iterator[tuple[OpNode, str]]:
-    """Operators that cannot stay in their interval, and why."""
+def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[OpNode, str]]:
+    """Operators that cannot stay in their interval, and why.
+
+    Args:
+        tries: Whether to convert an interval here whose function no run is going to wait for.
+    """
     interval = border.interval
     if len(border.outputs) > _MAX_OUTPUTS:
         makers = {
@@ -35,6 +39,8 @@ def refused(capable: Capability, border: Border) -> Iterator[tuple[OpNode, str]]
         yield next(n for n in interval.nodes if n.index == found[0].index), found[1]
     elif disk_cache.is_stored(border.text):
         return  # it was converted before
+    elif not tries and background.wants(border.text):
+        return  # no run waits for the conversion: it is the background's
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, refusals.refuse_operator(error)

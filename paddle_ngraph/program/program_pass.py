@@ -40,6 +40,7 @@ def apply(
     gradients: Collection[str] = (),
     eager_weights: bool = False,
     threads: int = 0,
+    tries: bool = True,
 ) -> Report:
     """Rewrites a PIR program in place, every block of it.
 
@@ -54,6 +55,7 @@ def apply(
         gradients: Types of operators in another program that compute gradients for this one.
         eager_weights: Whether eager tensors hold the parameters too, while the program runs.
         threads: The maximum number of threads for an interval; 0: as the flags say.
+        tries: Whether conversions are tried that a run is not going to wait for.
 
     Returns:
         What was converted and what was not, with reasons.
@@ -61,7 +63,7 @@ def apply(
     if (programs := _rewritten.get()) is not None:
         programs.append(program)
     packed = prepare(program)
-    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads)
+    purpose = Purpose(keep_weights, open_size, sorted(gradients), eager_weights, threads, tries)
     blocks = [_apply_to_block(block, purpose) for block in blocks_outside_in(program)]
     report = Report(blocks, packed)
     statistics.count(report)
@@ -88,7 +90,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
     runs = _runs_by_name.get()
     has_state = runs is not None and changes_parameters(block)
     keeps = scope is not None and not may_write_variables(block)
-    report = apply(block, keeps, threads=_threads.get())
+    report = apply(block, keeps, threads=_threads.get(), tries=runs is None)
     if runs is not None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
@@ -192,8 +194,9 @@ class _Plan(NamedTuple):
                 draws=bool(capable.drawing(interval.nodes)),
                 device=interval.device,
                 indices=[node.index for node in interval.nodes],
+                graph=border.graph,
             )
-            for interval in (border.interval for border in self.borders)
+            for border, interval in ((border, border.interval) for border in self.borders)
         ]
         nodes = capable.view.nodes
         return BlockReport(
@@ -227,7 +230,7 @@ def _plan_block(block: Any, purpose: Purpose) -> _Plan:
                 has_small_interval = True
                 refused.update(dict.fromkeys(border.interval.nodes, reason))
             else:
-                refused.update(interval_rules.refused(capable, border))
+                refused.update(interval_rules.refused(capable, border, purpose.tries))
         cut_off = frozenset(interval_rules.cut_off(capable, intervals)) - capable.cut_off
         if not refused and not cut_off:
             return _Plan(capable, levels, borders, has_small_interval)

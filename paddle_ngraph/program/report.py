@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.program import background
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class IntervalReport:
         draws: Whether it takes random numbers.
         device: Where it is placed; empty: nowhere in particular.
         indices: The positions of all its operators.
+        graph: What it computes.
     """
 
     first: int
@@ -34,6 +38,15 @@ class IntervalReport:
     draws: bool
     device: str = ""
     indices: Sequence[int] = ()
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def runs_while_compiling(self) -> int | None:
+        """How many runs were native while its functions were, or are, compiled.
+
+        ``None`` if none was compiled in the background.
+        """
+        return None if self.graph is None else background.runs_meanwhile(self.graph)
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,8 @@ def _block_lines(number: int, block: BlockReport) -> list[str]:
             f"{' on ' + interval.device if interval.device else ''}: "
             f"{_count(len(interval.types), 'op')}: {summary(interval.types)}"
         )
+        if (runs := interval.runs_while_compiling) is not None:
+            lines.append(f"    compiled in the background: {_count(runs, 'run')} native meanwhile")
     by_reason: dict[tuple[str, str], list[int]] = {}
     for op in block.native:
         by_reason.setdefault((op.type, op.reason), []).append(op.index)

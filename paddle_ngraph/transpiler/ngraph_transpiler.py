@@ -72,7 +72,10 @@ def taken_out(program: Program, fetching: Sequence[Operation]) -> list[Value]:
 
 
 def rewrite(
-    program: Program, may_write: bool | None = None, open_size: int | None = cost.TYPICAL_SIZE
+    program: Program,
+    may_write: bool | None = None,
+    open_size: int | None = cost.TYPICAL_SIZE,
+    tries: bool = True,
 ) -> Report:
     """Applies the program pass to a program that will run in a scope, in place.
 
@@ -80,7 +83,7 @@ def rewrite(
         program: A PIR program.
         may_write: Whether what runs may write to variables of the scope: this program, or others
             of the same plan. ``None``: as this program alone says.
-        open_size: As in :func:`program_pass.apply`.
+        open_size, tries: As in :func:`program_pass.apply`.
 
     Returns:
         What was converted.
@@ -88,7 +91,7 @@ def rewrite(
     if may_write is None:
         may_write = may_write_variables(program)
     keeps = not may_write and not keeps_no_weights(program)
-    return program_pass.apply(program, keep_weights=keeps, open_size=open_size)
+    return program_pass.apply(program, keep_weights=keeps, open_size=open_size, tries=tries)
 
 
 def rewrite_ahead(program: Program) -> Report:

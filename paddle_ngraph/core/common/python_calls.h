@@ -18,12 +18,15 @@ enum class PythonCall {
   kMakesEmpty,
   kRefuse,
   kAcquit,
+  kWantsOrder,
+  kTakeOrder,
+  kWaitForOrders,
   kApplyPass,
   kError,
 };
 
 // Module and name of each, in the order of PythonCall.
-inline constexpr std::array<std::pair<const char*, const char*>, 11> kPythonCalls = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 14> kPythonCalls = {{
     {"paddle_ngraph.graph", "verify"},
     {"paddle_ngraph.function.disk_cache", "build_environment"},
     {"paddle_ngraph.function.dynamic_shapes", "remember"},
@@ -33,6 +36,9 @@ inline constexpr std::array<std::pair<const char*, const char*>, 11> kPythonCall
     {"paddle_ngraph.program.native_interval", "makes_empty"},
     {"paddle_ngraph.function.refusals", "refuse_graph"},
     {"paddle_ngraph.function.refusals", "acquit"},
+    {"paddle_ngraph.program.background", "wants"},
+    {"paddle_ngraph.program.background", "take"},
+    {"paddle_ngraph.program.background", "wait"},
     {"paddle_ngraph.program.program_pass", "apply_by_name"},
     {"paddle_ngraph.errors", "NgraphError"},
 }};

@@ -75,10 +75,12 @@ FunctionCache::Entries::iterator FunctionCache::find_entry(const Signature& sign
 std::shared_ptr<NgraphFunction> FunctionCache::insert(const Signature& signature,
                                                       std::shared_ptr<NgraphFunction> function,
                                                       size_t weight_bytes,
-                                                      std::optional<OpenSignature> open) {
+                                                      std::optional<OpenSignature> open,
+                                                      const std::atomic<bool>* is_wanted) {
   // Destroyed after the lock is released: freeing a compiled function is slow.
   Entries dropped;
   std::lock_guard<std::mutex> lock(mutex_);
+  if (is_wanted != nullptr && !*is_wanted) return function;
   const auto found = find_entry(signature);
   if (found != entries_.end()) return found->function;
   entries_.push_front({signature, std::move(function), weight_bytes, std::move(open)});

@@ -2,6 +2,7 @@
 // they keep, with least-recently-used eviction.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -67,11 +68,13 @@ class FunctionCache {
 
   // Keeps `function` for this signature or, if it has open shapes, for all that match `open`. Drops
   // the least recently used ones beyond the capacity, in number and in bytes of weights. If another
-  // thread was first, its function is kept and returned.
+  // thread was first, its function is kept and returned. Nothing is kept if `is_wanted` says so,
+  // even if it was set by a thread that is about to clear the cache.
   std::shared_ptr<NgraphFunction> insert(const Signature& signature,
                                          std::shared_ptr<NgraphFunction> function,
                                          size_t weight_bytes = 0,
-                                         std::optional<OpenSignature> open = std::nullopt);
+                                         std::optional<OpenSignature> open = std::nullopt,
+                                         const std::atomic<bool>* is_wanted = nullptr);
 
   // Drops the functions of a graph that keep weights of this fingerprint.
   void drop(uint64_t graph, uint64_t weights);

@@ -14,6 +14,7 @@
 #include "core/common/faults.h"
 #include "core/common/float_environment.h"
 #include "core/common/python_calls.h"
+#include "core/engine/function_order.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/tensors.h"
 
@@ -258,6 +259,26 @@ void refuse(const std::string& graph, const std::string& reason) {
 void acquit(const std::string& graph) {
   with_python([&] {
     python(PythonCall::kAcquit)(graph);
+    return true;
+  });
+}
+
+bool wants_order(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                 int64_t native_us) {
+  return with_python([&] {
+    py::list shapes;
+    for (const auto* tensor : inputs) shapes.append(shape_of(*tensor));
+    return python(PythonCall::kWantsOrder)(graph, shapes, native_us).cast<bool>();
+  });
+}
+
+bool take_order(const std::shared_ptr<FunctionOrder>& order) {
+  return with_python([&] { return python(PythonCall::kTakeOrder)(order).cast<bool>(); });
+}
+
+void wait_for_orders() {
+  with_python([&] {
+    python(PythonCall::kWaitForOrders)();
     return true;
   });
 }

@@ -65,6 +65,20 @@ void refuse(const std::string& graph, const std::string& reason);
 // Withdraws the bridge's suspicion against the graph: the fault was in the data.
 void acquit(const std::string& graph);
 
+class FunctionOrder;
+
+// Whether a run on these inputs that lacks its function should go natively while it is built,
+// instead of waiting. `native_us`: what a native run took; 0: none was measured. Takes the GIL.
+bool wants_order(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
+                 int64_t native_us);
+
+// Hands an order to the thread that builds in the background. False if it takes none now. Takes
+// the GIL.
+bool take_order(const std::shared_ptr<FunctionOrder>& order);
+
+// Returns when no order waits and none is built. Takes the GIL.
+void wait_for_orders();
+
 // Refusals hold for as long as this number stays the same; a converter that has changed gets
 // another chance.
 std::atomic<uint64_t>& attempts();

@@ -12,6 +12,7 @@
 #include "core/common/faults.h"
 #include "core/common/threads.h"
 #include "core/engine/engines.h"
+#include "core/engine/function_order.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/stored_function.h"
 #include "core/paddle/exposure.h"
@@ -131,6 +132,37 @@ OpenSignature open_signature(const Signature& key, size_t num_inputs, const Buil
   return open;
 }
 
+// So many failures of builds in the background are kept until a run meets them.
+constexpr size_t kMaxFailures = 16;
+
+// Whether functions may be built in the background, as the flag says.
+bool may_order() {
+  const std::string& when = FLAGS_ngraph_background_compile;
+  if (when == "0" || when == "auto" || when == "1") return when != "0";
+  throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
+}
+
+// The order that a run gives, if it does. It is built when the run is over: until then Python is
+// busy with making the native twin of the interval.
+class GivenOrder {
+ public:
+  GivenOrder() = default;
+  ~GivenOrder() {
+    if (order_ == nullptr) return;
+    try {
+      take_order(order_);
+    } catch (const std::exception&) {  // the next run gives another one
+    }
+  }
+  GivenOrder(const GivenOrder&) = delete;
+  GivenOrder& operator=(const GivenOrder&) = delete;
+
+  std::shared_ptr<FunctionOrder>* place() { return &order_; }
+
+ private:
+  std::shared_ptr<FunctionOrder> order_;
+};
+
 // Held while a function of this graph is built.
 std::mutex& building_mutex(uint64_t graph) {
   static std::array<std::mutex, 64> mutexes;
@@ -143,17 +175,14 @@ const std::vector<size_t>& no_inputs() {
 }
 
 // The variables of a run, some of them replaced with copies: other threads may write to the
-// variables, but a function must be made of exactly what its key says.
+// variables.
 class Frozen {
  public:
-  Frozen(const NgraphIO& io, const std::vector<size_t>& values, const std::vector<size_t>& weights)
-      : io_(io) {
-    copies_.reserve(values.size() + weights.size());
-    for (const auto* inputs : {&values, &weights}) {
-      for (size_t input : *inputs) {
-        copies_.push_back(copy_of(*io.inputs[input]));
-        io_.inputs[input] = &copies_.back();
-      }
+  Frozen(const NgraphIO& io, const std::vector<size_t>& inputs) : io_(io) {
+    copies_.reserve(inputs.size());
+    for (size_t input : inputs) {
+      copies_.push_back(copy_of(*io.inputs[input]));
+      io_.inputs[input] = &copies_.back();
     }
   }
   Frozen(const Frozen&) = delete;
@@ -357,7 +386,9 @@ EngineStats& EngineStats::instance() {
 void EngineStats::reset() {
   engine_runs = 0;
   native_runs = 0;
+  runs_while_compiling = 0;
   functions_built = 0;
+  functions_built_in_background = 0;
   functions_loaded = 0;
   functions_reused = 0;
   functions_with_weights = 0;
@@ -440,17 +471,17 @@ void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context)
                            num_outputs_, " and ", num_states_));
 }
 
-Signature NgraphEngine::signature(const NgraphIO& io, const Settings& settings) const {
+Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings) const {
   Signature signature;
   signature.graph = id_;
-  signature.words.reserve(io.inputs.size() * 5);
-  for (const auto* tensor : io.inputs) {
+  signature.words.reserve(inputs.size() * 5);
+  for (const auto* tensor : inputs) {
     const auto& dims = tensor->dims();
     signature.words.push_back(static_cast<int64_t>(tensor->dtype()));
     signature.words.push_back(dims.size());
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
-  for (size_t input : value_inputs_) append_values(*io.inputs[input], &signature.words);
+  for (size_t input : value_inputs_) append_values(*inputs[input], &signature.words);
   signature.words.push_back(settings.num_threads);
   signature.words.push_back(settings.streams);
   signature.words.push_back(settings.bfloat16);
@@ -478,12 +509,12 @@ Settings NgraphEngine::settings() const {
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io) const {
-  return get_ng_function(io, settings(), nullptr);
+  return get_ng_function(io, settings(), nullptr, nullptr);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
-  Signature key = signature(io, now);
+  Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
   auto function = FunctionCache::instance().find(key);
   if (function) ++EngineStats::instance().functions_reused;
@@ -492,16 +523,18 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& settings,
-                                                              const Concurrency::Run& run) const {
+                                                              const Concurrency::Run& run,
+                                                              Order* order) const {
   const Settings shared = shared_settings(settings, run);
-  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr);
+  if (shared.streams == settings.streams) return get_ng_function(io, settings, nullptr, order);
   if (!run.is_alone()) {
     if (auto function = find_function(io, shared)) return function;
   }
   const auto unshared = find_function(io, settings);
   if (unshared && (run.is_alone() || unshared->has_little_to_do())) return unshared;
   try {
-    auto function = get_ng_function(io, shared, &settings);
+    auto function = get_ng_function(io, shared, &settings, order);
+    if (function == nullptr) return unshared;  // it is built in the background
     // If there is room for one of the two only, they would take turns.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
     return function;
@@ -509,7 +542,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   } catch (const std::exception&) {
     shares_threads_ = false;
   }
-  return get_ng_function(io, settings, nullptr);
+  return get_ng_function(io, settings, nullptr, order);
 }
 
 // A function for runs that overlap: each has as many threads as one that is alone, as long as there
@@ -528,8 +561,9 @@ Settings NgraphEngine::shared_settings(const Settings& settings,
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
                                                               const Settings& now,
-                                                              const Settings* meanwhile) const {
-  Signature key = signature(io, now);
+                                                              const Settings* meanwhile,
+                                                              Order* order) const {
+  Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
@@ -537,51 +571,98 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     ++EngineStats::instance().functions_reused;
     return function;
   }
+  if (ordered_ != nullptr) {
+    if (order != nullptr) return nullptr;
+    wait_for_orders();
+  }
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
   std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
-  if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr);
+  if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
-  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
-  const Signature wanted = std::exchange(key, signature(frozen.io(), now));
-  if (keeps_weights) key.weights = weights_->fingerprint_now(frozen.io().inputs);
+  if (order != nullptr) {
+    const bool is_ordered = ordered_ != nullptr;  // by a thread that was first
+    const size_t bytes = keeps_weights ? weights_->num_bytes(io.inputs) : 0;
+    if (is_ordered || !FunctionOrder::has_room_for(bytes)) return nullptr;
+  }
+  auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights));
+  const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
+  if (keeps_weights) key.weights = weights_->fingerprint_now(frozen->inputs());
   if (has_waited || !(key == wanted)) {  // the function was built, or an input written, meanwhile
     if (auto function = cache.find(key)) return function;
   }
-  BuiltFunction built = load_or_build(frozen.io(), key, now);
-  std::optional<OpenSignature> open;
-  if (built.is_open()) open = open_signature(key, num_inputs_, built);
-  const size_t weight_bytes = keeps_weights ? weights_->num_bytes(frozen.io().inputs) : 0;
-  return cache.insert(key, wrap(std::move(built)), weight_bytes, std::move(open));
+  throw_failure(key);
+  if (auto function = load(key, *frozen, now)) return function;
+  if (order != nullptr && !collects() && wants_order(graph_, io.inputs, least_native_us_)) {
+    *order = std::make_shared<FunctionOrder>(shared_from_this(), key, frozen, now);
+    return nullptr;
+  }
+  return build_and_keep(key, *frozen, now, nullptr);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
   const bool keeps_weights = weights_->fingerprint(io.inputs).has_value();
-  const Frozen frozen(io, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs());
-  return wrap(build(frozen.io(), keeps_weights, settings()));
+  return wrap(build(snapshot(io.inputs, keeps_weights), keeps_weights, settings()));
 }
 
-BuiltFunction NgraphEngine::load_or_build(const NgraphIO& io, const Signature& key,
-                                          const Settings& settings) const {
+Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool keeps_weights) const {
+  return {inputs, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs()};
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const Snapshot& snapshot,
+                                                   const Settings& settings) const {
   const auto on_disk = disk_key(key, settings);
-  if (on_disk && !collects()) {
-    auto loaded = load_function(*on_disk);
-    if (loaded && serves(*loaded, key, num_inputs_)) {
-      ++EngineStats::instance().functions_loaded;
-      if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-      remember_shapes(graph_, io.inputs, value_inputs_, loaded->function->settings().parts);
-      return std::move(*loaded);
-    }
-  }
+  if (!on_disk || collects()) return nullptr;
+  auto loaded = load_function(*on_disk);
+  if (!loaded || !serves(*loaded, key, num_inputs_)) return nullptr;
+  ++EngineStats::instance().functions_loaded;
+  if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
+  remember_shapes(graph_, snapshot.inputs(), value_inputs_, loaded->function->settings().parts);
+  return keep(key, snapshot, std::move(*loaded));
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(
+    const Signature& key, const Snapshot& snapshot, const Settings& settings,
+    const std::atomic<bool>* is_wanted) const {
+  const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
-  BuiltFunction built = build(io, key.weights.has_value(), settings);
+  BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
-  if (collect(on_disk, built)) return built;
-  if (on_disk && time >= least) store_function(*on_disk, built);
-  return built;
+  if (!collect(on_disk, built) && on_disk && time >= least) store_function(*on_disk, built);
+  return keep(key, snapshot, std::move(built), is_wanted);
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const Snapshot& snapshot,
+                                                   BuiltFunction built,
+                                                   const std::atomic<bool>* is_wanted) const {
+  std::optional<OpenSignature> open;
+  if (built.is_open()) open = open_signature(key, num_inputs_, built);
+  const size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
+  auto function = wrap(std::move(built));
+  return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(open),
+                                          is_wanted);
+}
+
+void NgraphEngine::keep_failure(const Signature& key, const std::exception_ptr& failure) const {
+  std::lock_guard<std::mutex> lock(failures_mutex_);
+  if (failures_.size() == kMaxFailures) failures_.erase(failures_.begin());
+  failures_.push_back({key, failure, attempts()});
+}
+
+void NgraphEngine::throw_failure(const Signature& key) const {
+  std::exception_ptr failure;
+  {
+    std::lock_guard<std::mutex> lock(failures_mutex_);
+    const auto found = std::find_if(failures_.begin(), failures_.end(),
+                                    [&](const Failure& each) { return each.key == key; });
+    if (found == failures_.end()) return;
+    if (found->attempt == attempts()) failure = found->reason;
+    failures_.erase(found);
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 void NgraphEngine::begin_collection(const std::string& folder) {
@@ -629,9 +710,9 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
   return DiskKey{disk_key_of_graph(graph_, environment), instance.str()};
 }
 
-BuiltFunction NgraphEngine::build(const NgraphIO& io, bool keeps_weights,
+BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool keeps_weights,
                                   const Settings& settings) const {
-  BuiltFunction built = build_function(graph_, io.inputs, value_inputs_,
+  BuiltFunction built = build_function(graph_, snapshot.inputs(), value_inputs_,
                                        keeps_weights ? weights_->inputs() : no_inputs(), settings);
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
@@ -650,17 +731,23 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 }
 
 void NgraphEngine::run(const NgraphIO& io) const {
+  if (!may_order()) return run(io, nullptr);
+  GivenOrder order;
+  run(io, order.place());
+}
+
+void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   const Settings now = settings();
+  auto step = Step::kData;
   if (FLAGS_ngraph_strict) {
-    auto step = Step::kData;
-    return run_function(io, now, &step);
+    run_function(io, now, nullptr, &step);
+    return;
   }
   if (refused_at_ == attempts()) return run_natively(io);
-  auto step = Step::kData;
   std::string reason;  // why Paddle keeps the interval for good; empty if the data is to blame
   std::exception_ptr failure;
   try {
-    return run_function(io, now, &step);
+    if (run_function(io, now, order, &step)) return;
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
   } catch (const InvalidInput& error) {
@@ -671,10 +758,12 @@ void NgraphEngine::run(const NgraphIO& io) const {
     failure = std::current_exception();
     if (step != Step::kData) reason = error.what();
   }
+  if (failure == nullptr) return run_meanwhile(io);
   run_instead(io, failure, reason);
 }
 
-void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, Step* step) const {
+bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings, Order* order,
+                                Step* step) const {
   may_fail(*step = Step::kData);
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     require_plain(*given.inputs[i], i);
@@ -683,10 +772,11 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   *step = Step::kCompile;
   // What the key is made of may be read again by the function, which holds for these contents.
   std::optional<Frozen> frozen;
-  if (!copied_inputs_.empty()) frozen.emplace(given, copied_inputs_, no_inputs());
+  if (!copied_inputs_.empty()) frozen.emplace(given, copied_inputs_);
   const NgraphIO& io = frozen ? frozen->io() : given;
   const Concurrency::Run run(&concurrency_);
-  const auto function = get_ng_function(io, settings, run);
+  const auto function = get_ng_function(io, settings, run, order);
+  if (function == nullptr) return false;
   *step = Step::kRun;
   try {
     function->run(io);
@@ -698,9 +788,10 @@ void NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     close_shapes(graph_);
     has_closed_shapes_ = true;
     FunctionCache::instance().drop_open(id_);
-    get_ng_function(io, settings, nullptr)->run(io);
+    get_ng_function(io, settings, nullptr, nullptr)->run(io);
   }
   ++EngineStats::instance().engine_runs;
+  return true;
 }
 
 // No converter sees an empty input: if it refused, that would say nothing about other sizes.
@@ -713,6 +804,21 @@ void NgraphEngine::require_list(size_t input) const {
 void NgraphEngine::run_natively(const NgraphIO& io) const {
   paddle_ngraph::run_natively(graph_, io);
   ++EngineStats::instance().native_runs;
+}
+
+void NgraphEngine::run_meanwhile(const NgraphIO& io) const {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    run_natively(io);
+  } catch (const NgraphError&) {  // it cannot run natively at all
+    return run(io, nullptr);
+  }
+  const auto time = std::chrono::steady_clock::now() - start;
+  const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+  const int64_t least = least_native_us_;
+  if (least == 0 || us < least) least_native_us_ = std::max<int64_t>(us, 1);
+  ++runs_meanwhile_;
+  ++EngineStats::instance().runs_while_compiling;
 }
 
 void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,

@@ -18,6 +18,7 @@
 #include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
 #include "core/engine/function_cache.h"
+#include "core/engine/snapshot.h"
 #include "core/ov/ov_function.h"
 #include "core/paddle/random.h"
 #include "core/paddle/weights.h"
@@ -96,7 +97,9 @@ class NgraphFunction {
 struct EngineStats {
   std::atomic<int64_t> engine_runs{0};
   std::atomic<int64_t> native_runs{0};
+  std::atomic<int64_t> runs_while_compiling{0};
   std::atomic<int64_t> functions_built{0};
+  std::atomic<int64_t> functions_built_in_background{0};
   std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
@@ -108,7 +111,9 @@ struct EngineStats {
 // How many threads a function with such settings has.
 int threads_of(const Settings& settings);
 
-class NgraphEngine {
+class FunctionOrder;
+
+class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
  public:
   // The engine of this graph string: the same one for equal strings while somebody holds it, see
   // engines.h. Throws NgraphError when the string is not a graph of this release.
@@ -148,34 +153,56 @@ class NgraphEngine {
   std::shared_ptr<NgraphFunction> build_ng_function(const NgraphIO& io) const;
 
   // Runs the interval: by the function for the signature of `io`, and by Paddle's own kernels where
-  // that cannot be built or run. Throws what these kernels throw; with FLAGS_ngraph_strict, and for
-  // invalid settings, what the function throws.
+  // that cannot be built or run, or while it is built in the background. Throws what these kernels
+  // throw; with FLAGS_ngraph_strict, and for invalid settings, what the function throws.
   void run(const NgraphIO& io) const;
 
  private:
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
-  // Runs the function; `step` shows how far it got. If it throws, nothing was published.
-  void run_function(const NgraphIO& io, const Settings& settings, Step* step) const;
-  // Where `meanwhile` is given, and another thread is building for this graph, the function for
-  // those settings.
+  // `order`: where a run puts the order of a function that is to be built in the background;
+  // nullptr where it waits for every function that it lacks.
+  using Order = std::shared_ptr<FunctionOrder>;
+  void run(const NgraphIO& io, Order* order) const;
+  // Runs the function; `step` shows how far it got. If it throws, nothing was published. Returns
+  // whether there was one.
+  bool run_function(const NgraphIO& io, const Settings& settings, Order* order, Step* step) const;
+  // nullptr if the function is built in the background. Where `meanwhile` is given, and another
+  // thread is building for this graph, the function for those settings.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Settings* meanwhile) const;
+                                                  const Settings* meanwhile, Order* order) const;
   Settings shared_settings(const Settings& settings, const Concurrency::Run& run) const;
   // The function for one of several runs that may go on.
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
-                                                  const Concurrency::Run& run) const;
+                                                  const Concurrency::Run& run, Order* order) const;
   std::shared_ptr<NgraphFunction> find_function(const NgraphIO& io, const Settings& settings) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
+  // Runs natively while the function is built in the background.
+  void run_meanwhile(const NgraphIO& io) const;
   // Runs natively what the engine failed at; from now on always, if that succeeds and there is a
   // reason.
   void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
                    const std::string& reason) const;
-  Signature signature(const NgraphIO& io, const Settings& settings) const;
-  BuiltFunction load_or_build(const NgraphIO& io, const Signature& key,
-                              const Settings& settings) const;
-  BuiltFunction build(const NgraphIO& io, bool keeps_weights, const Settings& settings) const;
+  using Inputs = std::vector<phi::DenseTensor*>;
+  Signature signature(const Inputs& inputs, const Settings& settings) const;
+  Snapshot snapshot(const Inputs& inputs, bool keeps_weights) const;
+  // The function that was stored for this key; nullptr if there is none.
+  std::shared_ptr<NgraphFunction> load(const Signature& key, const Snapshot& snapshot,
+                                       const Settings& settings) const;
+  std::shared_ptr<NgraphFunction> build_and_keep(const Signature& key, const Snapshot& snapshot,
+                                                 const Settings& settings,
+                                                 const std::atomic<bool>* is_wanted) const;
+  std::shared_ptr<NgraphFunction> keep(const Signature& key, const Snapshot& snapshot,
+                                       BuiltFunction built,
+                                       const std::atomic<bool>* is_wanted = nullptr) const;
+  BuiltFunction build(const Snapshot& snapshot, bool keeps_weights, const Settings& settings) const;
+
+  friend FunctionOrder;
+  // Records that the function for this key cannot be built.
+  void keep_failure(const Signature& key, const std::exception_ptr& failure) const;
+  // Throws what was recorded for this key, once.
+  void throw_failure(const Signature& key) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
   bool collects() const;
   // Stores what was built, if functions are collected. Returns whether they are.
@@ -198,6 +225,16 @@ class NgraphEngine {
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed
   mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
+  mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
+  mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured
+  mutable std::atomic<int64_t> runs_meanwhile_{0};   // that were native while functions were built
+  struct Failure {
+    Signature key;
+    std::exception_ptr reason;
+    uint64_t attempt;
+  };
+  mutable std::mutex failures_mutex_;
+  mutable std::vector<Failure> failures_;
   struct Collection {
     std::string folder;  // empty: there is none
     std::string failure;

@@ -24,6 +24,9 @@
   INT32(ngraph_min_interval_us, 60,                                                              \
         "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole " \
         "program that runs often; 0: none does.")                                                \
+  STRING(ngraph_background_compile, "auto",                                                      \
+         "Run natively while functions are compiled: auto (inference, where that takes longer "  \
+         "than 20 native runs), 1 (wherever it is sound), or 0 (wait).")                         \
   BOOL(ngraph_strict, false,                                                                     \
        "Raise an error instead of leaving to Paddle what the engine cannot run.")                \
   BOOL(use_mkl_packed, true, "Run the recurrent layers of a program with packed weights.")       \

@@ -1,0 +1,65 @@
+#include "core/engine/function_order.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/engine/ngraph_engine.h"
+#include "core/paddle/flags.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+std::atomic<size_t>& bytes_of_all() {
+  static std::atomic<size_t> bytes{0};
+  return bytes;
+}
+
+}  // namespace
+
+FunctionOrder::FunctionOrder(std::shared_ptr<const NgraphEngine> engine, Signature key,
+                             std::shared_ptr<const Snapshot> snapshot, const Settings& settings)
+    : engine_(std::move(engine)),
+      key_(std::move(key)),
+      snapshot_(std::move(snapshot)),
+      settings_(settings),
+      num_bytes_(snapshot_->num_bytes()) {
+  bytes_of_all() += num_bytes_;
+  engine_->ordered_ = this;
+}
+
+FunctionOrder::~FunctionOrder() { free(); }
+
+void FunctionOrder::build() {
+  try {
+    engine_->build_and_keep(key_, *snapshot_, settings_, &is_wanted_);
+    ++EngineStats::instance().functions_built_in_background;
+  } catch (...) {
+    if (is_wanted_) engine_->keep_failure(key_, std::current_exception());
+  }
+  free();
+}
+
+void FunctionOrder::cancel() {
+  is_wanted_ = false;
+  const FunctionOrder* mine = this;
+  engine_->ordered_.compare_exchange_strong(mine, nullptr);
+}
+
+const std::string& FunctionOrder::graph() const { return engine_->graph(); }
+
+int64_t FunctionOrder::runs_meanwhile() const { return engine_->runs_meanwhile_; }
+
+bool FunctionOrder::has_room_for(size_t bytes) {
+  const size_t waiting = bytes_of_all();
+  const auto most = static_cast<size_t>(std::max(0, FLAGS_ngraph_cache_mb)) << 20;
+  return waiting == 0 || waiting + bytes <= most;
+}
+
+void FunctionOrder::free() {
+  cancel();
+  bytes_of_all() -= std::exchange(num_bytes_, 0);
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,58 @@
+// A function that is built in the background, while Paddle runs its interval.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/engine/function_cache.h"
+#include "core/engine/snapshot.h"
+#include "core/ov/ov_function.h"
+
+namespace paddle_ngraph {
+
+class NgraphEngine;
+
+// Everything that a build needs, so that it outlives the run which gave the order. While there is
+// an order that was neither built nor cancelled, its engine gives no other one. Thread-safe.
+class FunctionOrder {
+ public:
+  FunctionOrder(std::shared_ptr<const NgraphEngine> engine, Signature key,
+                std::shared_ptr<const Snapshot> snapshot, const Settings& settings);
+  ~FunctionOrder();
+  FunctionOrder(const FunctionOrder&) = delete;
+  FunctionOrder& operator=(const FunctionOrder&) = delete;
+
+  // Builds the function and keeps it, unless the order is cancelled meanwhile. Throws nothing: what
+  // the build throws, the next run throws that needs the function.
+  void build();
+
+  // From here on nothing becomes of it: whoever clears the cache of functions after that finds no
+  // function of it there later. Takes no lock, since a forked process cancels what it has not
+  // ordered.
+  void cancel();
+
+  // The graph string.
+  const std::string& graph() const;
+
+  // How many runs of its engine were native while functions were built.
+  int64_t runs_meanwhile() const;
+
+  // Whether the copies of another order of so many bytes may be kept, besides those of the orders
+  // that there are. A single one may be of any size.
+  static bool has_room_for(size_t bytes);
+
+ private:
+  void free();
+
+  std::shared_ptr<const NgraphEngine> engine_;
+  Signature key_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  Settings settings_;
+  size_t num_bytes_;
+  std::atomic<bool> is_wanted_{true};
+};
+
+}  // namespace paddle_ngraph
