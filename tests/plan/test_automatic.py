@@ -146,7 +146,7 @@ def summed():
 
 
 def attention():
-    """Softmax takes the bias of keys out again: its gradient is rounding, and Adam takes its sign."""
+    """Softmax takes the bias of keys out again: its gradient is rounding, whose sign Adam takes."""
     x = data()
     found = []
     for _ in range(2):
