@@ -521,6 +521,31 @@ def test_positions_are_checked_inside() -> None:
     agree(program, x=floats(2, 3), ids=np.array([1, 10]))
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("kind", ["gather", "index_select", "embedding"])
+def test_a_count_beyond_the_rows_is_refused(kind: str, rows: int) -> None:
+    """Also where there is one row only, which needs no position."""
+
+    def take(rows: Any, i: Any) -> Any:
+        if kind == "embedding":
+            return paddle.nn.functional.embedding(i, rows)
+        return getattr(paddle, kind)(rows, i)
+
+    def build() -> Any:
+        x, limit = data(rows, 3), paddle.static.data("limit", [1], "int64")
+        table = parameter(rows, 3) if kind == "embedding" else paddle.exp(x)
+        return counted(lambda i, h: [h + take(table, i)], x, end=limit)
+
+    program = Program(build)
+    assert is_one_operator(program)
+    x = floats(rows, 3)
+    agree(program, x=x, limit=np.array([rows]))
+    for engine in (False, True):
+        with pytest.raises(Exception, match=r"(?i)index|out of range|less than|expected"):
+            program.run(engine, x=x, limit=np.array([rows + 1]))
+    agree(program, x=x, limit=np.array([rows]))
+
+
 # -- graph strings, and functions on disk ----------------------------------------------------------
 
 
