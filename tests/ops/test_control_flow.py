@@ -286,8 +286,30 @@ def picks_a_row() -> Any:
     return counted(lambda i, h: [h + table[i]], x)
 
 
+def without_a_turn() -> Any:
+    """Loops that no build gives a turn, outside and inside of others."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, h: Any) -> Any:
+        return [h * 0.5 + counted(lambda j, g, k: [k * 3.0, g], h, x, end=0)[2]]
+
+    return [
+        *counted(turn, x * 1.0),
+        *counted(lambda i, h, g: [g, h], x * 1.0, x * 2.0, end=0),
+    ]
+
+
+def as_often_as_the_size_says() -> Any:
+    """Loops over rows, of which some builds know that they have no turn."""
+    x = data(-1, WIDTH)
+    rows = paddle.cast(paddle.shape(x)[0], "int32")
+    start = [paddle.full([], 0, "int32"), x * 1.0]
+    return while_loop(lambda i, h: i < rows - 2, lambda i, h: [i + 1, h * 1.5 + x], start)
+
+
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
+FORMS += [as_often_as_the_size_says]
 
 
 @pytest.mark.parametrize("build", FORMS)
@@ -305,6 +327,14 @@ def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
     for rows in (3, 5, 8, 1):
         for limit in LIMITS:
             agree(program, x=floats(rows, WIDTH, seed=rows), limit=np.array([limit]))
+
+
+def test_no_turn_is_known_to_a_build() -> None:
+    """There every result is what the loop starts from."""
+    program = Program(without_a_turn)
+    assert is_one_operator(program, loops=2)
+    for rows in (3, 5, 2, 1):
+        agree(program, x=floats(rows, WIDTH, seed=rows))
 
 
 @pytest.mark.parametrize("shape", [(2, WIDTH), (-1, WIDTH)], ids=str)
