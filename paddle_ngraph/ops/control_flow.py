@@ -28,7 +28,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, "out", start, number)
         return
     sources = [*starts, *bridge.get_input_nodes(op, "captured")]
-    body, sources = bridge.body(block, sources, len(starts), condition)
+    body, sources = bridge.body(block, sources, len(starts))
     shapes = [bridge.shape(start) for start in starts]
     for before, after in zip(shapes, body.shapes[1:], strict=True):
         _require_one(before, after, "a turn of the loop changes the shape of what it hands on")

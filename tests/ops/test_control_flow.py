@@ -307,9 +307,19 @@ def as_often_as_the_size_says() -> Any:
     return while_loop(lambda i, h: i < rows - 2, lambda i, h: [i + 1, h * 1.5 + x], start)
 
 
+def exchanged_by_a_branch() -> Any:
+    """The count is known, and a branch that a build knows hands on what another input was."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, a: Any, b: Any) -> Any:
+        return [b, paddle.static.nn.cond(paddle.shape(x)[0] > 2, lambda: a, lambda: x + 1.0)]
+
+    return counted(turn, x * 1.0, x * 2.0)
+
+
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
-FORMS += [as_often_as_the_size_says]
+FORMS += [as_often_as_the_size_says, exchanged_by_a_branch]
 
 
 @pytest.mark.parametrize("build", FORMS)
