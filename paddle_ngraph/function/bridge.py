@@ -306,7 +306,6 @@ class NgraphBridge:
         block: Graph,
         sources: Sequence[Output],
         args: int = 0,
-        condition: Output | None = None,
     ) -> tuple[Body, list[Output]]:
         """Converts what is inside of a loop or branch.
 
@@ -314,7 +313,6 @@ class NgraphBridge:
             block: What is inside, as a graph.
             sources: What its inputs are given.
             args: How many of them, the first ones, are others in each turn of a loop.
-            condition: Whether that loop has a first turn.
 
         Returns:
             What is inside, and the sources that it reads: those, and more.
@@ -325,7 +323,7 @@ class NgraphBridge:
         inner = _InnerBridge(self, block, sources, args)
         inner.convert()
         self._inner.append(inner)
-        return inner.closed(condition), inner.sources
+        return inner.closed(), inner.sources
 
     def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """The outputs of a loop or branch, whose results have these shapes."""
@@ -651,7 +649,7 @@ class _InnerBridge(NgraphBridge):
             self._shapes.declare(node.output(0), declared)
         return node.output(0)
 
-    def closed(self, condition: Output | None) -> Body:
+    def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
         results: list[Output] = []
         for spec in self._graph.outputs:
@@ -661,8 +659,7 @@ class _InnerBridge(NgraphBridge):
             if not is_made or key_of(output) in map(key_of, results):
                 output = opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
             results.append(output)
-        if condition is not None:
-            self._part_args(results, condition)
+        counter = self._part_args(results)
         shapes = [self.shape(output) for output in results]
         read = [
             (node, number)
@@ -670,17 +667,21 @@ class _InnerBridge(NgraphBridge):
             for number in [self._input_of_parameter[node.get_friendly_name()]]
             if number < self._args or _is_used(node)
         ]
-        self.model = ov.Model([opset15.result(r) for r in results], [node for node, _ in read])
-        return Body(self.model, [number for _, number in read], shapes)
+        parameters = [node for node, _ in read] + ([] if counter is None else [counter])
+        self.model = ov.Model([opset15.result(r) for r in results], parameters)
+        return Body(self.model, [number for _, number in read], shapes, counter is not None)
 
-    def _part_args(self, results: list[Output], condition: Output) -> None:
+    def _part_args(self, results: list[Output]) -> Node | None:
         """Has the plugin hand on what a loop says, where a turn does not compute it.
 
         It drops an arg that no turn reads, and then has nothing to result in where there is no
         turn. And it hands results on one after another: one that is another arg would be what that
         has just become. So these results are chosen between themselves and the arg in whose place
-        they come, by the condition of the first turn, which was true, but which a build does not
-        know.
+        they come, by the number of the turn: it is never below 0, but no build knows it, as it may
+        know the condition of the loop.
+
+        Returns:
+            The parameter that is the number of the turn; ``None`` if nothing has to be chosen.
         """
         read = read_by(results)
         names = [node.get_name() for node in self._parameters[: self._args]]
@@ -690,11 +691,15 @@ class _InnerBridge(NgraphBridge):
             if name not in read or passed_on_by(results[number + 1]) & {*names} - {name}
         ]
         if not chosen:
-            return
-        is_first = opset15.reshape(self._fed_too(condition), self.ints([]), False)
+            return None
+        counter = opset15.parameter([], Type.i64)
+        if self._shapes is not None:
+            self._shapes.declare(counter.output(0), [])
+        is_turn = opset15.greater_equal(counter, opset15.constant(np.int64(0)))
         for number in chosen:
             arg = self._parameters[number].output(0)
-            results[number + 1] = opset15.select(is_first, results[number + 1], arg).output(0)
+            results[number + 1] = opset15.select(is_turn, results[number + 1], arg).output(0)
+        return counter
 
 
 def _meet_numpy() -> None:

@@ -27,11 +27,13 @@ class Body:
         model: It. The results of a loop's begin with whether there is another turn.
         reads: For each of its parameters, which of the sources it is given.
         shapes: The shapes of its results, whatever the open dimensions are.
+        counts: Whether it has one more parameter, the last one: the number of the turn.
     """
 
     model: ov.Model
     reads: list[int]
     shapes: list[list[Number]]
+    counts: bool = False
 
     def results(self) -> list[Output]:
         """What its results are."""
@@ -120,7 +122,7 @@ class Loop(Region):
         (body,) = self.bodies
         loop = opset15.loop(opset15.constant(np.int64(-1)).output(0), self._condition)
         loop.set_function(body.model)
-        loop.set_special_body_ports([-1, 0])
+        loop.set_special_body_ports([len(body.reads) if body.counts else -1, 0])
         _, *ends = body.results()
         for parameter, number in zip(body.model.get_parameters(), body.reads):
             if number < self._varying:

@@ -22,9 +22,13 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     """
     (block,) = op.blocks
     starts = bridge.get_input_nodes(op, "inputs")
-    sources = [*starts, *bridge.get_input_nodes(op, "captured")]
     condition = _condition(bridge, op)
-    body, sources = bridge.body(block, sources, len(starts), condition)
+    if _is_false(condition):  # nGraph's Loop would result in empty tensors
+        for number, start in enumerate(starts):
+            bridge.set_output_node(op, "out", start, number)
+        return
+    sources = [*starts, *bridge.get_input_nodes(op, "captured")]
+    body, sources = bridge.body(block, sources, len(starts))
     shapes = [bridge.shape(start) for start in starts]
     for before, after in zip(shapes, body.shapes[1:], strict=True):
         _require_one(before, after, "a turn of the loop changes the shape of what it hands on")
@@ -53,6 +57,12 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
     if len(bridge.shape(condition)) > 1:
         condition = opset15.reshape(condition, bridge.ints([1]), False).output(0)
     return condition
+
+
+def _is_false(condition: Output) -> bool:
+    """Whether the build knows that a condition is false."""
+    node = condition.get_node()
+    return node.get_type_name() == "Constant" and not node.get_data().any()
 
 
 def _require_one(one: Sequence[Number], other: Sequence[Number], reason: str) -> None:

@@ -40,7 +40,7 @@ def embedding(bridge: NgraphBridge, op: Op) -> None:
     padding = _padding(op)
     bridge.require_range(op, "x", 0, rows, ignored=padding)
     ids = bridge.get_input_node(op, "x")
-    out = opset15.gather(weight, ids, bridge.full(0, "int64"))
+    out = taken(bridge, weight, ids, 0)
     if padding is not None:
         # Not by a position that Gather makes zeros for: the engine moves what follows before it.
         is_padding = opset15.equal(ids, bridge.full(padding, ids.get_element_type()))
@@ -90,7 +90,19 @@ def _take(bridge: NgraphBridge, op: Op, axis: int) -> None:
     size = bridge.shape(x)[axis]
     bridge.require_range(op, "index", -size, size)
     index = _line(bridge, bridge.get_input_node(op, "index"))
-    bridge.set_output_node(op, "out", opset15.gather(x, index, bridge.full(axis, "int64")))
+    bridge.set_output_node(op, "out", taken(bridge, x, index, axis))
+
+
+def taken(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> Node:
+    """The slices of ``x`` at positions along an axis, which are read however many slices there are.
+
+    The plugin drops a Gather of the only slice that there is, and the check of its position with
+    it; not one with positions of another rank.
+    """
+    only = [bridge.shape(x)[axis]] == bridge.shape(index) == [1]
+    places = opset15.unsqueeze(index, bridge.ints([0])) if only else index
+    out = opset15.gather(x, places, bridge.full(axis, "int64"))
+    return opset15.reshape(out, bridge.ints(bridge.shape(x)), False) if only else out
 
 
 _LINE = Limit(

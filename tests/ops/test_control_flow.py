@@ -360,8 +360,40 @@ def picks_a_row() -> Any:
     return counted(lambda i, h: [h + table[i]], x)
 
 
+def without_a_turn() -> Any:
+    """Loops that no build gives a turn, outside and inside of others."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, h: Any) -> Any:
+        return [h * 0.5 + counted(lambda j, g, k: [k * 3.0, g], h, x, end=0)[2]]
+
+    return [
+        *counted(turn, x * 1.0),
+        *counted(lambda i, h, g: [g, h], x * 1.0, x * 2.0, end=0),
+    ]
+
+
+def as_often_as_the_size_says() -> Any:
+    """Loops over rows, of which some builds know that they have no turn."""
+    x = data(-1, WIDTH)
+    rows = paddle.cast(paddle.shape(x)[0], "int32")
+    start = [paddle.full([], 0, "int32"), x * 1.0]
+    return while_loop(lambda i, h: i < rows - 2, lambda i, h: [i + 1, h * 1.5 + x], start)
+
+
+def exchanged_by_a_branch() -> Any:
+    """The count is known, and a branch that a build knows hands on what another input was."""
+    x = data(-1, WIDTH)
+
+    def turn(i: Any, a: Any, b: Any) -> Any:
+        return [b, paddle.static.nn.cond(paddle.shape(x)[0] > 2, lambda: a, lambda: x + 1.0)]
+
+    return counted(turn, x * 1.0, x * 2.0)
+
+
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
+FORMS += [as_often_as_the_size_says, exchanged_by_a_branch]
 
 
 @pytest.mark.parametrize("build", FORMS)
@@ -379,6 +411,14 @@ def test_what_no_turn_changes_is_there_afterwards(build: Callable) -> None:
     for rows in (3, 5, 8, 1):
         for limit in LIMITS:
             agree(program, x=floats(rows, WIDTH, seed=rows), limit=np.array([limit]))
+
+
+def test_no_turn_is_known_to_a_build() -> None:
+    """There every result is what the loop starts from."""
+    program = Program(without_a_turn)
+    assert is_one_operator(program, loops=2)
+    for rows in (3, 5, 2, 1):
+        agree(program, x=floats(rows, WIDTH, seed=rows))
 
 
 @pytest.mark.parametrize("shape", [(2, WIDTH), (-1, WIDTH)], ids=str)
@@ -593,6 +633,31 @@ def test_positions_are_checked_inside() -> None:
     with pytest.raises(Exception, match=r"(?i)out of range|less than|expected"):
         program.run(x=floats(2, 3), ids=np.array([1, WORDS]))
     agree(program, x=floats(2, 3), ids=np.array([1, 10]))
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("kind", ["gather", "index_select", "embedding"])
+def test_a_count_beyond_the_rows_is_refused(kind: str, rows: int) -> None:
+    """Also where there is one row only, which needs no position."""
+
+    def take(rows: Any, i: Any) -> Any:
+        if kind == "embedding":
+            return paddle.nn.functional.embedding(i, rows)
+        return getattr(paddle, kind)(rows, i)
+
+    def build() -> Any:
+        x, limit = data(rows, 3), paddle.static.data("limit", [1], "int64")
+        table = parameter(rows, 3) if kind == "embedding" else paddle.exp(x)
+        return counted(lambda i, h: [h + take(table, i)], x, end=limit)
+
+    program = Program(build)
+    assert is_one_operator(program)
+    x = floats(rows, 3)
+    agree(program, x=x, limit=np.array([rows]))
+    for engine in (False, True):
+        with pytest.raises(Exception, match=r"(?i)index|out of range|less than|expected"):
+            program.run(engine, x=x, limit=np.array([rows + 1]))
+    agree(program, x=x, limit=np.array([rows]))
 
 
 # -- graph strings, and functions on disk ----------------------------------------------------------
