@@ -662,6 +662,21 @@ def test_explain_tells_of_it(gate):
     assert "compiled in the background: 3 runs native meanwhile" in str(report)
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
+def test_no_order_waits_for_a_thread_that_did_not_start(raised, monkeypatch):
+    def fail(*_: Any) -> None:
+        raise raised
+
+    program = Program(chain)
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    program.run(x=floats(3, 4))
+    monkeypatch.undo()
+    assert paddle_ngraph.wait_for_compiles(0.0)
+    program.run(x=floats(3, 4))
+    assert paddle_ngraph.wait_for_compiles(SECONDS)
+    program.both(x=floats(3, 4))
+
+
 # -- threads, forks and the end of a process -----------------------------------------------------
 
 
@@ -729,10 +744,28 @@ import atexit
 atexit.register(lambda: print("built", paddle_ngraph.stats()["functions_built"], "done"))
 """
 
+# Ctrl-C while Python waits for the build, after the end of the main thread.
+INTERRUPTED = """
+import signal, time
+def interrupt():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    time.sleep(0.1)
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+    opened.set()
+threading.Thread(target=interrupt, daemon=True).start()
+import atexit
+atexit.register(lambda: print("done"))
+"""
+
 RAISING = ENDING + "\nraise SystemExit(0)\n"
 
 
-@pytest.mark.parametrize("script", [FORKING, ENDING, RAISING], ids=["fork", "end", "exit"])
+@pytest.mark.parametrize(
+    "script", [FORKING, ENDING, RAISING, INTERRUPTED], ids=["fork", "end", "exit", "interrupted"]
+)
 def test_a_process_that_forks_or_ends_during_a_build(script):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT + script],
@@ -744,4 +777,4 @@ def test_a_process_that_forks_or_ends_during_a_build(script):
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.endswith("done\n")
-    assert script == FORKING or "built 1" in done.stdout
+    assert script in (FORKING, INTERRUPTED) or "built 1" in done.stdout

@@ -11,12 +11,14 @@ priority has the GIL, everybody waits for it.
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -131,13 +133,19 @@ class _Orders:
             self._waiting.append(order)
             if self._thread is None:
                 # No daemon: a process that ends while OpenVINO compiles would crash.
-                thread = threading.Thread(target=self._build_all, name="paddle_ngraph compiles")
+                self._thread = threading.Thread(
+                    target=self._build_all, name="paddle_ngraph compiles"
+                )
                 try:
-                    thread.start()
-                except RuntimeError:  # there are no more threads
+                    self._thread.start()
+                except BaseException as error:  # there are no more threads, or it was Ctrl-C
+                    if self._thread.is_alive():
+                        raise
                     self._waiting.pop()
+                    self._thread = None
+                    if not isinstance(error, RuntimeError):
+                        raise
                     return False
-                self._thread = thread
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -146,6 +154,14 @@ class _Orders:
             if threading.current_thread() is self._thread:
                 return False
             return self._changed.wait_for(lambda: not self._all(), timeout)
+
+    def end(self) -> None:
+        """Returns when the thread has ended, if Ctrl-C has ended Python's wait for it."""
+        if (thread := self._thread) is None:
+            return
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would end a join for good
+        thread.join()
 
     def refuse(self) -> None:
         """Takes none from here on, and returns when there is none."""
@@ -225,6 +241,7 @@ _orders = _Orders()
 # How many runs were native while functions were compiled, by interval.
 _done: Latest[str, int] = Latest(1024)
 
+atexit.register(_orders.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_orders.forget_in_child)
 

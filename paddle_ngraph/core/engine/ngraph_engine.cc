@@ -659,8 +659,9 @@ void NgraphEngine::throw_failure(const Signature& key) const {
   std::exception_ptr failure;
   {
     std::lock_guard<std::mutex> lock(failures_mutex_);
-    const auto found = std::find_if(failures_.begin(), failures_.end(),
-                                    [&](const Failure& each) { return each.is_for_all || each.key == key; });
+    const auto found = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
+      return each.is_for_all || each.key == key;
+    });
     if (found == failures_.end()) return;
     if (found->attempt == attempts()) failure = found->reason;
     failures_.erase(found);
