@@ -11,12 +11,14 @@ priority has the GIL, everybody waits for it.
 
 from __future__ import annotations
 
+import atexit
 import os
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -59,7 +61,11 @@ class _Facts:
     def of(cls, text: str) -> _Facts:
         """Those of a graph string."""
         graph = Graph.from_string(text)
-        may_wait = not any(op.form is None or _is_unchecked(op) for op in graph.all_ops())
+        may_wait = not any(
+            # Paddle's few kernels of bfloat16 are oneDNN's, with other results or errors.
+            op.form is None or _is_unchecked(op) or op.has_bfloat16()
+            for op in graph.all_ops()
+        )
         trains = bool(graph.states) or graph.trains
         return cls(graph, interval_key(graph), may_wait, trains)
 
@@ -82,16 +88,26 @@ def _is_unchecked(op: Op) -> bool:
     return entry is not None and any(op.has_input(name) for name in entry.unchecked)
 
 
+# While turns are short: what they are to be afterwards, and what they are.
+_turns: list[tuple[float, float]] = []
+
+
 @contextmanager
 def _short_turns() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, _TURN))
-    now = sys.getswitchinterval()
+    _turns.append((before, sys.getswitchinterval()))
     try:
         yield
     finally:
+        _restore_turns()
+
+
+def _restore_turns() -> None:
+    for before, now in _turns:
         if sys.getswitchinterval() == now:  # nobody else has set it
             sys.setswitchinterval(before)
+    _turns.clear()
 
 
 class _Orders:
@@ -117,13 +133,19 @@ class _Orders:
             self._waiting.append(order)
             if self._thread is None:
                 # No daemon: a process that ends while OpenVINO compiles would crash.
-                thread = threading.Thread(target=self._build_all, name="paddle_ngraph compiles")
+                self._thread = threading.Thread(
+                    target=self._build_all, name="paddle_ngraph compiles"
+                )
                 try:
-                    thread.start()
-                except RuntimeError:  # there are no more threads
+                    self._thread.start()
+                except BaseException as error:  # there are no more threads, or it was Ctrl-C
+                    if self._thread.is_alive():
+                        raise
                     self._waiting.pop()
+                    self._thread = None
+                    if not isinstance(error, RuntimeError):
+                        raise
                     return False
-                self._thread = thread
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -133,17 +155,29 @@ class _Orders:
                 return False
             return self._changed.wait_for(lambda: not self._all(), timeout)
 
+    def end(self) -> None:
+        """Returns when the thread has ended, if Ctrl-C has ended Python's wait for it."""
+        if (thread := self._thread) is None:
+            return
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it would end a join for good
+        thread.join()
+
     def refuse(self) -> None:
         """Takes none from here on, and returns when there is none."""
+        self._refuse()
+        self.wait()
+
+    def _refuse(self) -> None:
         with self._changed:
             self._refusing += 1
-        self.wait()
 
     @contextmanager
     def refused(self) -> Iterator[None]:
         """Inside of the ``with`` block there are none, and none comes in."""
-        self.refuse()
+        self._refuse()
         try:
+            self.wait()  # Ctrl-C may end it
             yield
         finally:
             with self._changed:
@@ -199,6 +233,7 @@ class _Orders:
         """A forked process has no thread that builds, and so no orders."""
         self.cancel()
         self._building = self._thread = None
+        _restore_turns()
 
 
 _known: Latest[str, _Facts] = Latest(32)
@@ -206,6 +241,7 @@ _orders = _Orders()
 # How many runs were native while functions were compiled, by interval.
 _done: Latest[str, int] = Latest(1024)
 
+atexit.register(_orders.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_orders.forget_in_child)
 

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/common/error.h"
+#include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/flags.h"
 
@@ -35,8 +37,10 @@ void FunctionOrder::build() {
   try {
     engine_->build_and_keep(key_, *snapshot_, settings_, &is_wanted_);
     ++EngineStats::instance().functions_built_in_background;
+  } catch (const InvalidInput&) {  // it may be that of this key alone
+    keep_failure(false);
   } catch (...) {
-    if (is_wanted_) engine_->keep_failure(key_, std::current_exception());
+    keep_failure(has_run_natively_ && !makes_empty(graph(), shapes()));
   }
   free();
 }
@@ -45,6 +49,16 @@ void FunctionOrder::cancel() {
   is_wanted_ = false;
   const FunctionOrder* mine = this;
   engine_->ordered_.compare_exchange_strong(mine, nullptr);
+}
+
+void FunctionOrder::keep_failure(bool is_for_all) const {
+  if (is_wanted_) engine_->keep_failure(key_, std::current_exception(), is_for_all);
+}
+
+NgraphIO FunctionOrder::shapes() const {
+  NgraphIO io;
+  io.inputs = snapshot_->inputs();
+  return io;
 }
 
 const std::string& FunctionOrder::graph() const { return engine_->graph(); }

@@ -14,6 +14,7 @@
 namespace paddle_ngraph {
 
 class NgraphEngine;
+struct NgraphIO;
 
 // Everything that a build needs, so that it outlives the run which gave the order. While there is
 // an order that was neither built nor cancelled, its engine gives no other one. Thread-safe.
@@ -25,8 +26,13 @@ class FunctionOrder {
   FunctionOrder(const FunctionOrder&) = delete;
   FunctionOrder& operator=(const FunctionOrder&) = delete;
 
+  // Paddle has run the interval on the inputs of the order: if the build fails, that is not due to
+  // them.
+  void has_run_natively() { has_run_natively_ = true; }
+
   // Builds the function and keeps it, unless the order is cancelled meanwhile. Throws nothing: what
-  // the build throws, the next run throws that needs the function.
+  // the build throws, the next run throws that needs the function; or any run of the graph, if the
+  // inputs are not to blame.
   void build();
 
   // From here on nothing becomes of it: whoever clears the cache of functions after that finds no
@@ -45,6 +51,8 @@ class FunctionOrder {
   static bool has_room_for(size_t bytes);
 
  private:
+  void keep_failure(bool is_for_all) const;
+  NgraphIO shapes() const;
   void free();
 
   std::shared_ptr<const NgraphEngine> engine_;
@@ -53,6 +61,7 @@ class FunctionOrder {
   Settings settings_;
   size_t num_bytes_;
   std::atomic<bool> is_wanted_{true};
+  std::atomic<bool> has_run_natively_{false};
 };
 
 }  // namespace paddle_ngraph

@@ -583,9 +583,11 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
   if (order != nullptr) {
-    const bool is_ordered = ordered_ != nullptr;  // by a thread that was first
+    if (ordered_ != nullptr) return nullptr;  // by a thread that was first
     const size_t bytes = keeps_weights ? weights_->num_bytes(io.inputs) : 0;
-    if (is_ordered || !FunctionOrder::has_room_for(bytes)) return nullptr;
+    const bool is_full = !FunctionOrder::has_room_for(bytes);
+    if (is_full && wants_order(graph_, io.inputs, least_native_us_)) return nullptr;
+    if (is_full) order = nullptr;
   }
   auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights));
   const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
@@ -646,18 +648,20 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
                                           is_wanted);
 }
 
-void NgraphEngine::keep_failure(const Signature& key, const std::exception_ptr& failure) const {
+void NgraphEngine::keep_failure(const Signature& key, const std::exception_ptr& failure,
+                                bool is_for_all) const {
   std::lock_guard<std::mutex> lock(failures_mutex_);
   if (failures_.size() == kMaxFailures) failures_.erase(failures_.begin());
-  failures_.push_back({key, failure, attempts()});
+  failures_.push_back({key, failure, attempts(), is_for_all});
 }
 
 void NgraphEngine::throw_failure(const Signature& key) const {
   std::exception_ptr failure;
   {
     std::lock_guard<std::mutex> lock(failures_mutex_);
-    const auto found = std::find_if(failures_.begin(), failures_.end(),
-                                    [&](const Failure& each) { return each.key == key; });
+    const auto found = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
+      return each.is_for_all || each.key == key;
+    });
     if (found == failures_.end()) return;
     if (found->attempt == attempts()) failure = found->reason;
     failures_.erase(found);
@@ -758,7 +762,7 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
     failure = std::current_exception();
     if (step != Step::kData) reason = error.what();
   }
-  if (failure == nullptr) return run_meanwhile(io);
+  if (failure == nullptr) return run_meanwhile(io, order);
   run_instead(io, failure, reason);
 }
 
@@ -806,13 +810,26 @@ void NgraphEngine::run_natively(const NgraphIO& io) const {
   ++EngineStats::instance().native_runs;
 }
 
-void NgraphEngine::run_meanwhile(const NgraphIO& io) const {
+void NgraphEngine::run_meanwhile(const NgraphIO& io, Order* order) const {
   const auto start = std::chrono::steady_clock::now();
-  try {
-    run_natively(io);
-  } catch (const NgraphError&) {  // it cannot run natively at all
+  bool has_run = true;
+  {
+    StreamGuard stream(num_states_ == 0);
+    try {
+      run_natively(io);
+      stream.used();
+    } catch (const NgraphError&) {  // it cannot run natively at all
+      has_run = false;
+    } catch (const std::exception&) {  // what it has written of the states stays
+      if (num_states_ > 0) throw;
+      has_run = false;
+    }
+  }
+  if (!has_run) {  // the engine may; if it fails too, Paddle's error is raised again
+    order->reset();
     return run(io, nullptr);
   }
+  if (*order != nullptr) (*order)->has_run_natively();
   const auto time = std::chrono::steady_clock::now() - start;
   const int64_t us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
   const int64_t least = least_native_us_;

@@ -178,8 +178,9 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
-  // Runs natively while the function is built in the background.
-  void run_meanwhile(const NgraphIO& io) const;
+  // Runs natively while the function is built in the background. Drops the order, and waits for the
+  // function, if Paddle cannot run the interval.
+  void run_meanwhile(const NgraphIO& io, Order* order) const;
   // Runs natively what the engine failed at; from now on always, if that succeeds and there is a
   // reason.
   void run_instead(const NgraphIO& io, const std::exception_ptr& failure,
@@ -199,9 +200,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   BuiltFunction build(const Snapshot& snapshot, bool keeps_weights, const Settings& settings) const;
 
   friend FunctionOrder;
-  // Records that the function for this key cannot be built.
-  void keep_failure(const Signature& key, const std::exception_ptr& failure) const;
-  // Throws what was recorded for this key, once.
+  // Records that the function for this key cannot be built, nor any other of the graph if it is
+  // the graph that is to blame.
+  void keep_failure(const Signature& key, const std::exception_ptr& failure, bool is_for_all) const;
+  // Throws what was recorded for this key, or for all, once.
   void throw_failure(const Signature& key) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
   bool collects() const;
@@ -232,6 +234,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
     Signature key;
     std::exception_ptr reason;
     uint64_t attempt;
+    bool is_for_all;  // whatever the key
   };
   mutable std::mutex failures_mutex_;
   mutable std::vector<Failure> failures_;
