@@ -319,6 +319,41 @@ def test_feeds_parameters_and_results_are_bfloat16() -> None:
     assert ran() == 2 and paddle_ngraph.stats()["functions_with_weights"] == 1
 
 
+@pytest.mark.parametrize("rows", [3, 4, 1])
+@pytest.mark.parametrize("made_on", [False, True])
+def test_results_in_bfloat16_of_a_predictor_that_is_switched(
+    tmp_path, made_on: bool, rows: int
+) -> None:
+    """The handle has the other way's result, in its type."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 7])
+        return [x, F.relu(x.astype("bfloat16")), x.max().astype("bfloat16")]
+
+    program = Program(build)
+    path, (x, *outs) = str(tmp_path / "net"), program.fetches
+    paddle.static.save_inference_model(path, [x], outs, program.executor, program=program.main)
+    config = paddle.inference.Config(path + ".json", path + ".pdiparams")
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = paddle.inference.create_predictor(config)
+    feed = floats(rows, 7)
+    for on in (made_on, not made_on, made_on):
+        with paddle_ngraph.use_ngraph(on):
+            predictor.get_input_handle("x").copy_from_cpu(feed)
+            predictor.run()
+        for name, expected in zip(
+            predictor.get_output_names(), (np.maximum(feed, 0), np.max(feed))
+        ):
+            handle = predictor.get_output_handle(name)
+            assert handle.type() == paddle.inference.DataType.BFLOAT16
+            found = handle.copy_to_cpu()  # of float32, with the bits in its first half
+            assert found.shape == expected.shape
+            bits = found.ravel().view("uint16")[: found.size]
+            np.testing.assert_array_equal(bits, rounded(expected).ravel().view("uint32") >> 16)
+        feed = feed + 1
+    assert ran() == (2 if made_on else 1)
+
+
 # -- what the engine cannot run ------------------------------------------------------------------
 
 
