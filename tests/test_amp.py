@@ -320,6 +320,23 @@ def test_feeds_parameters_and_results_are_bfloat16() -> None:
     assert ran() == 2 and paddle_ngraph.stats()["functions_with_weights"] == 1
 
 
+def test_a_native_run_leaves_a_program_with_bfloat16_in_branches_as_it_is() -> None:
+    """Paddle's executor would put oneDNN's operators into it, for good."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [40, 48])
+        return paddle.static.nn.cond(
+            x.sum() > 0,
+            lambda: F.relu(x.astype("bfloat16")).astype("float32"),
+            lambda: F.relu(-x.astype("bfloat16")).astype("float32"),
+        )
+
+    program, feed = Program(build), floats(40, 48)
+    (native,), (found,) = program.run(engine=False, x=feed), program.run(x=feed)
+    np.testing.assert_array_equal(found, native)
+    assert ran() == 1
+
+
 @pytest.fixture
 def background() -> Iterator[None]:
     """Everything that can be is compiled in the background."""
