@@ -224,8 +224,8 @@ class Graph:
         return bool(self.weights) and not self.trains
 
     def has_bfloat16(self) -> bool:
-        """Whether one of its operators reads or makes a tensor of bfloat16."""
-        return any(op.has_bfloat16() for op in self.ops)
+        """Whether an operator, of a loop or a branch too, reads or makes a tensor of bfloat16."""
+        return any(op.has_bfloat16() for op in self.all_ops())
 
     def to_string(self) -> str:
         """The graph string."""

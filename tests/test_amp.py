@@ -16,6 +16,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph import flags
 from paddle_ngraph.function import processor
 from tests.dynamic import dynamic_mode
 from tests.programs import Program, floats
@@ -317,6 +318,99 @@ def test_feeds_parameters_and_results_are_bfloat16() -> None:
             assert np.mean(ours != theirs) < 0.02, "sums near a tie"
             assert np.abs(ours.astype(int) - theirs).max() <= 1
     assert ran() == 2 and paddle_ngraph.stats()["functions_with_weights"] == 1
+
+
+def test_a_native_run_leaves_a_program_with_bfloat16_in_branches_as_it_is() -> None:
+    """Paddle's executor would put oneDNN's operators into it, for good."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [40, 48])
+        return paddle.static.nn.cond(
+            x.sum() > 0,
+            lambda: F.relu(x.astype("bfloat16")).astype("float32"),
+            lambda: F.relu(-x.astype("bfloat16")).astype("float32"),
+        )
+
+    program, feed = Program(build), floats(40, 48)
+    (native,), (found,) = program.run(engine=False, x=feed), program.run(x=feed)
+    np.testing.assert_array_equal(found, native)
+    assert ran() == 1
+
+
+@pytest.fixture
+def background() -> Iterator[None]:
+    """Everything that can be is compiled in the background."""
+    before = {name: flags.get(name) for name in ("ngraph_background_compile", "ngraph_cache_dir")}
+    paddle_ngraph.clear_cache()
+    flags.set("ngraph_background_compile", "1")
+    flags.set("ngraph_cache_dir", "")
+    yield
+    assert paddle_ngraph.wait_for_compiles(60)
+    for name, value in before.items():
+        flags.set(name, value)
+
+
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_paddle_runs_nothing_of_bfloat16_while_it_is_compiled(background, in_branch: bool) -> None:
+    """Its convolution raises, and its softplus is that of other numbers."""
+
+    def convolve(x: Any, kernel: Any) -> Any:
+        product = F.conv2d(x.astype("bfloat16"), kernel.astype("bfloat16"))
+        return F.softplus(product).astype("float32")
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 16, 9, 9])
+        uniform = nn.initializer.Uniform(-1.0, 1.0)
+        kernel = paddle.static.create_parameter(
+            [8, 16, 3, 3], "float32", default_initializer=uniform
+        )
+        if not in_branch:
+            return convolve(x, kernel)
+        return paddle.static.nn.cond(
+            x.sum() > 0, lambda: convolve(x, kernel), lambda: convolve(-x, kernel)
+        )
+
+    program = Program(build)
+    feed = np.abs(floats(2, 16, 9, 9))
+    first, *others = (program.run(x=feed)[0] for _ in range(3))
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+    assert ran() == 3 and paddle_ngraph.stats()["runs_while_compiling"] == 0
+
+
+@pytest.mark.parametrize("rows", [3, 4, 1])
+@pytest.mark.parametrize("made_on", [False, True])
+def test_results_in_bfloat16_of_a_predictor_that_is_switched(
+    tmp_path, made_on: bool, rows: int
+) -> None:
+    """The handle has the other way's result, in its type."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 7])
+        return [x, F.relu(x.astype("bfloat16")), x.max().astype("bfloat16")]
+
+    program = Program(build)
+    path, (x, *outs) = str(tmp_path / "net"), program.fetches
+    paddle.static.save_inference_model(path, [x], outs, program.executor, program=program.main)
+    config = paddle.inference.Config(path + ".json", path + ".pdiparams")
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = paddle.inference.create_predictor(config)
+    feed = floats(rows, 7)
+    for on in (made_on, not made_on, made_on):
+        with paddle_ngraph.use_ngraph(on):
+            predictor.get_input_handle("x").copy_from_cpu(feed)
+            predictor.run()
+        for name, expected in zip(
+            predictor.get_output_names(), (np.maximum(feed, 0), np.max(feed))
+        ):
+            handle = predictor.get_output_handle(name)
+            assert handle.type() == paddle.inference.DataType.BFLOAT16
+            found = handle.copy_to_cpu()  # of float32, with the bits in its first half
+            assert found.shape == expected.shape
+            bits = found.ravel().view("uint16")[: found.size]
+            np.testing.assert_array_equal(bits, rounded(expected).ravel().view("uint32") >> 16)
+        feed = feed + 1
+    assert ran() == (2 if made_on else 1)
 
 
 # -- what the engine cannot run ------------------------------------------------------------------

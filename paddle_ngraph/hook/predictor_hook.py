@@ -460,6 +460,8 @@ def _lend_inputs(predictor: Predictor, other: Predictor) -> bool:
 def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
     """Gives an output of ``predictor`` the contents of ``source``. Returns their memory."""
     data = source.copy_to_cpu()
+    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
+        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
     tensor, target = DenseTensor(), predictor.get_output_handle(name)
     tensor.set(np.zeros(data.shape, "float32") if is_byte else data, paddle.CPUPlace())

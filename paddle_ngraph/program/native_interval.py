@@ -90,7 +90,7 @@ def _require_kernels(graph: Graph) -> None:
     Paddle reads freed memory where it has no kernel. The kernels of oneDNN write all gradients, and
     one that nobody wants has no memory.
     """
-    for op in graph.ops:
+    for op in graph.all_ops():
         kernels = _kernels(op.type.removeprefix("pd_op.").removesuffix("_"))
         if not op.has_bfloat16() or not kernels:
             continue  # operators of every dtype are not in Paddle's table

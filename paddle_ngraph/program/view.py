@@ -579,8 +579,9 @@ def has_engines(program: Program | Block) -> bool:
 
 
 def has_bfloat16(program: Program) -> bool:
-    """Whether an operator outside of loops and branches makes a tensor of bfloat16."""
-    made = (value for op in program.global_block().ops for value in op.results())
+    """Whether an operator, of a loop or a branch too, makes a tensor of bfloat16."""
+    blocks = blocks_outside_in(program)
+    made = (value for block in blocks for op in block.ops for value in op.results())
     tensors = (each for each in made if each.initialized() and each.is_dense_tensor_type())
     return any(dtype_name(each.dtype) == BFLOAT16 for each in tensors)
 
