@@ -264,8 +264,10 @@ def test_a_bucket_goes_as_soon_as_its_gradients_are_there():
 @pytest.mark.parametrize("engine", [True, False])
 def test_a_bucket_goes_while_others_are_computed(form, engine, monkeypatch):
     """The backward pass is cut at each; nothing is computed in another way."""
-    runs, run = [], PlannedProgram.run
-    monkeypatch.setattr(PlannedProgram, "run", lambda self: (runs.append(self), run(self))[1])
+    runs, run = [], PlannedProgram._run_steps
+    monkeypatch.setattr(
+        PlannedProgram, "_run_steps", lambda self: (runs.append(self), run(self))[1]
+    )
     found = []
     for overlap in (False, True):
         rank = Twin(trained(OPTIMIZERS["momentum-norm-L2"]), form)

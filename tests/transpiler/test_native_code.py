@@ -801,7 +801,9 @@ def test_variables_that_have_no_file(tmp_path):
         x = paddle.static.data("x", [-1, 4], "float32")
         half = nn.initializer.Constant(0.5)
         w = paddle.static.create_parameter([4], "bfloat16", name="w", default_initializer=half)
-        return x * w.astype("float32")
+        found = x * w.astype("float32")
+        paddle.assign(w.astype("float32").astype("bfloat16"), output=w)
+        return found
 
     program = Program(build)
     with pytest.raises(NgraphError, match=r"w is bfloat16, which an \.npy file cannot hold"):
