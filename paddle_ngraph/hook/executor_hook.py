@@ -9,7 +9,7 @@ the flag may change between any two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, TypeVar
@@ -280,10 +280,12 @@ class SwitchedExecutor:
             What is fetched. ``None`` if nothing was run, so that :meth:`run` is needed.
         """
         engine = self._engine_of_last_run
-        if engine is None or engine.short_way is None or _core.is_watched() or engine.has_refused():
+        way = None if engine is None else engine.short_way
+        if engine is None or way is None or _core.is_watched() or engine.has_refused():
             return None
         prepare()
-        return engine.run_on(feed)
+        engine.refuse_uneven(lambda name: _shape_of_array(feed.get(name)))
+        return way.run_on(feed)
 
     def _run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
         engine = self._engine_executor(feed_names) if _take_flag() else None
@@ -489,14 +491,8 @@ class _EngineExecutor:
         """The programs without Paddle's interpreter, if that is possible."""
         return self.whole or self._planned.get()
 
-    def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """A run on arrays; ``None`` if that is not possible, and nothing was run."""
-        arrays = {name: given for name, given in feed.items() if isinstance(given, np.ndarray)}
-        self._refuse_uneven(lambda name: arrays[name].shape if name in arrays else ())
-        return None if self.short_way is None else self.short_way.run_on(feed)
-
     def run(self, feed_names: Sequence[str], enable_job_schedule_profiler: bool) -> Any:
-        self._refuse_uneven(self._shape_of)
+        self.refuse_uneven(self._shape_of)
         if not enable_job_schedule_profiler and not _core.is_watched():
             way = self.short_way
             if way is not None:
@@ -505,8 +501,14 @@ class _EngineExecutor:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 
-    def _refuse_uneven(self, shape_of: Callable[[str], Sequence[int]]) -> None:
-        """Paddle would refuse it too, in the middle of the run and in its own words."""
+    def refuse_uneven(self, shape_of: Callable[[str], Sequence[int]]) -> None:
+        """Refuses a batch that does not divide into slices.
+
+        Paddle would refuse it too, in the middle of the run and in its own words.
+
+        Args:
+            shape_of: The shape of what is fed by a name; empty if that is not known.
+        """
         for count, names in self._slices:
             for name in names:
                 if shape := shape_of(name):
@@ -553,6 +555,10 @@ class _EngineExecutor:
     def has_refused(self) -> bool:
         """Whether one of its graphs was refused in a run."""
         return self._refusals.has_refused()
+
+
+def _shape_of_array(given: Any) -> Sequence[int]:
+    return given.shape if isinstance(given, np.ndarray) else ()
 
 
 class _InOrder:

@@ -55,27 +55,16 @@ class WholeProgram:
             fetches,
         )
 
-    def run(self) -> Fetched:
+    def run(self) -> list[Any]:
         """Runs it on the contents of the scope, and consumes the feeds.
 
         Raises:
             What the engine operator raises.
         """
-        return Fetched(self._program.run())
+        return self._program.run()
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """Runs it on arrays, which are read in place.
-
-        Args:
-            feed: By name, as for ``Executor.run``.
-
-        Returns:
-            What is fetched. ``None``, without having run anything, if the feed is not one
-            contiguous array of the declared dtype and shape for each variable.
-
-        Raises:
-            As in :meth:`run`.
-        """
+        """Runs it on arrays, as ``PlannedProgram.run_on`` does."""
         if not self._takes_arrays or len(feed) != len(self._feed_names):
             return None
         arrays = [feed.get(name) for name in self._feed_names]

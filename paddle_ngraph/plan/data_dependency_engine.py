@@ -192,14 +192,10 @@ def _steps(view: BlockView, graphs: Mapping[OpNode, Graph], fetched: Collection[
             )
         )
     kept = {*fetched, *(vid for step in steps for vid in step.states)}
-    return [
-        step if kept.isdisjoint([*step.reads, *step.writes]) else _computing(step) for step in steps
+    return [  # those that are kept have memory of their own
+        step if kept.isdisjoint([*step.reads, *step.writes]) else replace(step, views=())
+        for step in steps
     ]
-
-
-def _computing(step: Step) -> Step:
-    """A step whose results have memory of their own."""
-    return replace(step, views=())
 
 
 def _row_parts(graph: Graph) -> Sequence[RowPart]:

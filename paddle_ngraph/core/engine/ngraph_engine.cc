@@ -549,7 +549,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 // are cores for them.
 Settings NgraphEngine::shared_settings(const Settings& settings,
                                        const Concurrency::Run& run) const {
-  if (!shares_threads_ || settings.streams > 1) return settings;
+  if (!shares_threads_ || settings.streams > 1 || run.streams(2) == 1) return settings;
   const int each = threads_of(settings), most = std::max(each, usable_cores());
   Settings shared = settings;
   shared.streams = run.streams(most);
