@@ -778,3 +778,14 @@ def test_a_process_that_forks_or_ends_during_a_build(script):
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.endswith("done\n")
     assert script in (FORKING, INTERRUPTED) or "built 1" in done.stdout
+
+
+def test_turns_that_are_short_already_stay_as_they_are():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-7)  # which reads as 0, and cannot be set again
+    try:
+        with background._short_turns():
+            assert sys.getswitchinterval() == 0
+        assert sys.getswitchinterval() == 0
+    finally:
+        sys.setswitchinterval(before)

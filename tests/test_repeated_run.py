@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.hook import repeated_run
 from paddle_ngraph.hook.executor_hook import SwitchedExecutor
 from tests.programs import Program, at_once, chain, floats, linear_regression
 
@@ -388,3 +389,26 @@ def test_threads_that_share_a_program(straight):
     at_once(work)
     assert all(straight)
     assert len(straight) == 4 * len(feeds)
+
+
+def test_a_call_finds_its_own_program_whatever_another_thread_finds_meanwhile():
+    """Between two looks at what was found last there may be another thread."""
+    program, other = Program(doubled), Program(doubled)
+    for each in (program, other):
+        each.run(x=floats(2, 4))
+        each.run(x=floats(2, 4))
+    calls = [vars(each.executor)[repeated_run._KNOWN] for each in (program, other)]
+    mine, theirs = (next(iter(each._found.values())) for each in calls)
+
+    class Raced(repeated_run._Calls):
+        _last = property(lambda self: theirs, lambda self, value: None)
+
+    raced = Raced()
+    call = {
+        "program": program.main,
+        "feed": {"x": floats(2, 4)},
+        "fetch_list": program.fetches,
+        "scope": program.scope,
+    }
+    raced.put(repeated_run._key(call), mine)
+    assert raced.find(call) is mine

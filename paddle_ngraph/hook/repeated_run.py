@@ -98,8 +98,9 @@ class _Calls(Latest[str, _Known]):
             return last
         if not len(self) or not _is_of_known_kind(call):
             return None
-        self._last = self.get(_key(call))
-        return self._last
+        # Another thread may set it between two looks.
+        self._last = found = self.get(_key(call))
+        return found
 
     def remember(self, call: dict[str, Any], known: _Known) -> None:
         """Keeps what a call runs."""

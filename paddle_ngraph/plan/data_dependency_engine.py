@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -382,15 +382,22 @@ class PlannedProgram:
         helpers: list[Future[None]] = []
         try:
             if times is None:
-                helpers += [
-                    self._pool().submit(run.work) for _ in range(_width(self._schedule) - 1)
-                ]
+                self._help(run, helpers)
             run.work()
         finally:
             run.stop()
             wait(helpers)
         run.raise_failure()
         return [fetched[vid] for vid in self._schedule.fetches]
+
+    def _help(self, run: _Run, helpers: list[Future[None]]) -> None:
+        """Has other threads work on a run, and adds them to ``helpers``.
+
+        Once the main thread has ended, Python's pools take no work: whoever runs it does it alone.
+        """
+        with suppress(RuntimeError):
+            for _ in range(_width(self._schedule) - 1):
+                helpers.append(self._pool().submit(run.work))
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads

@@ -95,8 +95,9 @@ _turns: list[tuple[float, float]] = []
 @contextmanager
 def _short_turns() -> Iterator[None]:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _TURN))
-    _turns.append((before, sys.getswitchinterval()))
+    if before > _TURN:
+        sys.setswitchinterval(_TURN)
+        _turns.append((before, sys.getswitchinterval()))
     try:
         yield
     finally:

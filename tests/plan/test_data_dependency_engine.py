@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -304,3 +306,43 @@ def test_a_forked_process_has_threads_of_its_own(planned_runs):
     for one, other in zip(expected, planned.run(x=x)):
         np.testing.assert_array_equal(one, other)
     assert engine._helpers is not before
+
+
+AFTER_MAIN = """
+import threading, time
+import numpy as np, paddle, paddle_ngraph
+paddle.enable_static()
+x = paddle.static.data("x", [-1, 16])
+towers = [paddle.static.nn.fc(x, 16, activation="relu") for _ in range(2)]
+y = paddle.mean(towers[0] * towers[1])
+executor = paddle.static.Executor()
+executor.run(paddle.static.default_startup_program())
+made = paddle_ngraph.data_parallel(paddle.static.default_main_program(), 2, [y])
+feed = {"x": np.ones([8, 16], "float32")}
+
+
+def run():
+    return executor.run(made.program, feed=feed, fetch_list=made.fetches)[0]
+
+
+first = run()
+
+
+def later():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    assert run() == first == run()
+    assert paddle_ngraph.stats()["engine_runs"] >= 9
+    print("ran on")
+
+
+threading.Thread(target=later).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_one_runs_on():
+    """Python's pools of threads take no more work then."""
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AFTER_MAIN], capture_output=True, text=True
+    )
+    assert "ran on" in found.stdout, found.stderr
