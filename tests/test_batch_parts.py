@@ -357,7 +357,8 @@ def test_results_are_like_native(parted, threads):
     assert parted == [6]
 
 
-def test_every_batch_size_has_its_parts(parted):
+@pytest.mark.parametrize("threads", [1, 2, 4], indirect=True)
+def test_every_batch_size_has_its_parts(parted, threads):
     program = Program(network)
     for samples in (4, 1, 2):
         features, classes = program.both(x=pictures(samples))
@@ -420,7 +421,8 @@ def test_loaded_from_disk(parted, threads, stored):
         np.testing.assert_array_equal(one, other)
 
 
-def test_weights_may_change(parted):
+@pytest.mark.parametrize("threads", [1, 2, 4], indirect=True)
+def test_weights_may_change(parted, threads):
     program = Program(network)
     program.both(x=pictures(4))
     weights = program.scope.find_var("conv2d_0.w_0").get_tensor()
