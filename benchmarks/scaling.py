@@ -13,6 +13,7 @@ from benchmarks.peers import CORES, PEERS
 from benchmarks.works import Work
 
 NAMES = ("engine", "paddle", "paddle-threads", "predictor-onednn", "torch", "torch-last")
+MANY_THREADS = 16
 EXPLANATION = """\
 Milliseconds of one run or training step, measured in turns as in the other tables; the number in
 front says how much work it is."""
@@ -41,6 +42,9 @@ def curves(quick: bool, full: bool) -> list[Curve]:
     picture, text = works.inference("mobilenet_v2", 1), works.TRAINING["transformer"]
     mlp, resnet = works.TRAINING["mlp"], works.TRAINING["resnet18"]
     threads = _powers(1, CORES)
+    # More threads than there are cores must not cost anything.
+    asked = sorted({*threads, MANY_THREADS})
+    few = {size: replace(resnet, batch=size) for size in _powers(1, 2 if quick else 4)}
     return [
         Curve(
             "MobileNetV2, inference",
@@ -57,10 +61,11 @@ def curves(quick: bool, full: bool) -> list[Curve]:
             "length",
             {size: works.texts(replace(text, batch=4), size) for size in _powers(16, length)},
         ),
-        Curve("MobileNetV2, inference", "threads", dict.fromkeys(threads, picture), True),
-        Curve("MLP 784-1024-1024-10, training step", "threads", dict.fromkeys(threads, mlp), True),
+        Curve("ResNet-18, training step", "batch", few),
+        Curve("MobileNetV2, inference", "threads", dict.fromkeys(asked, picture), True),
+        Curve("MLP 784-1024-1024-10, training step", "threads", dict.fromkeys(asked, mlp), True),
         *(
-            [Curve("ResNet-18, training step", "threads", dict.fromkeys(threads, resnet), True)]
+            [Curve("ResNet-18, training step", "threads", dict.fromkeys(asked, resnet), True)]
             if full
             else []
         ),
