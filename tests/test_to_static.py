@@ -1238,3 +1238,27 @@ def test_values_of_programs_that_are_gone_are_not_taken_for_others():
     finally:
         gc.set_threshold(*thresholds)
     assert paddle_ngraph.stats()["engine_runs"] >= 40
+
+
+def test_numbers_of_programs_lie_further_apart_than_scopes(monkeypatch):
+    """Paddle's key of an interpreter is 65 times the number, plus a quarter of the scope's address.
+
+    Numbers 4 apart and scopes 1040 bytes apart had one key, and a layer ran as another one.
+    """
+    numbers = set()
+    original = paddle.base.core.calc_scope_cache_key
+
+    def noted(number: int, *rest: Any) -> int:
+        numbers.add(number)
+        return original(number, *rest)
+
+    monkeypatch.setattr(paddle.base.core, "calc_scope_cache_key", noted)
+    with paddle_ngraph.use_ngraph():
+        for _ in range(6):
+            network = static(made(mlp), True)
+            x = floats(4, 20)
+            x.stop_gradient = False
+            network(x).sum().backward()
+    assert len(numbers) == 6
+    ordered = sorted(numbers)
+    assert min(b - a for a, b in zip(ordered, ordered[1:])) > 1 << 40

@@ -9,12 +9,12 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
+from random import Random
 from typing import Any
 
 from paddle_ngraph import _core, flags
@@ -75,8 +75,10 @@ _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 # It writes none of the tensors that it is given.
 _READING = _core.ReadingRun()
 
-# Paddle files its interpreters under the numbers of programs, for good: no two may have the same.
-_numbers = itertools.count(1 << 61)
+# Paddle files its interpreters under the numbers of programs, for good. Its key is a linear sum of
+# the number and the address of the scope: numbers 4 apart collide with scopes 1040 bytes apart, and
+# Paddle then runs the interpreter of another program. So they are drawn.
+_numbers = Random(__name__)
 # With FLAGS_enable_pir_api=0 Paddle loads them; else paddle.jit.load does not find them.
 _OLD_STYLE = (
     "paddle.jit.load runs a .pdmodel as an old-style program; create_predictor and "
@@ -405,7 +407,7 @@ class _Source:
             "forward_program": forward,
             "backward_program": backward,
             "is_test": not self.is_training,
-            "program_id": next(_numbers),
+            "program_id": _numbers.getrandbits(63),
             "in_sot_mode": self.in_sot_mode,
         }
         nodes, others = list(nodes_of(forward)), list(nodes_of(backward))
