@@ -13,7 +13,6 @@ from benchmarks.peers import CORES, PEERS
 from benchmarks.works import Work
 
 NAMES = ("engine", "paddle", "paddle-threads", "predictor-onednn", "torch", "torch-last")
-MANY_THREADS = 16
 EXPLANATION = """\
 Milliseconds of one run or training step, measured in turns as in the other tables; the number in
 front says how much work it is."""
@@ -41,10 +40,8 @@ def curves(quick: bool, full: bool) -> list[Curve]:
     batch, length = (256, 2048) if full else (2, 32) if quick else (16, 512)
     picture, text = works.inference("mobilenet_v2", 1), works.TRAINING["transformer"]
     mlp, resnet = works.TRAINING["mlp"], works.TRAINING["resnet18"]
-    threads = _powers(1, CORES)
     # More threads than there are cores must not cost anything.
-    asked = sorted({*threads, MANY_THREADS})
-    few = {size: replace(resnet, batch=size) for size in _powers(1, 2 if quick else 4)}
+    threads = [*_powers(1, CORES), 8 * CORES]
     return [
         Curve(
             "MobileNetV2, inference",
@@ -61,11 +58,15 @@ def curves(quick: bool, full: bool) -> list[Curve]:
             "length",
             {size: works.texts(replace(text, batch=4), size) for size in _powers(16, length)},
         ),
-        Curve("ResNet-18, training step", "batch", few),
-        Curve("MobileNetV2, inference", "threads", dict.fromkeys(asked, picture), True),
-        Curve("MLP 784-1024-1024-10, training step", "threads", dict.fromkeys(asked, mlp), True),
+        Curve(
+            "ResNet-18, training step",
+            "batch",
+            {size: replace(resnet, batch=size) for size in _powers(1, 2 if quick else 4)},
+        ),
+        Curve("MobileNetV2, inference", "threads", dict.fromkeys(threads, picture), True),
+        Curve("MLP 784-1024-1024-10, training step", "threads", dict.fromkeys(threads, mlp), True),
         *(
-            [Curve("ResNet-18, training step", "threads", dict.fromkeys(asked, resnet), True)]
+            [Curve("ResNet-18, training step", "threads", dict.fromkeys(threads, resnet), True)]
             if full
             else []
         ),
