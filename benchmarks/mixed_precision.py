@@ -167,9 +167,7 @@ def _compare(work: Work, pace: Pace) -> Found:
             try:
                 worker.hold(WAYS[way].start, work, assets)
                 losses[way] = worker.ask("results").values
-            except (
-                PeerError
-            ):  # there is no PyTorch, or Paddle refuses to build what its lists ask for
+            except PeerError:  # no PyTorch; or Paddle cannot build what its lists say
                 if way in (OURS, FLOAT32):
                     raise
                 del workers[way]
