@@ -18,6 +18,7 @@ from benchmarks.worker import PeerError
 from benchmarks.works import Array, Feed
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.build import make_model
+from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.view import value_id
@@ -99,7 +100,8 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
     constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
     known = {i: arrays[i] for i in graph.value_inputs}
     bridge = NgraphBridge(graph, signature, known)
-    draft, positions = make_model(bridge, {i: arrays[i] for i in constant})
+    weights = {i: arrays[i] for i in constant}
+    draft, positions = make_model(bridge, weights, Settings.of(text))
     return Function(draft.model, [arrays[i] for i in positions], _fetched(op, program), text)
 
 

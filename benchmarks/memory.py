@@ -17,7 +17,7 @@ from benchmarks import report
 from benchmarks.ocr_widths import memory_mb
 from benchmarks.options import Progress
 from benchmarks.worker import PeerError, Worker
-from benchmarks.works import BERT, CLASSES, TRAINING, VOCABULARY, Array, Feed
+from benchmarks.works import CLASSES, TRAINING, VOCABULARY, Array, Feed
 
 RUNS, TURNS = 10, 5
 RNN_STEPS, RNN_WIDTH = 64, 256
@@ -219,15 +219,10 @@ class Subject:
 
 
 def _layouts() -> dict[str, tuple[Any, Any, Callable[[], Any]]]:
-    import paddle
     from paddle import nn
 
     from benchmarks import paddle_models
     from demos import networks
-
-    def bert(words: Any) -> Any:
-        _, pooled = paddle_models.Bert()(words, paddle.zeros_like(words))
-        return nn.Linear(BERT.width, CLASSES)(pooled)
 
     def rnn(sequence: Any) -> Any:
         cell = nn.SimpleRNNCell(RNN_WIDTH, RNN_WIDTH)
@@ -241,7 +236,7 @@ def _layouts() -> dict[str, tuple[Any, Any, Callable[[], Any]]]:
     return {
         "resnet18": paddle_models.trained("resnet18"),
         "transformer": paddle_models.trained("transformer"),
-        "bert": (bert, words, lambda: networks.adam(1e-5)),
+        "bert": (paddle_models.bert_classes, words, lambda: networks.adam(1e-5)),
         "rnn": (rnn, sequence, lambda: networks.momentum(1e-3)),
     }
 

@@ -61,6 +61,12 @@ def _encoder(words: Variable) -> Variable:
     return nn.Linear(ENCODER.width, CLASSES)(paddle.mean(encoded, axis=1))
 
 
+def bert_classes(words: Variable) -> Variable:
+    """BERT as it is fine-tuned to tell classes of texts apart, each of one segment."""
+    _, pooled = Bert()(words, paddle.zeros_like(words))
+    return nn.Linear(BERT.width, CLASSES)(pooled)
+
+
 def _lstm(sequence: Variable) -> Variable:
     outputs, _ = nn.LSTM(128, 256, num_layers=2)(sequence)
     return nn.Linear(256, CLASSES)(outputs[:, -1])
@@ -94,6 +100,7 @@ CNN = networks.text_cnn(VOCABULARY)
 _TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
     "mlp": (networks.mlp, labelled(784), lambda: networks.momentum(0.01)),
     "transformer": (_encoder, networks.text_inputs(), lambda: networks.adam(1e-4)),
+    "bert-tuning": (bert_classes, labelled_words(128), lambda: networks.adam(1e-5)),
     "resnet18": (_resnet18, labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
     "mobilenet_v2": (_mobilenet_v2, labelled(3, 224, 224), lambda: networks.momentum(1e-3)),
     "lenet": (networks.lenet, labelled(1, 28, 28), lambda: networks.momentum(0.01)),

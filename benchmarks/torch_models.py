@@ -80,6 +80,18 @@ class Bert(nn.Module):
         return sequence, torch.tanh(self.pooler(sequence[:, 0]))
 
 
+class BertClasses(nn.Module):
+    """As benchmarks.paddle_models.bert_classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bert = Bert()
+        self.output = nn.Linear(BERT.width, CLASSES)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.output(self.bert(words, torch.zeros_like(words))[1])
+
+
 class Encoder(nn.Module):
     """Words to vectors, a transformer's encoder, the mean over the text, classes."""
 
@@ -228,6 +240,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "cnn-adam": TextCnn,
     "lstm": Lstm,
     "bert": Bert,
+    "bert-tuning": BertClasses,
 }
 
 
@@ -235,8 +248,9 @@ def optimizer(model: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Opt
     """As in ``paddle_models``, in PyTorch's fastest form."""
     if model == "cnn-adagrad":
         return torch.optim.Adagrad(parameters, 0.02, eps=1e-6, fused=True)
-    if model in ("cnn-adam", "lstm", "transformer"):
-        return torch.optim.Adam(parameters, 1e-4 if model == "transformer" else 1e-3, fused=True)
+    adam = {"cnn-adam": 1e-3, "lstm": 1e-3, "transformer": 1e-4, "bert-tuning": 1e-5}
+    if model in adam:
+        return torch.optim.Adam(parameters, adam[model], fused=True)
     rate = 0.01 if model in ("mlp", "lenet") else 1e-3
     return torch.optim.SGD(parameters, rate, momentum=0.9, fused=True)
 

@@ -104,13 +104,15 @@ def _draw_labelled(
     }
 
 
-def _texts(length: int, classes: int) -> Draw:
-    return partial(_draw_texts, length, classes)
+def _texts(length: int, classes: int, vocabulary: int = VOCABULARY) -> Draw:
+    return partial(_draw_texts, length, classes, vocabulary)
 
 
-def _draw_texts(length: int, classes: int, generator: np.random.Generator, batch: int) -> Feed:
+def _draw_texts(
+    length: int, classes: int, vocabulary: int, generator: np.random.Generator, batch: int
+) -> Feed:
     return {
-        "words": generator.integers(1, VOCABULARY, (batch, length)),
+        "words": generator.integers(1, vocabulary, (batch, length)),
         "label": generator.integers(0, classes, (batch, 1)),
     }
 
@@ -169,6 +171,13 @@ TRAINING = {
             "Transformer encoder, 4 layers of 256, 16 x 128 tokens, Adam",
             16,
             _texts(128, CLASSES),
+            trains=True,
+        ),
+        Work(
+            "bert-tuning",
+            "BERT-base, fine-tuned on 8 x 128 tokens, Adam",
+            8,
+            _texts(128, CLASSES, BERT.vocabulary),
             trains=True,
         ),
         Work(

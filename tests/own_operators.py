@@ -285,6 +285,8 @@ EXAMPLES = (
     Example("FromBfloat16", ("A B:bfloat16",), _MATRIX),
     Example("RoundToBfloat16", ("A B",), _MATRIX),
     Example("ToBfloat16", ("A B",), _MATRIX),
+    Example("ToChannelsLast", (_PLANE,), _PLANES),
+    Example("ToChannelsLast", (f"{_PLANE} D",), {**_PLANES, "D": 8}),
 )  # fmt: skip
 
 

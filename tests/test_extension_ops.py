@@ -401,6 +401,85 @@ def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
 # -- all of them -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("channels", [1, 3, 8, 11, 16, 40])
+@pytest.mark.parametrize("block", [1, 8, 16])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_channels_are_last_in_bfloat16(channels, block, threads):
+    data = np.random.default_rng(0).normal(size=(3, channels, 50, 7)).astype("float32")
+    given = in_blocks(data, block)
+    node = NgraphBridge.extension("ToChannelsLast", parameters(given))
+    out = ov.Tensor(ov.Type.bf16, node.get_output_shape(0))
+    _core.with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(given)]))
+    width = given.shape[1] * block
+    assert list(out.shape) == [3, 1, 50, 7, width]
+    bits = np.array(out.data).view("uint16").reshape(3, 50, 7, width)
+    expected = bits_of(rounded(data)).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(bits[..., :channels], expected)
+    np.testing.assert_array_equal(bits[..., channels:], 0)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Finite numbers rounded to the nearest of bfloat16, ties to even."""
+    bits = x.view("uint32").astype("uint64")
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype("uint32").view("float32")
+
+
+def channels_last(data: np.ndarray, block: int) -> ov.Tensor:
+    """[N, C, H, W] as [N, 1, H, W, C], padded to blocks, in bfloat16."""
+    blocked = in_blocks(data, block)
+    batch, _, height, width = data.shape
+    last = blocked.transpose(0, 2, 3, 1, 4) if block > 1 else blocked.transpose(0, 2, 3, 1)
+    bits = np.ascontiguousarray(bits_of(last.copy()).reshape(batch, 1, height, width, -1))
+    return ov.Tensor(bits, bits.shape, ov.Type.bf16)
+
+
+def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) -> np.ndarray:
+    inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
+    node = NgraphBridge.extension(name, inputs, **attributes)
+    out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
+    out.data[...] = np.nan
+    _core.with_threads(threads, lambda: node.evaluate([out], given))
+    return np.array(out.data)
+
+
+@pytest.mark.skipif(not processor.has_amx(), reason="the processor has no tiles of bfloat16")
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_channels_last(size, stride):
+    """Whole numbers, whose products and sums float32 holds: as the kernels of float32 in blocks."""
+    generator = np.random.default_rng(size * 10 + stride)
+    for turn in range(14):
+        channels = int(generator.choice([3, 8, 20, 40, 64, 96, 144]))
+        outputs = int(generator.choice([8, 24, 36, 64, 128, 160]))
+        batch, height, width = (int(n) for n in generator.integers([1, 7, 7], [4, 30, 30]))
+        threads = int(generator.choice(THREADS))
+        block, out_block = (8 if n > 3 else 1 for n in (channels, outputs))
+        pad, attributes = size // 2, {"strides": [stride] * 2, "dilations": [1, 1], "groups": 1}
+        attributes |= {"pads_begin": [pad, pad], "pads_end": [pad, pad]}
+        out_size = [(n + 2 * pad - size) // stride + 1 for n in (height, width)]
+        data = drawn(generator, batch, channels, height, width)
+        grad = drawn(generator, batch, outputs, *out_size)
+        filter_ = drawn(generator, outputs, channels, size, size)
+        plain = [ov.Tensor(in_blocks(data, block)), ov.Tensor(in_blocks(grad, out_block))]
+        last = [channels_last(data, block), channels_last(grad, out_block)]
+        weights = ov.Tensor(filter_)
+        cases = [
+            ("", [plain[0], weights], [last[0], weights], [out_block], [out_block]),
+            ("FilterGrad", plain, last, filter_.shape, filter_.shape),
+        ]
+        if block > 1:
+            sizes = [height, width]
+            operands = [plain[1], weights], [last[1], weights]
+            cases.append(("DataGrad", *operands, sizes, [*sizes, block]))
+        for name, *operands, plain_sizes, sizes in cases:
+            name = f"BlockedConvolution{name}"
+            expected = computed(name, operands[0], 1, sizes=list(plain_sizes), **attributes)
+            attributes_last = {**attributes, "sizes": list(sizes), "channels_last": True}
+            found = computed(name, operands[1], threads, **attributes_last)
+            where = f"{turn}: {name} {data.shape} {filter_.shape} on {threads} threads"
+            np.testing.assert_array_equal(found, expected, where)
+
+
 def test_there_is_an_example_of_every_operator():
     assert {example.name for example in EXAMPLES} == set(_core.own_operators())
 

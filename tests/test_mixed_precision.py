@@ -167,7 +167,18 @@ def test_products_with_open_sizes_have_rounded_operands(name: str, bfloat16, kin
 def test_convolutions_have_rounded_operands(name: str, bfloat16, kinds) -> None:
     _check_multiplication(*CONVOLUTIONS[name])
     assert kinds["BlockedConvolution"] == kinds["BlockedConvolutionFilterGrad"] == 1
-    assert kinds["ToBfloat16"] == 2, "each operand is rounded once, and the filter by its readers"
+    last = kinds["ToChannelsLast"]
+    assert last == (2 if processor.has_amx() else 0)
+    assert kinds["ToBfloat16"] + last == 2, "each is rounded once, and the filter by its readers"
+
+
+@pytest.mark.skipif(not processor.has_amx(), reason="the processor has no tiles of bfloat16")
+@pytest.mark.parametrize("channels", [20, 24, 48])
+def test_convolutions_of_any_channels_have_rounded_operands(channels, bfloat16, kinds) -> None:
+    """With channels last there are kernels for them, too; with AMX alone."""
+    convolution = _convolution(padding=1)
+    _check_multiplication(convolution, [3, channels, 11, 13], [40, channels, 3, 3])
+    assert kinds["ToChannelsLast"] == 2 and kinds["ToBfloat16"] == 0
 
 
 @needs_bfloat16

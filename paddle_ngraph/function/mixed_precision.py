@@ -9,7 +9,9 @@ products and convolutions, with their gradients, read operands that were rounded
 sum in float32. The plugin's own bfloat16 would round everything in between as well.
 
 An operand is rounded once, for all that multiply by it: activations, weights and gradients have two
-such readers each. A convolution rounds its filter while it reorders it.
+such readers each. A convolution rounds its filter while it reorders it. With AMX what it reads has
+its channels last: oneDNN's kernels for blocks of channels use no tiles, and are then slower than
+those of float32.
 """
 
 from __future__ import annotations
@@ -142,10 +144,17 @@ def _is_convolution(node: Node) -> bool:
 
 def _round_convolution(node: Node, rounded: _Rounded, extension: Callable[..., Node]) -> None:
     kind, operands = node.get_type_name(), node.input_values()
+    attributes = node.get_attributes()
+    channels_last = processor.has_amx()
+    if channels_last:
+        attributes["channels_last"] = True
+        if kind == "BlockedConvolutionDataGrad":
+            attributes["sizes"] = [*attributes["sizes"], node.get_output_shape(0)[4]]
     for number in _CONVOLUTIONS[kind]:
-        operands[number] = rounded.of(operands[number])
-    with suppress(NgraphError):  # oneDNN has kernels for blocks of 16 channels only
-        replace_node(node, extension(kind, operands, **node.get_attributes()))
+        value = operands[number]
+        operands[number] = rounded.channels_last(value) if channels_last else rounded.of(value)
+    with suppress(NgraphError):  # oneDNN has no kernel; without AMX, for blocks of 16 only
+        replace_node(node, extension(kind, operands, **attributes))
 
 
 class _Rounded:
@@ -154,6 +163,7 @@ class _Rounded:
     def __init__(self, extension: Callable[..., Node]) -> None:
         self._extension = extension
         self._found: dict[Key, Output] = {}
+        self._channels_last: dict[Key, Output] = {}
 
     def operands(self, product: Node) -> list[Output]:
         """Those of a product, with the same dimensions in front."""
@@ -167,6 +177,14 @@ class _Rounded:
         if key not in self._found:
             self._found[key] = self._made(value)
         return self._found[key]
+
+    def channels_last(self, value: Output) -> Output:
+        """``value``, [N, C, H, W] or in blocks of channels, as [N, 1, H, W, C] in bfloat16."""
+        value = before_rounding(value)
+        key = key_of(value)
+        if key not in self._channels_last:
+            self._channels_last[key] = self._extension("ToChannelsLast", [value]).output(0)
+        return self._channels_last[key]
 
     def _made(self, value: Output) -> Output:
         node = value.get_node()

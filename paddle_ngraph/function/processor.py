@@ -45,6 +45,11 @@ def has_avx512() -> bool:
     return "avx512f" in field("flags").split() if name is None else name == "avx512"
 
 
+def is_of_intel() -> bool:
+    """Whether it is certainly one of Intel's."""
+    return _target.get() is None and field("vendor_id") == "GenuineIntel"
+
+
 def has_int8() -> bool:
     """Whether it certainly sums products of eight bits in 32 bits, without saturation.
 
@@ -52,6 +57,11 @@ def has_int8() -> bool:
     """
     units = {"avx512_vnni", "avx_vnni", "amx_int8"}
     return _target.get() is None and not units.isdisjoint(field("flags").split())
+
+
+def has_amx() -> bool:
+    """Whether it certainly multiplies tiles of bfloat16."""
+    return _target.get() is None and "amx_bf16" in field("flags").split()
 
 
 @cache

@@ -20,20 +20,21 @@ class Rule:
 
     Attributes:
         least: Multiplications, where both operands are computed; ``None``: never.
-        least_packed: Multiplications, where one is a weight that the function knows. The plugin
-            packs it before the first run; oneDNN has to, in each.
-        least_summed: What is summed over, at least.
+        least_packed: Multiplications, where one is a weight that the function knows; ``None``:
+            never. The plugin packs it before the first run; oneDNN has to, in each.
+        least_summed: What is summed over with such a weight, at least.
         measured: On which processors, and what was found there.
     """
 
     least: int | None
-    least_packed: int
+    least_packed: int | None
     least_summed: int
     measured: tuple[str, ...]
 
 
-# By the widest instruction set. `python -m benchmarks products` measures what they decide on the
-# processor at hand, beside what it found on others (benchmarks/results/products.md).
+# By the widest instruction set, and the vendor where it matters. `python -m benchmarks products`
+# measures what they decide on the processor at hand, beside what it found on others
+# (benchmarks/results/products.md).
 RULES = {
     "avx2": Rule(
         least=1 << 26,
@@ -42,14 +43,25 @@ RULES = {
         measured=("Zen 3: oneDNN ahead by 1.2 to 1.4 times, 1024 rows and the weights of BERT",),
     ),
     "avx512": Rule(
-        least=None,
+        least=9 << 26,  # 1024 x 768 x 768
         least_packed=1 << 28,
         least_summed=2048,
         measured=(
-            "Zen 4: the plugin behind by 1.1 to 1.3 times where it sums over many weights, 128 to "
-            "1024 rows; else ahead",
-            "Xeon with AMX: by this rule BERT-base is 1.07 to 1.12 times as fast as by Paddle "
-            "Inference with oneDNN; products alone not measured",
+            "Zen 4, weights: oneDNN ahead by 1.1 times where it sums over many, 128 to 1024 rows; "
+            "else level or behind",
+            "Zen 4, both computed: oneDNN ahead by 1.0 to 1.4 times from 1024 x 768 x 768 on; "
+            "level below",
+        ),
+    ),
+    "avx512, Intel": Rule(
+        least=9 << 26,
+        least_packed=None,
+        least_summed=LEAST_SIZE,
+        measured=(
+            "Xeon with AMX, weights: the plugin level or ahead, by up to 1.3 times",
+            "Xeon with AMX, both computed: oneDNN level or ahead from 1024 x 768 x 768 on, by 1.7 "
+            "to 3.3 times with 3072 columns, which the plugin packs slowly; behind by up to "
+            "1.2 below",
         ),
     ),
 }
@@ -57,7 +69,9 @@ RULES = {
 
 def rule() -> Rule:
     """The rule for the processor that functions are built for."""
-    return RULES["avx512" if processor.has_avx512() else "avx2"]
+    if not processor.has_avx512():
+        return RULES["avx2"]
+    return RULES["avx512, Intel" if processor.is_of_intel() else "avx512"]
 
 
 def by_onednn(model: Model, extension: Callable[..., Node]) -> None:
@@ -84,6 +98,6 @@ def _is_worth_it(node: Node) -> bool:
     chosen = rule()
     packs = any(constants.is_constant(value) for value in node.input_values())
     least = chosen.least_packed if packs else chosen.least
-    if least is None or summed < chosen.least_summed:
+    if least is None or (packs and summed < chosen.least_summed):
         return False
     return min(sizes) >= LEAST_SIZE and math.prod(sizes) >= least

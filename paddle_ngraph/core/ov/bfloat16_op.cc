@@ -17,6 +17,31 @@ void convert(const ov::TensorVector& inputs, ov::TensorVector* outputs,
   });
 }
 
+// `places` of `lanes` floats to places that lie `step` numbers apart.
+template <int64_t kLanes>
+NGRAPH_INLINE inline void spread_places(const float* from, int64_t places, int64_t lanes,
+                                        int64_t step, uint16_t* to) {
+  const int64_t width = kLanes > 0 ? kLanes : lanes;
+  for (int64_t place = 0; place < places; ++place) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      uint32_t bits;
+      std::memcpy(&bits, from + place * width + lane, sizeof(bits));
+      to[place * step + lane] = static_cast<uint16_t>(nearest_bfloat16(bits));
+    }
+  }
+}
+
+NGRAPH_VECTORIZED void spread(const float* from, int64_t places, int64_t lanes, int64_t step,
+                              uint16_t* to) {
+  if (lanes == 16) {
+    spread_places<16>(from, places, lanes, step, to);
+  } else if (lanes == 8) {
+    spread_places<8>(from, places, lanes, step, to);
+  } else {
+    spread_places<0>(from, places, lanes, step, to);
+  }
+}
+
 }  // namespace
 
 void Bfloat16Conversion::infer_from(const ov::element::Type& from, const ov::element::Type& to) {
@@ -49,6 +74,33 @@ void RoundToBfloat16::infer() { infer_from(ov::element::f32, ov::element::f32); 
 
 void RoundToBfloat16::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
   convert<float, float>(inputs, outputs, round_as_bfloat16);
+}
+
+void ToChannelsLast::infer() {
+  require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
+  const auto& shape = get_input_shape(0);
+  require_float(0, shape.size());
+  require(shape.size() == 4 || shape.size() == 5, "input 0 has rank ", shape.size());
+  const size_t channels = shape[1] * (shape.size() == 5 ? shape[4] : 1);
+  set_output_type(0, ov::element::bf16, ov::Shape{shape[0], 1, shape[2], shape[3], channels});
+}
+
+void ToChannelsLast::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {
+  const auto& shape = inputs[0].get_shape();
+  const auto at = [&](size_t i) { return static_cast<int64_t>(shape[i]); };
+  const int64_t blocks = at(1), rows = at(2), width = at(3), block = shape.size() == 5 ? at(4) : 1;
+  const int64_t channels = blocks * block;
+  const auto* from = static_cast<const float*>(inputs[0].data());
+  auto* to = static_cast<uint16_t*>(outputs->front().data());
+  parallel_ranges(at(0) * rows, width * channels, [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) {
+      const int64_t sample = line / rows, row = line % rows;
+      for (int64_t i = 0; i < blocks; ++i) {
+        spread(from + ((sample * blocks + i) * rows + row) * width * block, width, block, channels,
+               to + line * width * channels + i * block);
+      }
+    }
+  });
 }
 
 }  // namespace paddle_ngraph

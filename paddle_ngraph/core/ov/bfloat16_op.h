@@ -1,5 +1,5 @@
-// ToBfloat16, FromBfloat16, RoundToBfloat16: between float32 and bfloat16, element by element, as
-// Paddle casts. The plugin's own conversions depend on the processor.
+// ToBfloat16, FromBfloat16, RoundToBfloat16, ToChannelsLast: between float32 and bfloat16, element
+// by element, as Paddle casts. The plugin's own conversions depend on the processor.
 #pragma once
 
 #include "core/ov/extension_ops.h"
@@ -40,6 +40,17 @@ class FromBfloat16 : public OperatorIn<FromBfloat16, Bfloat16Conversion> {
 class RoundToBfloat16 : public OperatorIn<RoundToBfloat16, Bfloat16Conversion> {
  public:
   OPENVINO_OP("RoundToBfloat16", "paddle_ngraph", ExtensionOp);
+
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+// (x [N, C, H, W], or in blocks) -> [N, 1, H, W, C], rounded as ToBfloat16 does. What fills up the
+// last block is kept.
+class ToChannelsLast : public OperatorOf<ToChannelsLast> {
+ public:
+  OPENVINO_OP("ToChannelsLast", "paddle_ngraph", ExtensionOp);
 
  protected:
   void infer() override;

@@ -1,4 +1,4 @@
-// Parts of a tensor in blocks of channels, [N, C / block, H, W, block]: samples, blocks and rows.
+// Parts of a tensor: samples, blocks of channels and rows.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,19 @@ struct Box {
   Range samples, blocks, rows;
 };
 
-// How such a tensor lies in memory.
+// How a tensor lies in memory: in blocks of channels, [N, C / block, H, W, block], or with channels
+// last, [N, H, W, C].
 class BoxedTensor {
  public:
   // `shape` is [N, C, H, W].
-  BoxedTensor(const ov::Shape& shape, int64_t block, size_t element_size)
+  BoxedTensor(const ov::Shape& shape, int64_t block, size_t element_size, bool channels_last)
       : samples_(static_cast<int64_t>(shape[0])),
         blocks_(static_cast<int64_t>(shape[1]) / block),
         rows_(static_cast<int64_t>(shape[2])),
-        row_size_(shape[3] * static_cast<size_t>(block) * element_size) {}
+        places_(static_cast<int64_t>(shape[3])),
+        place_size_(static_cast<size_t>(block) * element_size),
+        row_size_(shape[3] * place_size_),
+        channels_last_(channels_last) {}
 
   Box whole() const { return {{0, samples_}, {0, blocks_}, {0, rows_}}; }
 
@@ -30,6 +34,7 @@ class BoxedTensor {
   bool is_dense(const Box& box) const {
     const bool one_sample = box.samples.size() == 1, one_block = box.blocks.size() == 1;
     const bool all_rows = box.rows.size() == rows_, all_blocks = box.blocks.size() == blocks_;
+    if (channels_last_) return all_blocks && (all_rows || one_sample);
     return (all_rows || (one_block && one_sample)) && (all_blocks || one_sample);
   }
 
@@ -40,6 +45,10 @@ class BoxedTensor {
 
   // Where a row begins, in bytes.
   size_t place(int64_t sample, int64_t block, int64_t row) const {
+    if (channels_last_) {
+      return static_cast<size_t>((sample * rows_ + row) * blocks_) * row_size_ +
+             static_cast<size_t>(block) * place_size_;
+    }
     return static_cast<size_t>((sample * blocks_ + block) * rows_ + row) * row_size_;
   }
   size_t place(const Box& box) const {
@@ -60,9 +69,46 @@ class BoxedTensor {
     });
   }
 
+  // Copies a box with channels last to this tensor, which has them in blocks.
+  void scatter_channels_last(const char* together, const Box& box, char* tensor) const {
+    const size_t blocks_size = static_cast<size_t>(box.blocks.size()) * place_size_;
+    for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
+      for (int64_t row = box.rows.begin; row < box.rows.end; ++row) {
+        for (int64_t block = 0; block < box.blocks.size(); ++block) {
+          const char* from = together + static_cast<size_t>(block) * place_size_;
+          char* to = tensor + place(sample, box.blocks.begin + block, row);
+          copy_places(from, blocks_size, to);
+        }
+        together += static_cast<size_t>(places_) * blocks_size;
+      }
+    }
+  }
+
  private:
+  // A row of one block, the places of which lie `step` bytes apart.
+  void copy_places(const char* from, size_t step, char* to) const {
+    switch (place_size_) {  // vectors, not calls
+      case 64:
+        return copy_places<64>(from, step, to);
+      case 32:
+        return copy_places<32>(from, step, to);
+      default:
+        return copy_places<0>(from, step, to);
+    }
+  }
+  template <size_t kSize>
+  void copy_places(const char* from, size_t step, char* to) const {
+    const size_t size = kSize > 0 ? kSize : place_size_;
+    for (int64_t i = 0; i < places_; ++i) {
+      std::memcpy(to, from, size);
+      from += step;
+      to += size;
+    }
+  }
+
   template <typename Body>
   void each_run(const Box& box, const Body& body) const {
+    if (channels_last_) return each_place(box, body);
     const size_t size = static_cast<size_t>(box.rows.size()) * row_size_;
     for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
       for (int64_t block = box.blocks.begin; block < box.blocks.end; ++block) {
@@ -71,8 +117,22 @@ class BoxedTensor {
     }
   }
 
-  int64_t samples_, blocks_, rows_;
-  size_t row_size_;
+  template <typename Body>
+  void each_place(const Box& box, const Body& body) const {
+    const size_t size = static_cast<size_t>(box.blocks.size()) * place_size_;
+    for (int64_t sample = box.samples.begin; sample < box.samples.end; ++sample) {
+      for (int64_t row = box.rows.begin; row < box.rows.end; ++row) {
+        const size_t first = place(sample, box.blocks.begin, row);
+        for (int64_t i = 0; i < places_; ++i) {
+          body(first + static_cast<size_t>(i * blocks_) * place_size_, size);
+        }
+      }
+    }
+  }
+
+  int64_t samples_, blocks_, rows_, places_;
+  size_t place_size_, row_size_;
+  bool channels_last_;
 };
 
 }  // namespace paddle_ngraph

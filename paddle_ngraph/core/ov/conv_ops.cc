@@ -25,7 +25,8 @@ constexpr auto kFloat = dnnl::memory::data_type::f32;
 // Filters are reordered in parts of a multiple of this many output channels: the widest block.
 constexpr int64_t kFilterBlock = 16;
 
-Tag tag_of(int64_t block) {
+Tag tag_of(const ConvProblem& problem, int64_t block) {
+  if (problem.channels_last) return Tag::nhwc;
   if (block == 1) return Tag::nchw;
   return block == 8 ? Tag::nChw8c : Tag::nChw16c;
 }
@@ -52,6 +53,23 @@ size_t element_size(const ConvProblem& problem, bool is_written) {
   return problem.bfloat16 && !is_written ? sizeof(uint16_t) : sizeof(float);
 }
 
+// Whether the kernels read the data or the output with channels last. What they write so is copied.
+bool has_channels_last(const ConvProblem& problem, bool is_written) {
+  return problem.channels_last && !is_written;
+}
+
+BoxedTensor data_of(const ConvProblem& problem) {
+  const bool is_written = problem.kind == ConvKind::data_gradient;
+  return {problem.data, problem.data_block, element_size(problem, is_written),
+          has_channels_last(problem, is_written)};
+}
+
+BoxedTensor out_of(const ConvProblem& problem) {
+  const bool is_written = problem.kind == ConvKind::forward;
+  return {problem.out, problem.out_block, element_size(problem, is_written),
+          has_channels_last(problem, is_written)};
+}
+
 // Nothing to multiply: every sum is empty.
 bool is_empty(const ConvProblem& problem) {
   return elements(problem.data) == 0 || elements(problem.filter) == 0 || elements(problem.out) == 0;
@@ -74,12 +92,12 @@ Kernel make_kernel(const ConvProblem& problem, int64_t batch, const Desc* filter
   Dims data_dims = dims_of(problem.data), out_dims = dims_of(problem.out);
   data_dims[0] = out_dims[0] = batch;
   const auto type = problem.bfloat16 ? dnnl::memory::data_type::bf16 : kFloat;
-  const Desc data(data_dims, type, tag_of(problem.data_block));
-  const Desc out(out_dims, type, tag_of(problem.out_block));
+  const Tag data_tag = tag_of(problem, problem.data_block);
+  const Tag out_tag = tag_of(problem, problem.out_block);
+  const Desc data(data_dims, type, data_tag), out(out_dims, type, out_tag);
   const Desc filter(filter_dims(problem), type, Tag::any);
   // What is written is float32.
-  const Desc to_data(data_dims, kFloat, tag_of(problem.data_block));
-  const Desc to_out(out_dims, kFloat, tag_of(problem.out_block));
+  const Desc to_data(data_dims, kFloat, data_tag), to_out(out_dims, kFloat, out_tag);
   const Desc to_filter(filter_dims(problem), kFloat, Tag::any);
   const auto& a = problem.attributes;
   const Dims begin = a.pads_begin, strides = a.strides;
@@ -123,11 +141,12 @@ std::string key_of(const ConvProblem& problem) {
     for (int64_t number : *pair) key << ' ' << number;
   }
   key << ' ' << a.groups << ' ' << problem.data_block << ' ' << problem.out_block << ' '
-      << problem.bfloat16;
+      << problem.bfloat16 << problem.channels_last;
   return key.str();
 }
 
-bool is_fast(const Kernel& kernel) {
+bool is_fast(const Kernel& kernel, bool channels_last) {
+  if (channels_last) return kernel.name.find("amx") != std::string::npos;
   return kernel.name.find("jit") == 0 || kernel.name.find("brg") == 0;
 }
 
@@ -151,7 +170,7 @@ bool is_fast(const ConvProblem& problem) {
   if (found != known.end()) return found->second;
   bool fast = false;
   try {
-    fast = is_fast(make_kernel(problem, 1, nullptr));
+    fast = is_fast(make_kernel(problem, 1, nullptr), problem.channels_last);
   } catch (const dnnl::error&) {
     fast = false;
   }
@@ -176,9 +195,14 @@ class ConvDivision {
  public:
   ConvDivision(const ConvProblem& problem, int64_t threads, bool by_channels, bool by_rows)
       : problem_(problem),
-        data_(problem.data, problem.data_block, 1),
-        out_(problem.out, problem.out_block, 1),
-        grid_(divide(work(by_channels, by_rows), threads)) {}
+        data_(data_of(problem)),
+        out_(out_of(problem)),
+        grid_(divide(work(by_channels, by_rows), threads)) {
+    // A copied result is one of a sample, which is then still in the cache.
+    if (problem.channels_last && !is(ConvKind::filter_gradient)) {
+      grid_ = grid_.in_units(kSamples);
+    }
+  }
 
   const Grid& grid() const { return grid_; }
   double products() const {
@@ -240,6 +264,7 @@ class ConvDivision {
     if (by_blocks && !to_data) work.axes[kOutputs].units = out_.whole().blocks.size();
     for (int axis : {kGroups, kInputs, kOutputs}) {
       (to_filter ? work.axes[axis].copied_unless : work.axes[axis].needs) = kSamples;
+      if (to_filter && p.channels_last) work.axes[axis].copied_unless = kAlways;
     }
     Axis& rows = work.axes[kRows];
     if (by_rows) {
@@ -314,12 +339,7 @@ class ConvDivision {
 class ConvPlan {
  public:
   ConvPlan(const ConvProblem& problem, int64_t threads)
-      : problem_(problem),
-        data_(problem.data, problem.data_block,
-              element_size(problem, problem.kind == ConvKind::data_gradient)),
-        out_(problem.out, problem.out_block,
-             element_size(problem, problem.kind == ConvKind::forward)),
-        grid_({1}) {
+      : problem_(problem), data_(data_of(problem)), out_(out_of(problem)), grid_({1}) {
     // Parts for which oneDNN has only reference code are of no use.
     if (!make_tasks(threads, true, true) && !make_tasks(threads, true, false)) {
       make_tasks(threads, false, false);
@@ -361,7 +381,8 @@ class ConvPlan {
   };
 
   int64_t slices() const { return static_cast<int64_t>(slices_.size()); }
-  bool is_gradient() const { return problem_.kind == ConvKind::filter_gradient; }
+  bool is(ConvKind kind) const { return problem_.kind == kind; }
+  bool is_gradient() const { return is(ConvKind::filter_gradient); }
   bool is_padded() const { return problem_.given != problem_.filter; }
 
   // The partial results of a filter gradient.
@@ -392,7 +413,8 @@ class ConvPlan {
       slices_[slice] = {filter_dims(part.problem), part.filter_offset, kernel->filter};
       tasks_.push_back({part.data, part.out, kernel, slice});
       scratch_ = std::max(scratch_, aligned(kernel->scratch.get_size()));
-      room_ = std::max(room_, room_for(data_, part.data) + room_for(out_, part.out));
+      room_ = std::max(room_, room_for(data_, part.data, !is(ConvKind::data_gradient)) +
+                                  room_for(out_, part.out, !is(ConvKind::forward)));
     }
     return true;
   }
@@ -409,7 +431,7 @@ class ConvPlan {
     }
     try {
       const Kernel made = make_kernel(part, static_cast<int64_t>(part.data[0]), format);
-      if (fast && !is_fast(made)) return nullptr;
+      if (fast && !is_fast(made, part.channels_last)) return nullptr;
       return &kernels_.emplace(key, made).first->second;
     } catch (const dnnl::error&) {
       if (!fast) throw;
@@ -417,8 +439,13 @@ class ConvPlan {
     }
   }
 
-  static size_t room_for(const BoxedTensor& tensor, const Box& box) {
-    return tensor.is_dense(box) ? 0 : aligned(tensor.size(box));
+  // Whether a kernel can read or write a box where it lies.
+  bool is_in_place(const BoxedTensor& tensor, const Box& box, bool is_read) const {
+    return tensor.is_dense(box) && (is_read || box.blocks.size() == 1 || !problem_.channels_last);
+  }
+
+  size_t room_for(const BoxedTensor& tensor, const Box& box, bool is_read) const {
+    return is_in_place(tensor, box, is_read) ? 0 : aligned(tensor.size(box));
   }
 
   // The plain filter with padding of zeros.
@@ -450,6 +477,16 @@ class ConvPlan {
                        : 0;
   }
 
+  // Of the first axis.
+  static int64_t block_of(const Desc& filter) {
+    const Dims blocks = filter.get_inner_blks(), axes = filter.get_inner_idxs();
+    int64_t block = 1;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (axes[i] == 0) block *= blocks[i];
+    }
+    return block;
+  }
+
   // Between the plain filter and the kernels' format of a slice, in parts along the output
   // channels.
   void make_reorders(const Slice& slice, int64_t threads) {
@@ -457,13 +494,14 @@ class ConvPlan {
     const Dims whole = filter_dims(problem_), dims = slice.dims;
     const Desc plain(whole, kFloat, whole.size() == 4 ? Tag::oihw : Tag::goihw);
     if (plain == slice.filter) return;
-    const int64_t blocks = dims[0] % kFilterBlock == 0 ? dims[0] / kFilterBlock : 1;
+    const int64_t unit = std::max(kFilterBlock, block_of(slice.filter));
+    const int64_t blocks = dims[0] % unit == 0 ? dims[0] / unit : 1;
     const int64_t count = std::min(blocks, threads);
     for (int64_t i = 0; i < count; ++i) {
       Dims part = dims, offset(dims.size(), 0), offset_in_whole = slice.offset;
       if (count > 1) {
-        offset[0] = blocks * i / count * kFilterBlock;
-        part[0] = blocks * (i + 1) / count * kFilterBlock - offset[0];
+        offset[0] = blocks * i / count * unit;
+        part[0] = blocks * (i + 1) / count * unit - offset[0];
         offset_in_whole[0] += offset[0];
       }
       const Desc here = plain.submemory_desc(part, offset_in_whole);
@@ -495,12 +533,12 @@ class ConvPlan {
     return rooms + static_cast<size_t>(thread_number()) * (scratch_ + room_);
   }
 
-  // The memory of a box of data or output: where it lies or, if that is not together, in `room`,
+  // The memory of a box of data or output: where it lies or, if it cannot be used there, in `room`,
   // copied if it `is_read`.
-  static char* placed(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
-                      char** room) {
+  char* placed(const BoxedTensor& tensor, const Box& box, const void* data, bool is_read,
+               char** room) const {
     auto* memory = static_cast<char*>(const_cast<void*>(data));
-    if (tensor.is_dense(box)) return memory + tensor.place(box);
+    if (is_in_place(tensor, box, is_read)) return memory + tensor.place(box);
     char* copy = *room;
     *room += aligned(tensor.size(box));
     if (is_read) tensor.gather(memory, box, copy);
@@ -538,7 +576,14 @@ class ConvPlan {
     const BoxedTensor& tensor = forward ? out_ : data_;
     const Box& box = forward ? task.out : task.data;
     auto* result = static_cast<char*>(const_cast<void*>(forward ? out : data));
-    if (!tensor.is_dense(box)) tensor.scatter(forward ? out_part : data_part, box, result);
+    if (!is_in_place(tensor, box, false)) {
+      const char* part = forward ? out_part : data_part;
+      if (problem_.channels_last) {
+        tensor.scatter_channels_last(part, box, result);
+      } else {
+        tensor.scatter(part, box, result);
+      }
+    }
     clear_padding(tensor, box, result);
   }
 
@@ -642,6 +687,11 @@ size_t whole(size_t channels, int64_t block) {
   return static_cast<size_t>(blocks_of(static_cast<int64_t>(channels), block) * block);
 }
 
+// The shape [N, C, H, W] with channels last, as one block.
+ov::Shape with_channels_last(const ov::Shape& shape) {
+  return {shape[0], 1, shape[2], shape[3], shape[1]};
+}
+
 // The shape [N, C, H, W] in blocks of channels; with blocks of 1, as it is.
 ov::Shape blocked(const ov::Shape& shape, int64_t block) {
   if (block == 1) return shape;
@@ -660,6 +710,12 @@ size_t ConvOp::out_size(const ConvProblem& p, size_t axis) const {
   return static_cast<size_t>(room / a.strides[axis] + 1);
 }
 
+int64_t ConvOp::read_block(const ov::Shape& shape) const {
+  if (!attributes().channels_last) return block_of(shape);
+  const auto channels = static_cast<int64_t>(shape[4]);
+  return channels % kFilterBlock == 0 ? kFilterBlock : channels;
+}
+
 ConvProblem ConvOp::problem() const {
   ConvProblem p;
   p.kind = kind();
@@ -670,10 +726,14 @@ ConvProblem ConvOp::problem() const {
                                : ov::Shape(attributes().sizes.begin(), attributes().sizes.end());
   require(p.given.size() == 4, "a filter of shape ", p.given);
   const auto& first = get_input_shape(0);
-  p.data_block = block_of(first);
-  p.out_block = forward ? attributes().sizes[0] : block_of(get_input_shape(to_data ? 0 : 1));
+  const auto& second = get_input_shape(to_data ? 0 : 1);
+  p.channels_last = attributes().channels_last;
+  p.data_block = read_block(first);
+  p.out_block = forward ? attributes().sizes[0] : read_block(second);
+  if (to_data && p.channels_last) p.data_block = attributes().sizes[2];
   for (int64_t block : {p.data_block, p.out_block}) {
-    require(block == 1 || block == 8 || block == 16, "a block of ", block, " channels");
+    const bool is_usual = block == 1 || block == 8 || block == 16;
+    require(is_usual || (p.channels_last && block > 0), "a block of ", block, " channels");
   }
   auto groups = static_cast<size_t>(attributes().groups);
   const size_t channels = whole(p.given[1] * groups, p.data_block);
@@ -686,7 +746,7 @@ ConvProblem ConvOp::problem() const {
   if (to_data) {
     for (size_t i = 0; i < 2; ++i) p.data[2 + i] = static_cast<size_t>(attributes().sizes[i]);
   }
-  p.out = get_input_shape(to_data ? 0 : 1);
+  p.out = second;
   if (forward) p.out = {p.data[0], 0, out_size(p, 0), out_size(p, 1)};
   p.out.resize(4);
   p.out[1] = features;
@@ -703,15 +763,18 @@ void ConvOp::infer() {
     } else {
       require(get_input_element_type(i) == ov::element::bf16, "inputs of different types");
     }
-    require(rank == 4 || rank == 5, "input ", i, " has rank ", rank);
+    require(rank == 5 || (rank == 4 && (is_filter || !attributes().channels_last)), "input ", i,
+            " has rank ", rank);
   }
   const auto& a = attributes();
   for (const auto* pair : {&a.strides, &a.pads_begin, &a.pads_end, &a.dilations}) {
     require(pair->size() == 2, "an attribute holds ", pair->size(), " numbers, not 2");
   }
-  static constexpr size_t kSizes[] = {1, 2, 4};  // by kind
-  require(attributes().sizes.size() == kSizes[static_cast<int>(kind())], "attribute sizes holds ",
-          attributes().sizes.size(), " numbers");
+  const bool forward = kind() == ConvKind::forward, to_data = kind() == ConvKind::data_gradient;
+  const size_t sizes = forward ? 1 : !to_data ? 4 : a.channels_last ? 3 : 2;
+  require(a.sizes.size() == sizes, "attribute sizes holds ", a.sizes.size(), " numbers");
+  require(!a.channels_last || get_input_element_type(0) == ov::element::bf16,
+          "reads channels last in bf16 only");
   require(attributes().groups > 0, "attribute groups is out of range");
   for (size_t i = 0; i < 2; ++i) {
     require(a.strides[i] > 0 && a.dilations[i] > 0, "an attribute of axis ", i, " is out of range");
@@ -725,9 +788,10 @@ void ConvOp::infer() {
       a.groups == 1 || p.given == p.filter || is_depthwise(p.given, static_cast<size_t>(a.groups)),
       "channels of a group do not divide into blocks");
   const auto data = blocked(p.data, p.data_block), out = blocked(p.out, p.out_block);
-  const bool forward = kind() == ConvKind::forward, to_data = kind() == ConvKind::data_gradient;
-  require(get_input_shape(0) == (to_data ? out : data) &&
-              (forward || to_data || get_input_shape(1) == out),
+  const auto& read_data = p.channels_last ? with_channels_last(p.data) : data;
+  const auto& read_out = p.channels_last ? with_channels_last(p.out) : out;
+  require(get_input_shape(0) == (to_data ? read_out : read_data) &&
+              (forward || to_data || get_input_shape(1) == read_out),
           "filter ", p.given, " does not fit");
   require(is_empty(p) || is_fast(p), "oneDNN has no fast kernel");
   set_output_type(0, ov::element::f32, forward ? out : to_data ? data : p.given);

@@ -4,7 +4,8 @@
 // The filter's shape gives the number of channels without padding.
 //
 // All is float32, or what is read is bfloat16, if data and gradients are: an operator then rounds
-// its filter itself. Sums and results are float32.
+// its filter itself. Sums and results are float32. What is read in bfloat16 may have its channels
+// last, [N, 1, H, W, C], which AMX's kernels need; results are in blocks all the same.
 #pragma once
 
 #include <memory>
@@ -26,6 +27,7 @@ struct ConvAttributes {
 
 struct ConvOpAttributes : ConvAttributes {
   std::vector<int64_t> sizes{0};  // what the operator says of them
+  bool channels_last = false;     // in what is read
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -35,6 +37,7 @@ struct ConvOpAttributes : ConvAttributes {
     visit("dilations", dilations);
     visit("groups", groups);
     visit("sizes", sizes);
+    visit("channels_last", channels_last);
   }
 };
 
@@ -44,13 +47,14 @@ enum class ConvKind { forward, data_gradient, filter_gradient };
 struct ConvProblem {
   ConvKind kind = ConvKind::forward;
   ConvAttributes attributes;
-  bool bfloat16 = false;    // what is read: data, output gradient, and the filter once reordered
-  bool has_groups = false;  // one of a part of the channels also has where it holds one group
-  ov::Shape data;           // [N, C, H, W]
-  ov::Shape filter;         // [O, C / groups, KH, KW]
-  ov::Shape out;            // [N, O, OH, OW]
-  ov::Shape given;          // the filter without padding
-  int64_t data_block = 1;   // 1: plain
+  bool bfloat16 = false;       // what is read: data, output gradient, and the filter once reordered
+  bool channels_last = false;  // what is read, and what the kernels write
+  bool has_groups = false;     // one of a part of the channels also has where it holds one group
+  ov::Shape data;              // [N, C, H, W]
+  ov::Shape filter;            // [O, C / groups, KH, KW]
+  ov::Shape out;               // [N, O, OH, OW]
+  ov::Shape given;             // the filter without padding
+  int64_t data_block = 1;      // 1: plain
   int64_t out_block = 8;
 };
 
@@ -69,6 +73,7 @@ class ConvOp : public OperatorWith<ConvOpAttributes> {
 
  private:
   ConvProblem problem() const;
+  int64_t read_block(const ov::Shape& shape) const;          // in which what is read can be divided
   size_t out_size(const ConvProblem& p, size_t axis) const;  // of the forward convolution
 
   mutable std::mutex mutex_;
@@ -85,7 +90,8 @@ class BlockedConvolution : public OperatorIn<BlockedConvolution, ConvOp> {
   ConvKind kind() const override { return ConvKind::forward; }
 };
 
-// (out_grad, filter) -> the data's gradient, blocked like out_grad; `sizes` is [H, W].
+// (out_grad, filter) -> the data's gradient, blocked like out_grad; `sizes` is [H, W]. Or in blocks
+// of `block`, if out_grad has its channels last; `sizes` is [H, W, block].
 class BlockedConvolutionDataGrad : public OperatorIn<BlockedConvolutionDataGrad, ConvOp> {
  public:
   OPENVINO_OP("BlockedConvolutionDataGrad", "paddle_ngraph", ConvOp);

@@ -94,6 +94,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<FromBfloat16>>(),
       std::make_shared<ov::OpExtension<RoundToBfloat16>>(),
       std::make_shared<ov::OpExtension<ToBfloat16>>(),
+      std::make_shared<ov::OpExtension<ToChannelsLast>>(),
   };
 }
 

@@ -129,6 +129,12 @@ int64_t Grid::tasks() const {
   return tasks;
 }
 
+Grid Grid::in_units(size_t axis) const {
+  Grid grid = *this;
+  grid.parts_[axis] = std::max<int64_t>(1, units_[axis]);
+  return grid;
+}
+
 int64_t Grid::part(size_t axis, int64_t task) const {
   for (size_t i = parts_.size() - 1; i > axis; --i) task /= parts_[i];
   return task % parts_[axis];

@@ -33,6 +33,8 @@ class Grid {
   int64_t tasks() const;
   int64_t parts(size_t axis) const { return parts_[axis]; }
   int64_t units(size_t axis) const { return units_[axis]; }
+  // The same, but that one axis is divided into its units.
+  Grid in_units(size_t axis) const;
   // Which part of an axis a task works on, and its units: the parts differ by one at most.
   int64_t part(size_t axis, int64_t task) const;
   Range range(size_t axis, int64_t task) const;
