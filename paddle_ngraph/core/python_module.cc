@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -229,6 +230,29 @@ std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t pa
     found.emplace_back(tensor.Holder(), meta);
   }
   return found;
+}
+
+// The rows of tensors one after the other. Throws NgraphError if they differ in more than in their
+// number of rows.
+phi::DenseTensor rows_together(const std::vector<const phi::DenseTensor*>& tensors) {
+  auto shape = common::vectorize(tensors.at(0)->dims());
+  int64_t count = 0;
+  for (const auto* tensor : tensors) {
+    auto other = common::vectorize(tensor->dims());
+    if (!other.empty()) count += std::exchange(other[0], shape.empty() ? 0 : shape[0]);
+    if (other.empty() || other != shape || tensor->dtype() != tensors[0]->dtype()) {
+      throw NgraphError(concat("rows of shape [", tensor->dims(), "] do not follow those of [",
+                               tensors[0]->dims(), "]"));
+    }
+  }
+  shape[0] = count;
+  const auto whole = paddle::empty(shape, tensors[0]->dtype(), paddle::CPUPlace());
+  auto* to = static_cast<char*>(const_cast<void*>(whole.data()));
+  for (const auto* tensor : tensors) {
+    if (num_bytes(*tensor) > 0) std::memcpy(to, tensor->data(), num_bytes(*tensor));
+    to += num_bytes(*tensor);
+  }
+  return *dense(whole);
 }
 
 // A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
@@ -482,6 +506,9 @@ PYBIND11_MODULE(_core, module) {
              py::arg("shape"), "Makes a tensor an array that is as declared; whether it is.");
   module.def("rows_of", &rows_of, py::arg("tensor"), py::arg("parts"),
              "Equal parts along axis 0, in the memory of the tensor.");
+  module.def("rows_together", &rows_together, py::arg("tensors"),
+             py::call_guard<py::gil_scoped_release>(),
+             "Tensors one after the other, along axis 0.");
   module.def("hand_over", &hand_over_all, py::arg("tensors"), "Tensors as arrays.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);

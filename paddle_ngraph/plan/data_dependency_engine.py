@@ -26,7 +26,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 import numpy as np
 import paddle
@@ -44,8 +45,9 @@ from paddle_ngraph.paddle_seam.names import (
 )
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
+from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import LINK, cores_of, parts_of
+from paddle_ngraph.program.placement import CPU, LINK, cores_of, parts_of
 from paddle_ngraph.program.view import (
     DRAW,
     FETCH,
@@ -66,23 +68,9 @@ _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 _EMPTY_RUNS = 101
 
 
-class RowPart(NamedTuple):
-    """A part of a variable along axis 0.
-
-    Attributes:
-        read: Which of the variables that a step reads.
-        number: Which part.
-        parts: Of how many equal ones.
-    """
-
-    read: int
-    number: int
-    parts: int
-
-
 @dataclass(frozen=True)
 class Step:
-    """An engine operator of a program, or a collective.
+    """An engine operator of a program, a collective, or what puts rows together.
 
     Attributes:
         node: The operator.
@@ -91,8 +79,6 @@ class Step:
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
         states: Those of them that it overwrites.
         writes: The variables that it makes; none for a collective, which overwrites what it reads.
-        views: What it returns, if all it does is to split what it reads, and results can share that
-            memory: nobody overwrites or fetches them.
     """
 
     node: OpNode
@@ -101,7 +87,6 @@ class Step:
     reads: Sequence[str]
     states: Sequence[str]
     writes: Sequence[str]
-    views: Sequence[RowPart] = ()
 
 
 @dataclass(frozen=True)
@@ -109,8 +94,9 @@ class Schedule:
     """A program as steps.
 
     Attributes:
-        steps: Its engine operators and collectives, in program order.
+        steps: Its engine operators, collectives, and what puts rows together, in program order.
         sources: The names of the variables of the scope that they read, by id.
+        rows: What they read of feeds where it is: equal parts along axis 0, by id.
         fed: Those of them that a run consumes.
         declared: The dtype and the shape of each of those.
         takes_arrays: Whether arrays can stand for all that is fed, and for all that is fetched.
@@ -119,6 +105,7 @@ class Schedule:
 
     steps: Sequence[Step]
     sources: Mapping[str, str]
+    rows: Mapping[str, RowPart]
     fed: Collection[str]
     declared: Mapping[str, tuple[str, list[int]]]
     takes_arrays: bool
@@ -128,37 +115,42 @@ class Schedule:
 def schedule_of(program: Program) -> Schedule | None:
     """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
     view = BlockView(program.global_block())
-    engines = [node for node in view.nodes if node.is_engine]
+    graphs = {node: Graph.from_string(node.graph) for node in view.nodes if node.is_engine}
     collectives = [node for node in view.nodes if node.device == LINK]
-    others = [node for node in view.nodes if not node.is_engine and node not in collectives]
-    if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
+    joining = [node for node in view.nodes if puts_rows_together(view, node)]
+    steps = _steps(view, graphs, [*graphs, *collectives, *joining])
+    if not steps or (not collectives and not any(graph.device for graph in graphs.values())):
         return None
-    graphs = {node: Graph.from_string(node.graph) for node in engines}
-    if not collectives and not any(graph.device for graph in graphs.values()):
+    known = {step.node for step in steps}
+    others = [node for node in view.nodes if node not in known and not only_divides(view, node)]
+    if any(node.type not in SOURCES | LISTS | {FETCH} for node in others):
         return None
-    sources = {n.writes[0]: n for n in others if n.is_source and view.readers.get(n.writes[0])}
+    read = {vid for step in steps for vid in step.reads}
+    parts = {vid: part for vid, part in parts_of_rows(view).items() if vid in read}
+    read |= {part.whole for part in parts.values()}
+    sources = {n.writes[0]: n for n in others if n.is_source and n.writes[0] in read}
     if any(node.type == "builtin.constant" for node in sources.values()):
         return None
     fetches = {n.op.attrs()["col"]: view.root(n.reads[0]) for n in others if n.type == FETCH}
-    made = {vid for node in engines for vid in node.writes[: len(graphs[node].outputs)]}
+    made = {vid for step in steps for vid in step.writes}
     communicated = {view.root(vid) for node in collectives for vid in node.reads}
     if sorted(fetches) != list(range(len(fetches))) or not communicated <= made:
         return None
     if not (made - communicated).issuperset(fetches.values()):
         return None
-    steps = _steps(view, graphs, fetches.values())
-    read = {vid for step in steps for vid in step.reads}
-    if not read <= made | sources.keys():
+    if not read <= made | sources.keys() | parts.keys():
         return None
-    fed = {
-        vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op) and vid in read
-    }
+    fed = {vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op)}
     overwritten = {vid for step in steps for vid in step.states}
+    wholes = {part.whole for part in parts.values()}
+    if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | parts.keys()):
+        return None  # what is overwritten has memory of its own
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in OF_NUMPY for value in crossing)
     return Schedule(
         steps=steps,
-        sources={vid: scope_name(node.op) for vid, node in sources.items() if vid in read},
+        sources={vid: scope_name(node.op) for vid, node in sources.items()},
+        rows=parts,
         fed=set(fed),
         declared={vid: (dtype_name(v.dtype), list(v.shape)) for vid, v in fed.items()},
         takes_arrays=fits and overwritten.isdisjoint(fed),
@@ -166,53 +158,36 @@ def schedule_of(program: Program) -> Schedule | None:
     )
 
 
-def _steps(view: BlockView, graphs: Mapping[OpNode, Graph], fetched: Collection[str]) -> list[Step]:
+def _steps(
+    view: BlockView, graphs: Mapping[OpNode, Graph], nodes: Collection[OpNode]
+) -> list[Step]:
+    """These operators as steps; none if fewer than two of them are engine operators."""
+
     def deeds(node: OpNode) -> frozenset[str]:
         return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
 
+    if len(graphs) < 2:
+        return []
     others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
-    nodes = [node for node in view.nodes if node in graphs or node.device == LINK]
+    nodes = sorted(nodes, key=attrgetter("index"))
     numbers = {node: number for number, node in enumerate(nodes)}
     steps = []
     for node in nodes:
-        members = [m for vid in node.reads for m in view.members(vid)]
+        graph = graphs.get(node)
+        is_native = graph is None and node.device != LINK
+        given = node.reads[:1] if is_native else node.reads  # what it puts together, not the axis
+        members = [m for vid in given for m in view.members(vid)]
         makers = [view.producer.get(view.root(member)) for member in members]
         after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
         reads = [view.root(member) for member in members]
-        graph = graphs.get(node)
-        steps.append(
-            Step(
-                node=node,
-                groups=_groups(graph.device) if graph else [_LINK],
-                after=frozenset(after),
-                reads=reads,
-                states=reads[len(graph.inputs) :] if graph else reads,
-                writes=node.writes[: len(graph.outputs)] if graph else [],
-                views=_row_parts(graph) if graph else (),
-            )
-        )
-    kept = {*fetched, *(vid for step in steps for vid in step.states)}
-    return [  # those that are kept have memory of their own
-        step if kept.isdisjoint([*step.reads, *step.writes]) else replace(step, views=())
-        for step in steps
-    ]
-
-
-def _row_parts(graph: Graph) -> Sequence[RowPart]:
-    """What a graph returns, if all that it does is to split inputs into equal parts of rows."""
-    first = {
-        op.output("out").id for op in graph.ops if op.type == "pd_op.full" and not op.attr("value")
-    }
-    inputs = {spec.id: number for number, spec in enumerate(graph.inputs)}
-    found: dict[int, RowPart] = {}
-    for op in graph.ops:
-        if op.type == "pd_op.split_with_num" and op.input("axis").id in first:
-            parts = op.outputs["out"]
-            for number, spec in enumerate(parts):
-                if spec is not None and op.input("x").id in inputs:
-                    found[spec.id] = RowPart(inputs[op.input("x").id], number, len(parts))
-    results = [spec.id for spec in graph.outputs]
-    return [] if graph.states or not found.keys() >= set(results) else [found[r] for r in results]
+        step = Step(node, _groups(CPU), frozenset(after), reads, [], node.writes)
+        if graph is not None:
+            states, made = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
+            step = replace(step, groups=_groups(graph.device), states=states, writes=made)
+        elif node.device == LINK:
+            step = replace(step, groups=[_LINK], states=reads, writes=[])
+        steps.append(step)
+    return steps
 
 
 def _groups(device: str) -> Sequence[frozenset[int]]:
@@ -284,7 +259,8 @@ class PlannedProgram:
         self._scope = scope
         self._own = new_scope()
         made = {vid for step in schedule.steps for vid in step.writes}
-        self._slots = {vid: self._own.var(vid).get_tensor() for vid in [*made, *schedule.fed]}
+        owned = [*made, *schedule.fed, *schedule.rows]
+        self._slots = {vid: self._own.var(vid).get_tensor() for vid in owned}
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
         self._operators: list[_Operator] = [
@@ -298,9 +274,9 @@ class PlannedProgram:
         self._process = 0
 
     def _operator(self, step: Step, given: Sequence[Tensor]) -> _Operator:
-        if step.views:
-            return _Views(step.views, given)
-        return _interval(step, given) if step.node.is_engine else _Collective(step, self._own)
+        if step.node.is_engine:
+            return _interval(step, given)
+        return _Collective(step, self._own) if step.states else _Rows(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, which are read in place.
@@ -355,11 +331,19 @@ class PlannedProgram:
                 clear_tensor(tensor)
             return fetched
 
+    def _divide_feeds(self) -> None:
+        parts: dict[tuple[str, int], list[Tensor]] = {}
+        for vid, (whole, number, count) in self._schedule.rows.items():
+            if (whole, count) not in parts:
+                parts[whole, count] = _core.rows_of(self._slots[whole], count)
+            _core.share_tensor(self._slots[vid], parts[whole, count][number])
+
     def _run_steps(self) -> list[Tensor]:
         times: dict[int, float] | None = getattr(_timing, "times", None)
         wanted = set(self._schedule.fetches)
         fetched: dict[str, Tensor] = {}
         readers = self._readers.copy()
+        self._divide_feeds()
 
         def compute(number: int) -> None:
             start = time.perf_counter()
@@ -418,24 +402,15 @@ def _interval(step: Step, given: Sequence[Tensor]) -> _Operator:
     return _core.WholeProgram(step.node.graph, interval, list(given), [], kept)
 
 
-class _Views:
-    """Parts of variables, in their memory.
+class _Rows:
+    """Puts the rows of variables one after the other."""
 
-    Args:
-        views: Which.
-        given: The variables.
-    """
-
-    def __init__(self, views: Sequence[RowPart], given: Sequence[Tensor]) -> None:
-        self._views = views
-        self._given = given
+    def __init__(self, given: Sequence[Tensor]) -> None:
+        self._given = list(given)
 
     def run(self) -> Sequence[Tensor]:
-        """Raises NgraphError if one has too few rows for equal parts."""
-        parts = {
-            (v.read, v.parts): _core.rows_of(self._given[v.read], v.parts) for v in self._views
-        }
-        return [parts[view.read, view.parts][view.number] for view in self._views]
+        """Raises NgraphError if they do not fit."""
+        return [_core.rows_together(self._given)]
 
 
 class _Collective:
