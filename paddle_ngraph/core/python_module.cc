@@ -4,12 +4,12 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -35,6 +35,7 @@
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/capture.h"
 #include "core/paddle/copies.h"
+#include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/kernel_call.h"
@@ -42,6 +43,7 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
+#include "core/paddle/rows.h"
 #include "core/paddle/scopes.h"
 #include "core/paddle/shared_parameters.h"
 #include "core/paddle/switched_flag.h"
@@ -213,46 +215,42 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
   return true;
 }
 
-// Equal parts of a tensor along axis 0, in its memory. Throws NgraphError if it does not divide.
-std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts) {
-  const auto& dims = tensor.dims();
-  if (parts < 1 || dims.size() == 0 || dims[0] % parts != 0) {
-    throw NgraphError(
-        concat("a tensor of shape [", dims, "] does not divide into ", parts, " parts"));
+// Puts the rows of tensors one after the other in each run.
+struct RowsTogether {
+  std::vector<const phi::DenseTensor*> tensors;
+};
+
+// What computes a step: nothing, or an object of the core, or one of Python's with a method `run`.
+std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object) {
+  using Tensors = std::vector<phi::DenseTensor>;
+  if (object.is_none()) return [] { return Tensors(); };
+  if (py::isinstance<WholeProgram>(object)) {
+    return [program = object.cast<const WholeProgram*>()] { return program->run(); };
   }
-  auto shape = common::vectorize(dims);
-  shape[0] /= parts;
-  const phi::DenseTensorMeta plain(tensor.dtype(), common::make_ddim(shape));
-  std::vector<phi::DenseTensor> found;
-  for (int64_t i = 0; i < parts; ++i) {
-    phi::DenseTensorMeta meta = plain;
-    meta.offset = tensor.meta().offset + static_cast<size_t>(i) * (num_bytes(tensor) / parts);
-    found.emplace_back(tensor.Holder(), meta);
+  if (py::isinstance<RowsTogether>(object)) {
+    return [rows = object.cast<const RowsTogether*>()] {
+      return Tensors{rows_together(rows->tensors)};
+    };
   }
-  return found;
+  return [handle = object.ptr()] {
+    const py::gil_scoped_acquire acquired;
+    Tensors results;
+    for (const auto& result : py::reinterpret_borrow<py::object>(handle).attr("run")()) {
+      results.push_back(*result.cast<const phi::DenseTensor*>());
+    }
+    return results;
+  };
 }
 
-// The rows of tensors one after the other. Throws NgraphError if they differ in more than in their
-// number of rows.
-phi::DenseTensor rows_together(const std::vector<const phi::DenseTensor*>& tensors) {
-  auto shape = common::vectorize(tensors.at(0)->dims());
-  int64_t count = 0;
-  for (const auto* tensor : tensors) {
-    auto other = common::vectorize(tensor->dims());
-    if (!other.empty()) count += std::exchange(other[0], shape.empty() ? 0 : shape[0]);
-    if (other.empty() || other != shape || tensor->dtype() != tensors[0]->dtype()) {
-      throw NgraphError(concat("rows of shape [", tensor->dims(), "] do not follow those of [",
-                               tensors[0]->dims(), "]"));
-    }
+std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
+    const std::vector<std::tuple<py::object, std::vector<size_t>, std::vector<std::vector<int>>,
+                                 std::vector<size_t>, std::vector<size_t>>>& steps,
+    std::vector<phi::DenseTensor*> variables, const std::vector<size_t>& fetches) {
+  std::vector<DataDependencyEngine::Step> made;
+  for (const auto& [object, after, groups, reads, writes] : steps) {
+    made.push_back({step_of(object), after, groups, reads, writes});
   }
-  shape[0] = count;
-  const auto whole = paddle::empty(shape, tensors[0]->dtype(), paddle::CPUPlace());
-  auto* to = static_cast<char*>(const_cast<void*>(whole.data()));
-  for (const auto* tensor : tensors) {
-    if (num_bytes(*tensor) > 0) std::memcpy(to, tensor->data(), num_bytes(*tensor));
-    to += num_bytes(*tensor);
-  }
-  return *dense(whole);
+  return std::make_unique<DataDependencyEngine>(std::move(made), std::move(variables), fetches);
 }
 
 // A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
@@ -506,9 +504,6 @@ PYBIND11_MODULE(_core, module) {
              py::arg("shape"), "Makes a tensor an array that is as declared; whether it is.");
   module.def("rows_of", &rows_of, py::arg("tensor"), py::arg("parts"),
              "Equal parts along axis 0, in the memory of the tensor.");
-  module.def("rows_together", &rows_together, py::arg("tensors"),
-             py::call_guard<py::gil_scoped_release>(),
-             "Tensors one after the other, along axis 0.");
   module.def("hand_over", &hand_over_all, py::arg("tensors"), "Tensors as arrays.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
@@ -553,6 +548,32 @@ PYBIND11_MODULE(_core, module) {
            })
       .def("run_on", &run_on_arrays, py::arg("feeds"))
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
+  py::class_<RowsTogether>(module, "RowsTogether", "Tensors one after the other, along axis 0.")
+      .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {
+             return RowsTogether{std::move(tensors)};
+           }),
+           py::arg("tensors"))
+      .def("run", [](const RowsTogether& rows) {
+        std::vector<phi::DenseTensor> results;
+        results.push_back(rows_together(rows.tensors));
+        return copied(std::move(results));
+      });
+  py::class_<DataDependencyEngine>(module, "DataDependencyEngine",
+                                   "Steps, each run when its inputs are there.")
+      .def(py::init(&make_data_dependency_engine), py::arg("steps"), py::arg("variables"),
+           py::arg("fetches"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def(
+          "run",
+          [](DataDependencyEngine& engine, size_t threads) {
+            std::vector<phi::DenseTensor> fetched;
+            {
+              const py::gil_scoped_release released;
+              fetched = engine.run(threads);
+            }
+            return copied(std::move(fetched));
+          },
+          py::arg("threads"))
+      .def_property_readonly("last_ms", &DataDependencyEngine::last_ms);
   py::class_<SharedParameters>(module, "SharedParameters",
                                "What a predictor and its clones have in memory once.")
       .def(py::init())

@@ -17,17 +17,15 @@ thread that asked for the run.
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -35,7 +33,8 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import Graph
-from paddle_ngraph.locks import new_condition, new_lock
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import (
     ExecutionJob,
     ExecutionPlan,
@@ -66,6 +65,12 @@ _LINK = frozenset({-1})
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 _EMPTY_RUNS = 101
+# How many runs in one number of threads are compared with as many in another, and how many come
+# before; runs that take longer than so many milliseconds are not.
+_TRIALS, _UNCOUNTED, _LONG_MS = 7, 2, 10.0
+# For feeds of so many shapes it is known which is faster.
+_MOST_PACES = 16
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -222,21 +227,28 @@ def starting_ms(schedule: Schedule) -> float:
 
     That is how much longer a run takes in several threads than in one if no step computes anything.
     """
-    helpers = _width(schedule) - 1
-    with ThreadPoolExecutor(max(1, helpers)) as pool:
-        alone, together = (
-            statistics.median(_ms_of_empty_run(schedule, pool, count) for _ in range(_EMPTY_RUNS))
-            for count in (0, helpers)
-        )
+    engine = _core.DataDependencyEngine([_step(step) for step in schedule.steps], [], [])
+    alone, together = (
+        statistics.median(_ms_of(engine.run, threads) for _ in range(_EMPTY_RUNS))
+        for threads in (1, _width(schedule))
+    )
     return max(0.0, together - alone)
 
 
-def _ms_of_empty_run(schedule: Schedule, pool: ThreadPoolExecutor, helpers: int) -> float:
+def _step(
+    step: Step, operator: Any = None, numbers: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
+    """A step as the core takes it; ``numbers`` of the variables that steps make."""
+    reads, writes = (
+        [numbers[vid] for vid in dict.fromkeys(vids) if vid in numbers]
+        for vids in (step.reads, step.writes)
+    )
+    return operator, sorted(step.after), [sorted(group) for group in step.groups], reads, writes
+
+
+def _ms_of(run: Callable[[int], object], threads: int) -> float:
     start = time.perf_counter()
-    run = _Run(schedule.steps, lambda number: None, lambda number: None)
-    waiting = [pool.submit(run.work) for _ in range(helpers)]
-    run.work()
-    wait(waiting)
+    run(threads)
     return (time.perf_counter() - start) * 1e3
 
 
@@ -258,25 +270,28 @@ class PlannedProgram:
         self._schedule = schedule
         self._scope = scope
         self._own = new_scope()
-        made = {vid for step in schedule.steps for vid in step.writes}
+        made = [vid for step in schedule.steps for vid in step.writes]
         owned = [*made, *schedule.fed, *schedule.rows]
         self._slots = {vid: self._own.var(vid).get_tensor() for vid in owned}
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
-        self._operators: list[_Operator] = [
-            self._operator(step, [given[vid] for vid in step.reads]) for step in schedule.steps
+        numbers = {vid: number for number, vid in enumerate(made)}
+        steps = [
+            _step(step, self._operator(step, [given[vid] for vid in step.reads]), numbers)
+            for step in schedule.steps
         ]
-        self._readers = Counter(
-            vid for step in schedule.steps for vid in set(step.reads) if vid in made
+        self._engine = _core.DataDependencyEngine(
+            steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
         )
+        self._paces: Latest[tuple[tuple[int, ...], ...], _Pace] = Latest(_MOST_PACES)
         self._lock = new_lock()
-        self._helpers: ThreadPoolExecutor | None = None
-        self._process = 0
 
-    def _operator(self, step: Step, given: Sequence[Tensor]) -> _Operator:
+    def _operator(self, step: Step, given: list[Tensor]) -> Any:
+        """What runs a step."""
         if step.node.is_engine:
-            return _interval(step, given)
-        return _Collective(step, self._own) if step.states else _Rows(given)
+            interval, kept = step.node.op.attrs()["interval"], list(range(len(step.writes)))
+            return _core.WholeProgram(step.node.graph, interval, given, [], kept)
+        return _Collective(step, self._own) if step.states else _core.RowsTogether(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, which are read in place.
@@ -302,11 +317,11 @@ class PlannedProgram:
                         return None
                 return _core.hand_over(self._run_steps())
             finally:
-                self._clear_slots()
+                self._clear_feeds()
 
-    def _clear_slots(self) -> None:
-        for slot in self._slots.values():
-            clear_tensor(slot)
+    def _clear_feeds(self) -> None:
+        for vid in (*self._schedule.fed, *self._schedule.rows):
+            clear_tensor(self._slots[vid])
 
     def run(self) -> list[Tensor]:
         """Runs it on the contents of the scope, and consumes the feeds.
@@ -326,7 +341,7 @@ class PlannedProgram:
             try:
                 fetched = self._run_steps()
             finally:
-                self._clear_slots()
+                self._clear_feeds()
             for tensor in fed.values():
                 clear_tensor(tensor)
             return fetched
@@ -339,78 +354,54 @@ class PlannedProgram:
             _core.share_tensor(self._slots[vid], parts[whole, count][number])
 
     def _run_steps(self) -> list[Tensor]:
-        times: dict[int, float] | None = getattr(_timing, "times", None)
-        wanted = set(self._schedule.fetches)
-        fetched: dict[str, Tensor] = {}
-        readers = self._readers.copy()
         self._divide_feeds()
-
-        def compute(number: int) -> None:
-            start = time.perf_counter()
-            results = self._operators[number].run()
-            if times is not None:
-                times[number] = (time.perf_counter() - start) * 1e3
-            for vid, result in zip(self._schedule.steps[number].writes, results):
-                if vid in wanted:
-                    fetched[vid] = result
-                if readers[vid]:
-                    _core.share_tensor(self._slots[vid], result)
-
-        def ended(number: int) -> None:
-            for vid in set(self._schedule.steps[number].reads) & readers.keys():
-                readers[vid] -= 1
-                if not readers[vid]:  # its memory can be used again
-                    clear_tensor(self._slots[vid])
-
-        run = _Run(self._schedule.steps, compute, ended)
-        helpers: list[Future[None]] = []
-        try:
-            if times is None:
-                self._help(run, helpers)
-            run.work()
-        finally:
-            run.stop()
-            wait(helpers)
-        run.raise_failure()
-        return [fetched[vid] for vid in self._schedule.fetches]
-
-    def _help(self, run: _Run, helpers: list[Future[None]]) -> None:
-        """Has other threads work on a run, and adds them to ``helpers``.
-
-        Once the main thread has ended, Python's pools take no work: whoever runs it does it alone.
-        """
-        with suppress(RuntimeError):
-            for _ in range(_width(self._schedule) - 1):
-                helpers.append(self._pool().submit(run.work))
-
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
-            self._helpers = ThreadPoolExecutor(_width(self._schedule) - 1, "paddle_ngraph_plan")
-            self._process = os.getpid()
-        return self._helpers
+        times: dict[int, float] | None = getattr(_timing, "times", None)
+        if times is None:
+            shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
+            pace = self._paces.get_or_make(shapes, lambda: _Pace(self._schedule))
+            return pace.run(self._engine.run)
+        fetched = self._engine.run(1)
+        times.update(enumerate(self._engine.last_ms))
+        return fetched
 
 
-class _Operator(Protocol):
-    """What runs a step."""
+class _Pace:
+    """In how many threads a schedule runs: in several, or in one where that is faster.
 
-    def run(self) -> Sequence[Tensor]: ...
+    To wake a thread may take longer than short steps gain by running side by side. The first runs
+    are in several threads and in one by turns, and their times decide. Results do not depend on it.
+    Collectives wait for other ranks, and long runs need no such look.
 
+    Args:
+        schedule: What is run.
+    """
 
-def _interval(step: Step, given: Sequence[Tensor]) -> _Operator:
-    kept = list(range(len(step.writes)))
-    interval = step.node.op.attrs()["interval"]
-    return _core.WholeProgram(step.node.graph, interval, list(given), [], kept)
+    def __init__(self, schedule: Schedule) -> None:
+        several = _width(schedule)
+        has_collectives = any(step.groups == [_LINK] for step in schedule.steps)
+        self._threads = several if several == 1 or has_collectives else 0
+        self._trials: dict[int, list[float]] = {several: [], 1: []}
 
+    def run(self, run: Callable[[int], T]) -> T:
+        """Calls ``run`` with a number of threads."""
+        if self._threads:
+            return run(self._threads)
+        threads = min(self._trials, key=lambda count: len(self._trials[count]))
+        before = _core.engine_stats()["native_runs"]
+        start = time.perf_counter()
+        results = run(threads)
+        ms = (time.perf_counter() - start) * 1e3
+        if _core.engine_stats()["native_runs"] == before:  # else something is still being compiled
+            self._note(threads, ms)
+        return results
 
-class _Rows:
-    """Puts the rows of variables one after the other."""
-
-    def __init__(self, given: Sequence[Tensor]) -> None:
-        self._given = list(given)
-
-    def run(self) -> Sequence[Tensor]:
-        """Raises NgraphError if they do not fit."""
-        return [_core.rows_together(self._given)]
+    def _note(self, threads: int, ms: float) -> None:
+        self._trials[threads].append(ms)
+        counted = {count: times[_UNCOUNTED:] for count, times in self._trials.items()}
+        if all(len(times) >= _TRIALS for times in counted.values()):
+            self._threads = min(counted, key=lambda count: statistics.median(counted[count]))
+        elif all(counted.values()) and min(map(min, counted.values())) > _LONG_MS:
+            self._threads = max(counted)
 
 
 class _Collective:
@@ -443,80 +434,3 @@ def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
     assert variable is not None  # who made this has looked
     return variable.get_tensor()
-
-
-class _Run:
-    """One run of steps, by any number of threads that each call :meth:`work`.
-
-    Args:
-        steps: In program order.
-        compute: Called with the number of a step, by several threads at once.
-        ended: Called with the number of a step that has succeeded, by one thread at a time.
-    """
-
-    def __init__(
-        self,
-        steps: Sequence[Step],
-        compute: Callable[[int], None],
-        ended: Callable[[int], None],
-    ) -> None:
-        self._steps = steps
-        self._compute = compute
-        self._ended = ended
-        self._changed = new_condition()
-        self._missing = [set(step.after) for step in steps]
-        self._followers: list[list[int]] = [[] for _ in steps]
-        for number, step in enumerate(steps):
-            for before in step.after:
-                self._followers[before].append(number)
-        self._waiting = list(range(len(steps)))
-        self._busy: dict[int, frozenset[int]] = {}
-        self._failures: dict[int, BaseException] = {}
-
-    def work(self) -> None:
-        """Runs steps until none is left to start."""
-        while (number := self._take()) is not None:
-            failure: BaseException | None = None
-            try:
-                self._compute(number)
-            except BaseException as error:  # raised again by raise_failure
-                failure = error
-            self._end(number, failure)
-
-    def stop(self) -> None:
-        """Starts no other step."""
-        with self._changed:
-            self._waiting.clear()
-            self._changed.notify_all()
-
-    def raise_failure(self) -> None:
-        """Raises what the first of the steps raised that failed, in program order."""
-        if self._failures:
-            raise self._failures[min(self._failures)]
-
-    def _take(self) -> int | None:
-        """The next step to start; waits for it. ``None`` when nothing is left to start."""
-        with self._changed:
-            while self._waiting:
-                busy = frozenset().union(*self._busy.values())
-                for number in self._waiting:
-                    groups = () if self._missing[number] else self._steps[number].groups
-                    free = next((group for group in groups if busy.isdisjoint(group)), None)
-                    if free is not None:
-                        self._waiting.remove(number)
-                        self._busy[number] = free
-                        return number
-                self._changed.wait()
-            return None
-
-    def _end(self, number: int, failure: BaseException | None) -> None:
-        with self._changed:
-            del self._busy[number]
-            if failure is None:
-                for follower in self._followers[number]:
-                    self._missing[follower].discard(number)
-                self._ended(number)
-            else:
-                self._failures[number] = failure
-                self._waiting.clear()
-            self._changed.notify_all()
