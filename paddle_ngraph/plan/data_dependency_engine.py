@@ -369,8 +369,8 @@ class _Pace:
     """In how many threads a schedule runs: in several, or in one where that is faster.
 
     To wake a thread may take longer than short steps gain by running side by side. The first runs
-    are in several threads and in one by turns, and their times decide. Results do not depend on it.
-    Collectives wait for other ranks, and long runs need no such look.
+    are in several threads, the next ones in one, and their times decide. Results do not depend on
+    it. Collectives wait for other ranks, and long runs need no such look.
 
     Args:
         schedule: What is run.
@@ -386,7 +386,7 @@ class _Pace:
         """Calls ``run`` with a number of threads."""
         if self._threads:
             return run(self._threads)
-        threads = min(self._trials, key=lambda count: len(self._trials[count]))
+        threads = next(n for n, times in self._trials.items() if len(times) < _UNCOUNTED + _TRIALS)
         before = _core.engine_stats()["native_runs"]
         start = time.perf_counter()
         results = run(threads)
@@ -398,9 +398,9 @@ class _Pace:
     def _note(self, threads: int, ms: float) -> None:
         self._trials[threads].append(ms)
         counted = {count: times[_UNCOUNTED:] for count, times in self._trials.items()}
-        if all(len(times) >= _TRIALS for times in counted.values()):
+        if len(counted[1]) == _TRIALS:
             self._threads = min(counted, key=lambda count: statistics.median(counted[count]))
-        elif all(counted.values()) and min(map(min, counted.values())) > _LONG_MS:
+        elif min(counted[threads], default=0.0) > _LONG_MS:
             self._threads = max(counted)
 
 

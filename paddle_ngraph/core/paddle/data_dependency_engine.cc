@@ -26,7 +26,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A thread that waits looks for so long before it sleeps: to be woken takes as long.
-constexpr std::chrono::microseconds kLook(50);
+constexpr std::chrono::microseconds kLook(100);
+
+void look_for_change(const std::atomic<size_t>& changes, size_t seen) {
+  const auto end = Clock::now() + kLook;
+  while (changes == seen && Clock::now() < end) std::this_thread::yield();
+}
 
 // Threads that help with runs. They sleep until there is one, and end with the process.
 class Helpers {
@@ -49,6 +54,7 @@ class Helpers {
       asked_ = std::make_unique<std::condition_variable_any>();
     }
     for (size_t i = 0; i < count; ++i) waiting_.push_back({run, work});
+    ++changes_;
     try {
       for (; sleeping_ < waiting_.size(); ++sleeping_) std::thread([this] { serve(); }).detach();
     } catch (const std::system_error&) {  // whoever asked does the work alone
@@ -65,14 +71,16 @@ class Helpers {
 
  private:
   [[noreturn]] void serve() {
-    for (;;) {
+    for (size_t seen = changes_;;) {
       Work work;
       {
+        look_for_change(changes_, seen);
         std::unique_lock<ForkSafeMutex> lock(mutex_);
         asked_->wait(lock, [this] { return !waiting_.empty(); });
         work = std::move(waiting_.front().second);
         waiting_.pop_front();
         --sleeping_;
+        seen = changes_;
       }
       work();
       work = nullptr;
@@ -85,6 +93,7 @@ class Helpers {
   pid_t process_ = getpid();
   std::deque<std::pair<const void*, Work>> waiting_;
   size_t sleeping_ = 0;  // those about to sleep included
+  std::atomic<size_t> changes_{0};
   std::unique_ptr<std::condition_variable_any> asked_ =
       std::make_unique<std::condition_variable_any>();
 };
@@ -188,8 +197,7 @@ class DataDependencyEngine::Run {
   void wait_for_change(std::unique_lock<std::mutex>* lock) {
     const size_t seen = changes_;
     lock->unlock();
-    const auto end = Clock::now() + kLook;
-    while (changes_ == seen && Clock::now() < end) std::this_thread::yield();
+    look_for_change(changes_, seen);
     lock->lock();
     ++sleeping_;
     changed_.wait(*lock, [&] { return changes_ != seen; });
