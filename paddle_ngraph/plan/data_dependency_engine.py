@@ -18,13 +18,13 @@ thread that asked for the run.
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,10 +64,10 @@ from paddle_ngraph.transpiler.building import Builder
 _LINK = frozenset({-1})
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
-_EMPTY_RUNS = 101
 # How many runs in one number of threads are compared with as many in another, and how many come
 # before; runs that take longer than so many milliseconds are not.
 _TRIALS, _UNCOUNTED, _LONG_MS = 7, 2, 10.0
+_DECIDED_RUNS = 1000
 # For feeds of so many shapes it is known which is faster.
 _MOST_PACES = 16
 T = TypeVar("T")
@@ -209,34 +209,24 @@ _timing = threading.local()
 
 
 @contextmanager
-def timing() -> Iterator[dict[int, float]]:
-    """In runs of this thread, steps run one at a time, and the milliseconds of each are kept.
+def timing(is_alone: bool) -> Iterator[dict[int, float]]:
+    """In runs of this thread, the milliseconds of each step are kept.
+
+    Args:
+        is_alone: Whether steps run one at a time, or side by side.
 
     Yields:
         The milliseconds that each step took in the last run, by number.
     """
-    _timing.times = {}
+    _timing.times, _timing.is_alone = {}, is_alone
     try:
         yield _timing.times
     finally:
         _timing.times = None
 
 
-def starting_ms(schedule: Schedule) -> float:
-    """What it takes to start the steps of a run in several threads, in milliseconds.
-
-    That is how much longer a run takes in several threads than in one if no step computes anything.
-    """
-    engine = _core.DataDependencyEngine([_step(step) for step in schedule.steps], [], [])
-    alone, together = (
-        statistics.median(_ms_of(engine.run, threads) for _ in range(_EMPTY_RUNS))
-        for threads in (1, _width(schedule))
-    )
-    return max(0.0, together - alone)
-
-
 def _step(
-    step: Step, operator: Any = None, numbers: Mapping[str, int] = MappingProxyType({})
+    step: Step, operator: Any, numbers: Mapping[str, int]
 ) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
     """A step as the core takes it; ``numbers`` of the variables that steps make."""
     reads, writes = (
@@ -244,12 +234,6 @@ def _step(
         for vids in (step.reads, step.writes)
     )
     return operator, sorted(step.after), [sorted(group) for group in step.groups], reads, writes
-
-
-def _ms_of(run: Callable[[int], object], threads: int) -> float:
-    start = time.perf_counter()
-    run(threads)
-    return (time.perf_counter() - start) * 1e3
 
 
 def _width(schedule: Schedule) -> int:
@@ -360,7 +344,7 @@ class PlannedProgram:
             shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
             pace = self._paces.get_or_make(shapes, lambda: _Pace(self._schedule))
             return pace.run(self._engine.run)
-        fetched = self._engine.run(1)
+        fetched = self._engine.run(1 if _timing.is_alone else _width(self._schedule))
         times.update(enumerate(self._engine.last_ms))
         return fetched
 
@@ -369,8 +353,9 @@ class _Pace:
     """In how many threads a schedule runs: in several, or in one where that is faster.
 
     To wake a thread may take longer than short steps gain by running side by side. The first runs
-    are in several threads, the next ones in one, and their times decide. Results do not depend on
-    it. Collectives wait for other ranks, and long runs need no such look.
+    are in several threads, the next ones in one, and their times decide, for a thousand runs: then
+    it is asked again. Results do not depend on it. Collectives wait for other ranks, and long runs
+    need no such look.
 
     Args:
         schedule: What is run.
@@ -379,12 +364,14 @@ class _Pace:
     def __init__(self, schedule: Schedule) -> None:
         several = _width(schedule)
         has_collectives = any(step.groups == [_LINK] for step in schedule.steps)
-        self._threads = several if several == 1 or has_collectives else 0
+        is_known = several == 1 or has_collectives
+        self._threads, self._known_for = several, sys.maxsize if is_known else 0
         self._trials: dict[int, list[float]] = {several: [], 1: []}
 
     def run(self, run: Callable[[int], T]) -> T:
         """Calls ``run`` with a number of threads."""
-        if self._threads:
+        if self._known_for > 0:
+            self._known_for -= 1
             return run(self._threads)
         threads = next(n for n, times in self._trials.items() if len(times) < _UNCOUNTED + _TRIALS)
         before = _core.engine_stats()["native_runs"]
@@ -399,9 +386,14 @@ class _Pace:
         self._trials[threads].append(ms)
         counted = {count: times[_UNCOUNTED:] for count, times in self._trials.items()}
         if len(counted[1]) == _TRIALS:
-            self._threads = min(counted, key=lambda count: statistics.median(counted[count]))
+            self._decide(min(counted, key=lambda count: statistics.median(counted[count])))
         elif min(counted[threads], default=0.0) > _LONG_MS:
-            self._threads = max(counted)
+            self._decide(max(counted))
+
+    def _decide(self, threads: int) -> None:
+        self._threads, self._known_for = threads, _DECIDED_RUNS
+        for times in self._trials.values():
+            times.clear()
 
 
 class _Collective:

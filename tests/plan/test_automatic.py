@@ -33,7 +33,8 @@ class Given:
 
     def steps(self, way):
         self.ways[way.name] = way
-        return Steps([self._of_step.get(way.name, 50.0)] * len(way.schedule.steps), 0.5)
+        ms = [self._of_step.get(way.name, 50.0)] * len(way.schedule.steps)
+        return Steps(ms, ms, 0.5)
 
     def run(self, way):
         self.timed.append(way.name)

@@ -164,6 +164,19 @@ def test_short_runs_are_in_one_thread_where_that_is_faster(
     assert clock.runs == [*[4] * min(tried, 9), *[1] * max(tried - 9, 0), *[chosen] * (30 - tried)]
 
 
+def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
+    clock = Clock(_4=0.5, _1=0.3)
+    monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
+    monkeypatch.setattr(data_dependency_engine, "time", clock)
+    pace = _Pace(SCHEDULE)
+    for _ in range(500):
+        pace.run(clock.run)
+    clock._ms = {4: 0.3, 1: 0.5}
+    for _ in range(1000):
+        pace.run(clock.run)
+    assert clock.runs == [*[4] * 9, *[1] * 1009, *[4] * 9, *[1] * 9, *[4] * 464]
+
+
 def test_what_waits_for_other_ranks_is_not_tried():
     collective = Step(None, [data_dependency_engine._LINK], frozenset(), (), (), ())  # type: ignore[arg-type]
     both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
