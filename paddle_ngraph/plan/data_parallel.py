@@ -187,8 +187,10 @@ class _Slices:
             if statistics := training.running_statistics():
                 name = scope_name(maker_of(statistics[0]))
                 raise NgraphError(
-                    "a batch normalization takes the mean of the whole batch, and updates "
-                    f"{name!r} with it: such a program cannot be trained in slices"
+                    "a batch normalization takes the mean and the variance of the whole batch, "
+                    f"which no slice of it has, and updates {name!r} with them: such a program "
+                    "cannot be trained in slices; train it whole, or use group or layer "
+                    "normalization"
                 )
             gradients = {value_id(gradient.value) for gradient in training.gradients}
         sources = [node for node in view.nodes if node.is_source and is_fed(node.op)]
