@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from paddle import static
 
 import paddle_ngraph
 from paddle_ngraph import _core
+from paddle_ngraph.function import refusals
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.build import Draft, make_model
 from paddle_ngraph.function.updates import RULES
@@ -35,9 +37,13 @@ STATES = {"sgd": 1, "momentum": 2, "nesterov": 2, "adam": 3, "amsgrad": 4, "adam
 
 
 @pytest.fixture(autouse=True)
-def no_fault():
+def anew():
+    """Each test meets graphs that nothing is known of."""
+    paddle_ngraph.clear_cache()
+    refusals.clear()
     yield
     _core.fail_at("")
+    refusals.clear()
 
 
 def parameter(name: str, *shape: int) -> Any:
@@ -118,13 +124,14 @@ def given_gradients(count: int, factor: float | None = None) -> Callable[[], Any
 
     def build():
         w = parameter("w", 700, 3)
+        before = paddle.mean(w)
         given = [static.data(f"g{i}", [700, 3], "float32") for i in range(count)]
         gradient = paddle.add_n(given) if count > 1 else given[0]
         if factor is not None:
             gradient = paddle.scale(gradient, factor)
         w.stop_gradient = False
         O.Momentum(0.1, 0.9, parameters=[w]).apply_gradients([(w, gradient)])
-        return paddle.mean(w)
+        return before
 
     return build
 
@@ -166,7 +173,10 @@ def read_again():
     x, w = static.data("x", [-1, 4], "float32"), parameter("w", 4, 4)
     loss = paddle.mean((x @ w) ** 2)
     O.Momentum(0.1, 0.9).minimize(loss)
-    return loss, paddle.mean(static.default_main_program().global_block().ops[-1].result(0) * 2.0)
+    (step,) = [
+        op for op in static.default_main_program().global_block().ops if "momentum" in op.name()
+    ]
+    return loss, paddle.mean(step.result(0))
 
 
 def twice():
@@ -202,7 +212,7 @@ def test_memory_stays_where_it_is(optimizer):
     def addresses() -> list[int]:
         variables = program.main.state_dict("all", program.scope)
         tensors = [program.scope.find_var(name).get_tensor() for name in sorted(variables)]
-        return [np.asarray(tensor).ctypes.data for tensor in tensors]
+        return [tensor._ptr() for tensor in tensors]
 
     program.run(x=floats(5, 4))
     before = addresses()
@@ -375,28 +385,34 @@ class Life:
         }.get(self.odd[name], lambda: gradients[name])()
 
 
+class Held:
+    """What somebody who holds the memory of a parameter sees."""
+
+    def __init__(self, program: Program, name: str) -> None:
+        self.name = name
+        tensor = program.scope.find_var(name).get_tensor()
+        self.capsule = tensor._to_dlpack()
+        count = int(np.prod(PARAMETERS[name]))
+        self.numbers = np.ctypeslib.as_array((ctypes.c_float * count).from_address(tensor._ptr()))
+
+
 def share(program: Program, name: str, other: str) -> None:
     """Gives a variable the memory of another one."""
     first, second = (program.scope.find_var(n).get_tensor() for n in (name, other))
     second._share_data_with(first)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_a_life(seed, native_in_order):
     life = Life(seed)
     native, engine = Program(life.build), Program(life.build)
-    held: list[tuple[Any, Any]] = []
+    held: list[tuple[Held, Held]] = []
     for step in range(8):
         action = life.draw.randrange(8)
         if action == 0:  # somebody holds views
             names = life.draw.sample(sorted(PARAMETERS), 2)
             for name in names:
-                held.append(
-                    tuple(
-                        np.asarray(program.scope.find_var(name).get_tensor())
-                        for program in (native, engine)
-                    )
-                )
+                held.append(tuple(Held(program, name) for program in (native, engine)))
         elif action == 1:
             held.clear()
         elif action == 2:  # memory of the user's
@@ -405,10 +421,12 @@ def test_a_life(seed, native_in_order):
                 array = floats(4, 6, seed=step)
                 tensor.set(array, paddle.CPUPlace(), True)
                 program.kept = array
+            held = [pair for pair in held if pair[0].name != "q"]
         elif action == 3:  # another value
             for program in (native, engine):
                 tensor = program.scope.find_var("r").get_tensor()
                 tensor.set(floats(24, seed=step), paddle.CPUPlace())
+            held = [pair for pair in held if pair[0].name != "r"]
         rows = life.draw.choice([3, 3, 5, 7])
         is_wrong = life.draw.random() < 0.15
         labels = np.random.default_rng(step).integers(0, 6, (rows, 1))
@@ -425,7 +443,7 @@ def test_a_life(seed, native_in_order):
                 np.testing.assert_allclose(other, one, 1e-3, 1e-5)
         assert_same_states(native, engine)
         for one, other in held:
-            np.testing.assert_allclose(other, one, 1e-4, 2e-6)
+            np.testing.assert_allclose(other.numbers, one.numbers, 1e-4, 2e-6)
     stats = paddle_ngraph.stats()
     assert stats["engine_runs"] > 0
     assert stats["steps_in_place"] > 0
