@@ -99,8 +99,8 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
     constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
     known = {i: arrays[i] for i in graph.value_inputs}
     bridge = NgraphBridge(graph, signature, known)
-    draft, positions = make_model(bridge, {i: arrays[i] for i in constant})
-    return Function(draft.model, [arrays[i] for i in positions], _fetched(op, program), text)
+    draft = make_model(bridge, {i: arrays[i] for i in constant})
+    return Function(draft.model, [arrays[i] for i in draft.positions], _fetched(op, program), text)
 
 
 def _tensors_read(op: Any) -> Iterator[Any]:

@@ -11,10 +11,6 @@
 #include <set>
 #include <tuple>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
 #include "paddle/utils/pybind.h"
@@ -31,6 +27,7 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
+#include "core/ov/free_memory.h"
 #include "core/ov/own_operators.h"
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/capture.h"
@@ -417,6 +414,7 @@ py::dict engine_stats() {
   result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
+  result["steps_in_place"] = stats.steps_in_place.load();
   return result;
 }
 
@@ -437,9 +435,7 @@ void clear_cache() {
   mkl_packed::clear_packed_weights();
   clear_workspaces();
   MemoryPool::instance().clear();  // what went before came back to it
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
+  return_free_memory();
 }
 
 std::map<std::string, size_t> table_sizes() {
