@@ -101,8 +101,8 @@ def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: b
     known = {i: arrays[i] for i in graph.value_inputs}
     bridge = NgraphBridge(graph, signature, known)
     weights = {i: arrays[i] for i in constant}
-    draft, positions = make_model(bridge, weights, Settings.of(text))
-    return Function(draft.model, [arrays[i] for i in positions], _fetched(op, program), text)
+    draft = make_model(bridge, weights, Settings.of(text))
+    return Function(draft.model, [arrays[i] for i in draft.positions], _fetched(op, program), text)
 
 
 def _tensors_read(op: Any) -> Iterator[Any]:

@@ -44,6 +44,7 @@ def stats() -> dict[str, Any]:
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
         ``functions_with_weights``: how many of those keep weights as constants;
+        ``steps_in_place``: steps of optimizers that wrote where parameters and states are;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """

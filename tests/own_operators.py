@@ -165,6 +165,7 @@ _STILL = [None, "input 3", "input 4", 0.0, 2.0]
 EXAMPLES = (
     Example("Adam", _ADAM, _MATRIX, _always(**_STEP)),
     Example("Adam", (*_ADAM, "A B:positive"), _MATRIX, _always(**_STEP)),
+    Example("Sgd", ("A B", "A B", "1"), _MATRIX),
     Example("Momentum", ("A B", "A B", "A B", "1"), _MATRIX,
             _always(mu=0.9, nesterov=True, decays=True, decay=0.1)),
     Example("BatchNorm", ("N C H 1", *"CCCC"), _NARROW, _always(**_NORM),

@@ -4,15 +4,12 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
-
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 #include "paddle/pir/include/core/builtin_attribute.h"
 #include "paddle/pir/include/core/ir_context.h"
@@ -30,10 +27,12 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/engine/size_guards.h"
+#include "core/ov/free_memory.h"
 #include "core/ov/own_operators.h"
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/capture.h"
 #include "core/paddle/copies.h"
+#include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/kernel_call.h"
@@ -41,6 +40,7 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/program_editor.h"
 #include "core/paddle/program_fingerprint.h"
+#include "core/paddle/rows.h"
 #include "core/paddle/scopes.h"
 #include "core/paddle/shared_parameters.h"
 #include "core/paddle/switched_flag.h"
@@ -212,23 +212,42 @@ bool view_array(phi::DenseTensor* target, const py::object& array, const std::st
   return true;
 }
 
-// Equal parts of a tensor along axis 0, in its memory. Throws NgraphError if it does not divide.
-std::vector<phi::DenseTensor> rows_of(const phi::DenseTensor& tensor, int64_t parts) {
-  const auto& dims = tensor.dims();
-  if (parts < 1 || dims.size() == 0 || dims[0] % parts != 0) {
-    throw NgraphError(
-        concat("a tensor of shape [", dims, "] does not divide into ", parts, " parts"));
+// Puts the rows of tensors one after the other in each run.
+struct RowsTogether {
+  std::vector<const phi::DenseTensor*> tensors;
+};
+
+// What computes a step: nothing, or an object of the core, or one of Python's with a method `run`.
+std::function<std::vector<phi::DenseTensor>()> step_of(const py::object& object) {
+  using Tensors = std::vector<phi::DenseTensor>;
+  if (object.is_none()) return [] { return Tensors(); };
+  if (py::isinstance<WholeProgram>(object)) {
+    return [program = object.cast<const WholeProgram*>()] { return program->run(); };
   }
-  auto shape = common::vectorize(dims);
-  shape[0] /= parts;
-  const phi::DenseTensorMeta plain(tensor.dtype(), common::make_ddim(shape));
-  std::vector<phi::DenseTensor> found;
-  for (int64_t i = 0; i < parts; ++i) {
-    phi::DenseTensorMeta meta = plain;
-    meta.offset = tensor.meta().offset + static_cast<size_t>(i) * (num_bytes(tensor) / parts);
-    found.emplace_back(tensor.Holder(), meta);
+  if (py::isinstance<RowsTogether>(object)) {
+    return [rows = object.cast<const RowsTogether*>()] {
+      return Tensors{rows_together(rows->tensors)};
+    };
   }
-  return found;
+  return [handle = object.ptr()] {
+    const py::gil_scoped_acquire acquired;
+    Tensors results;
+    for (const auto& result : py::reinterpret_borrow<py::object>(handle).attr("run")()) {
+      results.push_back(*result.cast<const phi::DenseTensor*>());
+    }
+    return results;
+  };
+}
+
+std::unique_ptr<DataDependencyEngine> make_data_dependency_engine(
+    const std::vector<std::tuple<py::object, std::vector<size_t>, std::vector<std::vector<int>>,
+                                 std::vector<size_t>, std::vector<size_t>>>& steps,
+    std::vector<phi::DenseTensor*> variables, const std::vector<size_t>& fetches) {
+  std::vector<DataDependencyEngine::Step> made;
+  for (const auto& [object, after, groups, reads, writes] : steps) {
+    made.push_back({step_of(object), after, groups, reads, writes});
+  }
+  return std::make_unique<DataDependencyEngine>(std::move(made), std::move(variables), fetches);
 }
 
 // A tensor of dynamic mode, held by another object while the engine reads it; nothing where an
@@ -395,6 +414,7 @@ py::dict engine_stats() {
   result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
+  result["steps_in_place"] = stats.steps_in_place.load();
   return result;
 }
 
@@ -415,9 +435,7 @@ void clear_cache() {
   mkl_packed::clear_packed_weights();
   clear_workspaces();
   MemoryPool::instance().clear();  // what went before came back to it
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
+  return_free_memory();
 }
 
 std::map<std::string, size_t> table_sizes() {
@@ -526,6 +544,32 @@ PYBIND11_MODULE(_core, module) {
            })
       .def("run_on", &run_on_arrays, py::arg("feeds"))
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
+  py::class_<RowsTogether>(module, "RowsTogether", "Tensors one after the other, along axis 0.")
+      .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {
+             return RowsTogether{std::move(tensors)};
+           }),
+           py::arg("tensors"))
+      .def("run", [](const RowsTogether& rows) {
+        std::vector<phi::DenseTensor> results;
+        results.push_back(rows_together(rows.tensors));
+        return copied(std::move(results));
+      });
+  py::class_<DataDependencyEngine>(module, "DataDependencyEngine",
+                                   "Steps, each run when its inputs are there.")
+      .def(py::init(&make_data_dependency_engine), py::arg("steps"), py::arg("variables"),
+           py::arg("fetches"), py::keep_alive<1, 2>(), py::keep_alive<1, 3>())
+      .def(
+          "run",
+          [](DataDependencyEngine& engine, size_t threads) {
+            std::vector<phi::DenseTensor> fetched;
+            {
+              const py::gil_scoped_release released;
+              fetched = engine.run(threads);
+            }
+            return copied(std::move(fetched));
+          },
+          py::arg("threads"))
+      .def_property_readonly("last_ms", &DataDependencyEngine::last_ms);
   py::class_<SharedParameters>(module, "SharedParameters",
                                "What a predictor and its clones have in memory once.")
       .def(py::init())

@@ -368,7 +368,7 @@ class NgraphBridge:
                 replace_node(node, _filled(node, weights[position]))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
-            results.append(opset15.result(self._computed(spec)))
+            results.append(opset15.result(self._result(spec)))
         for bridge in (self, *self._all_inner()):
             bridge._take_in_constants()
         used = [node for node in self._parameters if _is_used(node)]
@@ -406,6 +406,10 @@ class NgraphBridge:
             if region.take_in_constants():
                 self._declare_results(region, shapes)
 
+    def border_sizes(self) -> tuple[int, int]:
+        """How many inputs, without states, and outputs the interval has."""
+        return len(self._graph.inputs), len(self._graph.outputs)
+
     def inner_models(self) -> list[ov.Model]:
         """What is inside of loops and branches."""
         return [inner.model for inner in self._all_inner()]
@@ -427,11 +431,12 @@ class NgraphBridge:
                 if is_empty and not _is_list(output):
                     raise dynamic_shapes.Empty
 
-    def _computed(self, spec: TensorSpec) -> Output:
-        """A result, computed by a node: the engine does not write a result that is an input."""
+    def _result(self, spec: TensorSpec) -> Output:
         output = self._nodes[spec.id]
-        if spec.dtype == BFLOAT16:
-            return self._bfloat16.narrowed(output)
+        return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
+
+    def computed(self, output: Output) -> Output:
+        """``output``, computed by a node: the engine does not write a result that is an input."""
         if output.get_node().get_type_name() != "Parameter":
             return output
         return opset15.reshape(output, self.ints(self.shape(output)), False).output(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from paddle_ngraph.function import (
 from paddle_ngraph.function.bridge import Draw, NgraphBridge, element_type
 from paddle_ngraph.function.dynamic_shapes import Contents, Opening
 from paddle_ngraph.function.settings import Settings
+from paddle_ngraph.function.updates import Update, update_in_place
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
 
@@ -43,18 +44,24 @@ class Draft:
     """A model on its way through the passes.
 
     Attributes:
-        model: The model.
+        model: The model. Its results are the outputs of the interval, the new values of those
+            states that no update writes, and what updates read.
+        positions: The input that feeds each parameter of the model; numbers after the inputs
+            continue through the draws.
         bridge: The bridge that made it.
         settings: What it is built for.
         splits_batch: Whether the batch may be computed in parts.
         parts: How many parts the batch has: the model is for one part.
+        updates: The steps of optimizers that a run takes when the model is done.
     """
 
     model: ov.Model
+    positions: list[int]
     bridge: NgraphBridge
     settings: Settings
     splits_batch: bool = False
     parts: int = 1
+    updates: list[Update] = field(default_factory=list)
 
 
 class Pass(NamedTuple):
@@ -81,6 +88,11 @@ def _multiply_by_onednn(draft: Draft) -> None:
     # Else the plugin is to round.
     if draft.settings.precision == "f32" or not draft.bridge.infers:
         products.by_onednn(draft.model, draft.bridge.extension)
+
+
+def _update_in_place(draft: Draft) -> None:
+    inputs, outputs = draft.bridge.border_sizes()
+    update_in_place(draft, inputs, outputs)
 
 
 def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
@@ -161,6 +173,12 @@ PASSES = (
         "the plugin crashes on some loops that it fuses; the final nodes show which",
         lambda draft: plugin_faults.keep_loops_apart(draft.model, draft.bridge.inner_models()),
     ),
+    Pass(
+        "update in place",
+        "parameters and states of optimizers are there once, and written where they are; the model "
+        "is final then, so that nothing can come to read them",
+        _update_in_place,
+    ),
 )
 
 
@@ -169,13 +187,13 @@ class BuiltModel(NamedTuple):
 
     Attributes:
         model: The model as an object of OpenVINO's bindings, without its Python wrapper.
-        parameter_inputs: The input that feeds each of its parameters; numbers after the inputs
-            continue through the draws.
+        parameter_inputs: See :attr:`Draft.positions`.
         draws: The random numbers to take before a run.
         open_sizes: If sizes are open, the number of the open size, or -1, for each dimension of
             each input, then for each number in inputs that are read by value.
         guards: Guards on the open sizes, as :func:`sizes.to_words` encodes them.
         parts: How many parts the batch has: the model is for one part.
+        updates: See :attr:`Draft.updates`.
     """
 
     model: Any
@@ -184,6 +202,7 @@ class BuiltModel(NamedTuple):
     open_sizes: Sequence[int] = ()
     guards: Sequence[int] = ()
     parts: int = 1
+    updates: Sequence[Update] = ()
 
 
 def build_model(
@@ -211,13 +230,17 @@ def build_model(
     found = _open_model(text, signature, contents, weights, settings)
     if found is not None:
         return BuiltModel(
-            _bare(found.model), found.positions, open_sizes=found.sizes, guards=found.guards
+            _bare(found.draft.model),
+            found.draft.positions,
+            open_sizes=found.sizes,
+            guards=found.guards,
+            updates=found.draft.updates,
         )
     try:
         bridge = _converted.pop((text, signature))
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, contents)
-        draft, positions = make_model(bridge, weights, settings, splits_batch=True)
+        draft = make_model(bridge, weights, settings, splits_batch=True)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
@@ -226,7 +249,13 @@ def build_model(
         raise
     if draft.parts > 1:
         dynamic_shapes.remember(text, signature, values, draft.parts)
-    return BuiltModel(_bare(draft.model), positions, bridge.draws, parts=draft.parts)
+    return BuiltModel(
+        _bare(draft.model),
+        draft.positions,
+        bridge.draws,
+        parts=draft.parts,
+        updates=draft.updates,
+    )
 
 
 def make_model(
@@ -234,8 +263,8 @@ def make_model(
     weights: Mapping[int, Any] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
-) -> tuple[Draft, list[int]]:
-    """The model of a graph after all passes, and the input that feeds each of its parameters.
+) -> Draft:
+    """The model of a graph after all passes.
 
     Args:
         bridge: The bridge of the graph, at a signature.
@@ -247,10 +276,10 @@ def make_model(
         ConversionError: Names the operator that could not be converted, and why.
     """
     model, positions = bridge.build(weights)
-    draft = Draft(model, bridge, settings, splits_batch)
+    draft = Draft(model, positions, bridge, settings, splits_batch)
     for step in PASSES:
         step.run(draft)
-    return draft, positions
+    return draft
 
 
 def _bare(model: ov.Model) -> Any:
@@ -305,10 +334,10 @@ def _open_model(
     contents: Contents,
     weights: dict[int, memoryview],
     settings: Settings,
-) -> dynamic_shapes.OpenModel | None:
+) -> dynamic_shapes.OpenModel[Draft] | None:
     """See :func:`dynamic_shapes.open_model`."""
 
-    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
+    def build(opening: Opening) -> Draft:
         return model_with(opening, text, signature, weights, settings, contents)
 
     return dynamic_shapes.open_model(text, signature, contents, build)
@@ -321,7 +350,7 @@ def model_with(
     weights: Mapping[int, Any],
     settings: Settings,
     contents: Contents = MappingProxyType({}),
-) -> tuple[ov.Model, list[int]]:
+) -> Draft:
     """The model of a graph with open dimensions, as :func:`make_model` returns it.
 
     Raises:
@@ -334,5 +363,4 @@ def model_with(
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    draft, positions = make_model(bridge, weights, settings)
-    return draft.model, positions
+    return make_model(bridge, weights, settings)

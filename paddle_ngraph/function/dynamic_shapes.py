@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 import numpy as np
 import openvino as ov
@@ -59,20 +60,21 @@ FIXED = -1
 _lock = new_lock()  # of what is known of each graph
 
 
+Draft = TypeVar("Draft")  # build.Draft: what a build makes
+
+
 @dataclass(frozen=True)
-class OpenModel:
+class OpenModel(Generic[Draft]):
     """A model with open shapes.
 
     Attributes:
-        model: Its open dimensions are dynamic.
-        positions: The input that feeds each parameter.
+        draft: What was built; the open dimensions of its model are dynamic.
         sizes: For each dimension of each input, in order, then for each number in inputs that are
             read by value: the number of its open size, or -1.
         guards: For which open sizes it is valid, as words (:func:`sizes.to_words`).
     """
 
-    model: ov.Model
-    positions: list[int]
+    draft: Draft
     sizes: list[int]
     guards: list[int]
 
@@ -150,9 +152,6 @@ class Opening:
 
 class Empty(Exception):
     """Something has no elements at the current shapes: open shapes do not apply."""
-
-
-Build = Callable[[Opening], tuple[ov.Model, list[int]]]
 
 
 @dataclass
@@ -303,8 +302,8 @@ def _remember(graph: _Graph, signature: Signature, contents: Mapping[int, Shape]
 
 
 def open_model(
-    text: str, signature: Signature, contents: Contents, build: Build
-) -> OpenModel | None:
+    text: str, signature: Signature, contents: Contents, build: Callable[[Opening], Draft]
+) -> OpenModel[Draft] | None:
     """A model for this signature and for all others for which its guards hold.
 
     Args:
@@ -338,17 +337,17 @@ def open_model(
     return found
 
 
-def _opened(opening: Opening, build: Build) -> OpenModel | None:
+def _opened(opening: Opening, build: Callable[[Opening], Draft]) -> OpenModel[Draft] | None:
     try:
-        model, positions = build(opening)
+        draft = build(opening)
     except Empty:
         raise
     except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
-    return opened(opening, model, positions)
+    return opened(opening, draft)
 
 
-def opened(opening: Opening, model: ov.Model, positions: list[int]) -> OpenModel | None:
+def opened(opening: Opening, draft: Draft) -> OpenModel[Draft] | None:
     """What was built with open dimensions; ``None`` if none of them stayed open."""
     fixed = opening.guards.fixed()
     left = [number for number in opening.guards.hints if number not in fixed]
@@ -362,4 +361,4 @@ def opened(opening: Opening, model: ov.Model, positions: list[int]) -> OpenModel
         for number in row
     ]
     guards = [*opening.guards.kept(), *(is_apart(n, *pair) for n, pair in apart.items())]
-    return OpenModel(model, positions, sizes, to_words(guards, order))
+    return OpenModel(draft, sizes, to_words(guards, order))

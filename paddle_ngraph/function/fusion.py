@@ -1,10 +1,15 @@
-"""Batch normalization and the ReLU that follows it as one operator of the core."""
+"""Operators of the core that take in what is around them.
+
+Batch normalization and the ReLU that follows it are one; steps of optimizers add up their gradients
+themselves.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from openvino import Model, Node, Output
+from openvino import Model, Node, Output, PartialShape, Type
 from openvino.utils import replace_node
 
 from paddle_ngraph.function.node_tools import Key, key_of
@@ -22,7 +27,7 @@ def fuse_rectifiers(model: Model, extension: Extension) -> None:
         model: The function, its nodes all there.
         extension: Makes a node of one of the core's operators (``NgraphBridge.extension``).
     """
-    readers = _Readers(model)
+    readers = Readers(model)
     for node in model.get_ordered_ops():
         if node.get_type_name() == "BatchNorm":
             _fuse_forward(node, readers, extension)
@@ -30,7 +35,7 @@ def fuse_rectifiers(model: Model, extension: Extension) -> None:
             _fuse_backward(node, readers, extension)
 
 
-class _Readers:
+class Readers:
     """The readers of each output; nodes outside the model do not count."""
 
     def __init__(self, model: Model) -> None:
@@ -44,7 +49,7 @@ class _Readers:
         return self._found.get(key_of(output), [])
 
 
-def _fuse_forward(norm: Node, readers: _Readers, extension: Extension) -> None:
+def _fuse_forward(norm: Node, readers: Readers, extension: Extension) -> None:
     found = _rectifier(norm.output(0), readers)
     if found is None:
         return
@@ -56,7 +61,7 @@ def _fuse_forward(norm: Node, readers: _Readers, extension: Extension) -> None:
     replace_node(norm, fused)
 
 
-def _rectifier(output: Output, readers: _Readers) -> tuple[Node, float] | None:
+def _rectifier(output: Output, readers: Readers) -> tuple[Node, float] | None:
     """The ReLU of ``output``, and its upper limit, if nothing else reads ``output``."""
     found = {reader.get_type_name(): reader for reader in readers.of(output)}
     if found.keys() == {"Relu"}:
@@ -73,7 +78,7 @@ def _rectifier(output: Output, readers: _Readers) -> tuple[Node, float] | None:
     return select, float(bounds["max"])
 
 
-def _fuse_backward(norm: Node, readers: _Readers, extension: Extension) -> None:
+def _fuse_backward(norm: Node, readers: Readers, extension: Extension) -> None:
     sources = norm.input_values()
     if len(sources) != 5 or len(readers.of(sources[1])) != 1:
         return
@@ -124,3 +129,62 @@ def _number(output: Output) -> float | None:
     if node.get_type_name() != "Constant" or node.get_data().size != 1:
         return None
     return float(node.get_data().reshape(-1)[0])
+
+
+def gradient_sum(
+    gradient: Output, readers: Readers, is_given: Callable[[Output], bool]
+) -> tuple[list[Output], list[Output]]:
+    """What the step of an optimizer adds up, and the numbers that it multiplies the sum by.
+
+    A gradient that was clipped is multiplied by a number at the end, and that of a batch that was
+    computed in slices is a sum of what the interval is given. Other sums are computed where their
+    terms are: these would all have to be kept for the step.
+
+    Args:
+        gradient: What the step reads.
+        readers: Those of the model; what others read too is computed in any case.
+        is_given: Whether the interval is given an output.
+    """
+    factors: list[Output] = []
+    while True:
+        split = _factor_apart(gradient)
+        if split is None or len(readers.of(gradient)) != 1:
+            break
+        gradient, factor = split
+        factors.insert(0, factor)
+    terms = _terms(gradient, readers)
+    return (terms if all(map(is_given, terms)) else [gradient]), factors
+
+
+def _factor_apart(product: Output) -> tuple[Output, Output] | None:
+    """What is multiplied by one number, and this number."""
+    if product.get_node().get_type_name() != "Multiply":
+        return None
+    shape = product.get_partial_shape()
+    left, right = product.get_node().input_values()
+    for term, factor in ((left, right), (right, left)):
+        sizes = factor.get_partial_shape()
+        is_number = sizes.is_static and factor.get_element_type() == Type.f32
+        if is_number and math.prod(sizes.get_shape()) == 1 and _is_like(term, shape):
+            return term, factor
+    return None
+
+
+def _terms(total: Output, readers: Readers) -> list[Output]:
+    """What is added up to ``total``, in the order in which it is added: ``(a + b) + c``."""
+    others: list[Output] = []
+    while total.get_node().get_type_name() == "Add" and len(readers.of(total)) == 1:
+        shape = total.get_partial_shape()
+        terms = total.get_node().input_values()
+        if not all(_is_like(term, shape) for term in terms):
+            break
+        total = terms[0]
+        others.insert(0, terms[1])
+    return [total, *others]
+
+
+def _is_like(output: Output, shape: PartialShape) -> bool:
+    """Whether it certainly has this shape, and is float32."""
+    sizes = output.get_partial_shape()
+    is_same = sizes.is_static and shape.is_static and sizes == shape
+    return is_same and output.get_element_type() == Type.f32

@@ -17,16 +17,15 @@ thread that asked for the run.
 
 from __future__ import annotations
 
-import os
 import statistics
+import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -34,7 +33,8 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import Graph
-from paddle_ngraph.locks import new_condition, new_lock
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import (
     ExecutionJob,
     ExecutionPlan,
@@ -44,8 +44,9 @@ from paddle_ngraph.paddle_seam.names import (
 )
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
+from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import LINK, cores_of, parts_of
+from paddle_ngraph.program.placement import CPU, LINK, cores_of, parts_of
 from paddle_ngraph.program.view import (
     DRAW,
     FETCH,
@@ -63,26 +64,18 @@ from paddle_ngraph.transpiler.building import Builder
 _LINK = frozenset({-1})
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
-_EMPTY_RUNS = 101
-
-
-class RowPart(NamedTuple):
-    """A part of a variable along axis 0.
-
-    Attributes:
-        read: Which of the variables that a step reads.
-        number: Which part.
-        parts: Of how many equal ones.
-    """
-
-    read: int
-    number: int
-    parts: int
+# How many runs in one number of threads are compared with as many in another, and how many come
+# before; runs that take longer than so many milliseconds are not.
+_TRIALS, _UNCOUNTED, _LONG_MS = 7, 2, 10.0
+_DECIDED_RUNS = 1000
+# For feeds of so many shapes it is known which is faster.
+_MOST_PACES = 16
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Step:
-    """An engine operator of a program, or a collective.
+    """An engine operator of a program, a collective, or what puts rows together.
 
     Attributes:
         node: The operator.
@@ -91,8 +84,6 @@ class Step:
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
         states: Those of them that it overwrites.
         writes: The variables that it makes; none for a collective, which overwrites what it reads.
-        views: What it returns, if all it does is to split what it reads, and results can share that
-            memory: nobody overwrites or fetches them.
     """
 
     node: OpNode
@@ -101,7 +92,6 @@ class Step:
     reads: Sequence[str]
     states: Sequence[str]
     writes: Sequence[str]
-    views: Sequence[RowPart] = ()
 
 
 @dataclass(frozen=True)
@@ -109,8 +99,9 @@ class Schedule:
     """A program as steps.
 
     Attributes:
-        steps: Its engine operators and collectives, in program order.
+        steps: Its engine operators, collectives, and what puts rows together, in program order.
         sources: The names of the variables of the scope that they read, by id.
+        rows: What they read of feeds where it is: equal parts along axis 0, by id.
         fed: Those of them that a run consumes.
         declared: The dtype and the shape of each of those.
         takes_arrays: Whether arrays can stand for all that is fed, and for all that is fetched.
@@ -119,6 +110,7 @@ class Schedule:
 
     steps: Sequence[Step]
     sources: Mapping[str, str]
+    rows: Mapping[str, RowPart]
     fed: Collection[str]
     declared: Mapping[str, tuple[str, list[int]]]
     takes_arrays: bool
@@ -128,37 +120,42 @@ class Schedule:
 def schedule_of(program: Program) -> Schedule | None:
     """A program as steps; ``None`` if it computes or names anything besides, or is on no device."""
     view = BlockView(program.global_block())
-    engines = [node for node in view.nodes if node.is_engine]
+    graphs = {node: Graph.from_string(node.graph) for node in view.nodes if node.is_engine}
     collectives = [node for node in view.nodes if node.device == LINK]
-    others = [node for node in view.nodes if not node.is_engine and node not in collectives]
-    if len(engines) < 2 or any(n.type not in SOURCES | LISTS | {FETCH} for n in others):
+    joining = [node for node in view.nodes if puts_rows_together(view, node)]
+    steps = _steps(view, graphs, [*graphs, *collectives, *joining])
+    if not steps or (not collectives and not any(graph.device for graph in graphs.values())):
         return None
-    graphs = {node: Graph.from_string(node.graph) for node in engines}
-    if not collectives and not any(graph.device for graph in graphs.values()):
+    known = {step.node for step in steps}
+    others = [node for node in view.nodes if node not in known and not only_divides(view, node)]
+    if any(node.type not in SOURCES | LISTS | {FETCH} for node in others):
         return None
-    sources = {n.writes[0]: n for n in others if n.is_source and view.readers.get(n.writes[0])}
+    read = {vid for step in steps for vid in step.reads}
+    parts = {vid: part for vid, part in parts_of_rows(view).items() if vid in read}
+    read |= {part.whole for part in parts.values()}
+    sources = {n.writes[0]: n for n in others if n.is_source and n.writes[0] in read}
     if any(node.type == "builtin.constant" for node in sources.values()):
         return None
     fetches = {n.op.attrs()["col"]: view.root(n.reads[0]) for n in others if n.type == FETCH}
-    made = {vid for node in engines for vid in node.writes[: len(graphs[node].outputs)]}
+    made = {vid for step in steps for vid in step.writes}
     communicated = {view.root(vid) for node in collectives for vid in node.reads}
     if sorted(fetches) != list(range(len(fetches))) or not communicated <= made:
         return None
     if not (made - communicated).issuperset(fetches.values()):
         return None
-    steps = _steps(view, graphs, fetches.values())
-    read = {vid for step in steps for vid in step.reads}
-    if not read <= made | sources.keys():
+    if not read <= made | sources.keys() | parts.keys():
         return None
-    fed = {
-        vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op) and vid in read
-    }
+    fed = {vid: node.op.result(0) for vid, node in sources.items() if is_fed(node.op)}
     overwritten = {vid for step in steps for vid in step.states}
+    wholes = {part.whole for part in parts.values()}
+    if not wholes <= fed.keys() or not overwritten.isdisjoint(wholes | parts.keys()):
+        return None  # what is overwritten has memory of its own
     crossing = [*fed.values(), *(view.values[vid] for vid in fetches.values())]
     fits = all(dtype_name(value.dtype) in OF_NUMPY for value in crossing)
     return Schedule(
         steps=steps,
-        sources={vid: scope_name(node.op) for vid, node in sources.items() if vid in read},
+        sources={vid: scope_name(node.op) for vid, node in sources.items()},
+        rows=parts,
         fed=set(fed),
         declared={vid: (dtype_name(v.dtype), list(v.shape)) for vid, v in fed.items()},
         takes_arrays=fits and overwritten.isdisjoint(fed),
@@ -166,53 +163,36 @@ def schedule_of(program: Program) -> Schedule | None:
     )
 
 
-def _steps(view: BlockView, graphs: Mapping[OpNode, Graph], fetched: Collection[str]) -> list[Step]:
+def _steps(
+    view: BlockView, graphs: Mapping[OpNode, Graph], nodes: Collection[OpNode]
+) -> list[Step]:
+    """These operators as steps; none if fewer than two of them are engine operators."""
+
     def deeds(node: OpNode) -> frozenset[str]:
         return node.ordered if not node.is_engine or node.draws else node.ordered - {DRAW}
 
+    if len(graphs) < 2:
+        return []
     others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
-    nodes = [node for node in view.nodes if node in graphs or node.device == LINK]
+    nodes = sorted(nodes, key=attrgetter("index"))
     numbers = {node: number for number, node in enumerate(nodes)}
     steps = []
     for node in nodes:
-        members = [m for vid in node.reads for m in view.members(vid)]
+        graph = graphs.get(node)
+        is_native = graph is None and node.device != LINK
+        given = node.reads[:1] if is_native else node.reads  # what it puts together, not the axis
+        members = [m for vid in given for m in view.members(vid)]
         makers = [view.producer.get(view.root(member)) for member in members]
         after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
         reads = [view.root(member) for member in members]
-        graph = graphs.get(node)
-        steps.append(
-            Step(
-                node=node,
-                groups=_groups(graph.device) if graph else [_LINK],
-                after=frozenset(after),
-                reads=reads,
-                states=reads[len(graph.inputs) :] if graph else reads,
-                writes=node.writes[: len(graph.outputs)] if graph else [],
-                views=_row_parts(graph) if graph else (),
-            )
-        )
-    kept = {*fetched, *(vid for step in steps for vid in step.states)}
-    return [  # those that are kept have memory of their own
-        step if kept.isdisjoint([*step.reads, *step.writes]) else replace(step, views=())
-        for step in steps
-    ]
-
-
-def _row_parts(graph: Graph) -> Sequence[RowPart]:
-    """What a graph returns, if all that it does is to split inputs into equal parts of rows."""
-    first = {
-        op.output("out").id for op in graph.ops if op.type == "pd_op.full" and not op.attr("value")
-    }
-    inputs = {spec.id: number for number, spec in enumerate(graph.inputs)}
-    found: dict[int, RowPart] = {}
-    for op in graph.ops:
-        if op.type == "pd_op.split_with_num" and op.input("axis").id in first:
-            parts = op.outputs["out"]
-            for number, spec in enumerate(parts):
-                if spec is not None and op.input("x").id in inputs:
-                    found[spec.id] = RowPart(inputs[op.input("x").id], number, len(parts))
-    results = [spec.id for spec in graph.outputs]
-    return [] if graph.states or not found.keys() >= set(results) else [found[r] for r in results]
+        step = Step(node, _groups(CPU), frozenset(after), reads, [], node.writes)
+        if graph is not None:
+            states, made = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
+            step = replace(step, groups=_groups(graph.device), states=states, writes=made)
+        elif node.device == LINK:
+            step = replace(step, groups=[_LINK], states=reads, writes=[])
+        steps.append(step)
+    return steps
 
 
 def _groups(device: str) -> Sequence[frozenset[int]]:
@@ -229,40 +209,31 @@ _timing = threading.local()
 
 
 @contextmanager
-def timing() -> Iterator[dict[int, float]]:
-    """In runs of this thread, steps run one at a time, and the milliseconds of each are kept.
+def timing(is_alone: bool) -> Iterator[dict[int, float]]:
+    """In runs of this thread, the milliseconds of each step are kept.
+
+    Args:
+        is_alone: Whether steps run one at a time, or side by side.
 
     Yields:
         The milliseconds that each step took in the last run, by number.
     """
-    _timing.times = {}
+    _timing.times, _timing.is_alone = {}, is_alone
     try:
         yield _timing.times
     finally:
         _timing.times = None
 
 
-def starting_ms(schedule: Schedule) -> float:
-    """What it takes to start the steps of a run in several threads, in milliseconds.
-
-    That is how much longer a run takes in several threads than in one if no step computes anything.
-    """
-    helpers = _width(schedule) - 1
-    with ThreadPoolExecutor(max(1, helpers)) as pool:
-        alone, together = (
-            statistics.median(_ms_of_empty_run(schedule, pool, count) for _ in range(_EMPTY_RUNS))
-            for count in (0, helpers)
-        )
-    return max(0.0, together - alone)
-
-
-def _ms_of_empty_run(schedule: Schedule, pool: ThreadPoolExecutor, helpers: int) -> float:
-    start = time.perf_counter()
-    run = _Run(schedule.steps, lambda number: None, lambda number: None)
-    waiting = [pool.submit(run.work) for _ in range(helpers)]
-    run.work()
-    wait(waiting)
-    return (time.perf_counter() - start) * 1e3
+def _step(
+    step: Step, operator: Any, numbers: Mapping[str, int]
+) -> tuple[Any, list[int], list[list[int]], list[int], list[int]]:
+    """A step as the core takes it; ``numbers`` of the variables that steps make."""
+    reads, writes = (
+        [numbers[vid] for vid in dict.fromkeys(vids) if vid in numbers]
+        for vids in (step.reads, step.writes)
+    )
+    return operator, sorted(step.after), [sorted(group) for group in step.groups], reads, writes
 
 
 def _width(schedule: Schedule) -> int:
@@ -283,24 +254,28 @@ class PlannedProgram:
         self._schedule = schedule
         self._scope = scope
         self._own = new_scope()
-        made = {vid for step in schedule.steps for vid in step.writes}
-        self._slots = {vid: self._own.var(vid).get_tensor() for vid in [*made, *schedule.fed]}
+        made = [vid for step in schedule.steps for vid in step.writes]
+        owned = [*made, *schedule.fed, *schedule.rows]
+        self._slots = {vid: self._own.var(vid).get_tensor() for vid in owned}
         kept = {vid: n for vid, n in schedule.sources.items() if vid not in schedule.fed}
         given = {**self._slots, **{vid: _tensor(scope, name) for vid, name in kept.items()}}
-        self._operators: list[_Operator] = [
-            self._operator(step, [given[vid] for vid in step.reads]) for step in schedule.steps
+        numbers = {vid: number for number, vid in enumerate(made)}
+        steps = [
+            _step(step, self._operator(step, [given[vid] for vid in step.reads]), numbers)
+            for step in schedule.steps
         ]
-        self._readers = Counter(
-            vid for step in schedule.steps for vid in set(step.reads) if vid in made
+        self._engine = _core.DataDependencyEngine(
+            steps, [self._slots[vid] for vid in made], [numbers[vid] for vid in schedule.fetches]
         )
+        self._paces: Latest[tuple[tuple[int, ...], ...], _Pace] = Latest(_MOST_PACES)
         self._lock = new_lock()
-        self._helpers: ThreadPoolExecutor | None = None
-        self._process = 0
 
-    def _operator(self, step: Step, given: Sequence[Tensor]) -> _Operator:
-        if step.views:
-            return _Views(step.views, given)
-        return _interval(step, given) if step.node.is_engine else _Collective(step, self._own)
+    def _operator(self, step: Step, given: list[Tensor]) -> Any:
+        """What runs a step."""
+        if step.node.is_engine:
+            interval, kept = step.node.op.attrs()["interval"], list(range(len(step.writes)))
+            return _core.WholeProgram(step.node.graph, interval, given, [], kept)
+        return _Collective(step, self._own) if step.states else _core.RowsTogether(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """Runs it on arrays, which are read in place.
@@ -326,11 +301,11 @@ class PlannedProgram:
                         return None
                 return _core.hand_over(self._run_steps())
             finally:
-                self._clear_slots()
+                self._clear_feeds()
 
-    def _clear_slots(self) -> None:
-        for slot in self._slots.values():
-            clear_tensor(slot)
+    def _clear_feeds(self) -> None:
+        for vid in (*self._schedule.fed, *self._schedule.rows):
+            clear_tensor(self._slots[vid])
 
     def run(self) -> list[Tensor]:
         """Runs it on the contents of the scope, and consumes the feeds.
@@ -350,92 +325,75 @@ class PlannedProgram:
             try:
                 fetched = self._run_steps()
             finally:
-                self._clear_slots()
+                self._clear_feeds()
             for tensor in fed.values():
                 clear_tensor(tensor)
             return fetched
 
+    def _divide_feeds(self) -> None:
+        parts: dict[tuple[str, int], list[Tensor]] = {}
+        for vid, (whole, number, count) in self._schedule.rows.items():
+            if (whole, count) not in parts:
+                parts[whole, count] = _core.rows_of(self._slots[whole], count)
+            _core.share_tensor(self._slots[vid], parts[whole, count][number])
+
     def _run_steps(self) -> list[Tensor]:
+        self._divide_feeds()
         times: dict[int, float] | None = getattr(_timing, "times", None)
-        wanted = set(self._schedule.fetches)
-        fetched: dict[str, Tensor] = {}
-        readers = self._readers.copy()
-
-        def compute(number: int) -> None:
-            start = time.perf_counter()
-            results = self._operators[number].run()
-            if times is not None:
-                times[number] = (time.perf_counter() - start) * 1e3
-            for vid, result in zip(self._schedule.steps[number].writes, results):
-                if vid in wanted:
-                    fetched[vid] = result
-                if readers[vid]:
-                    _core.share_tensor(self._slots[vid], result)
-
-        def ended(number: int) -> None:
-            for vid in set(self._schedule.steps[number].reads) & readers.keys():
-                readers[vid] -= 1
-                if not readers[vid]:  # its memory can be used again
-                    clear_tensor(self._slots[vid])
-
-        run = _Run(self._schedule.steps, compute, ended)
-        helpers: list[Future[None]] = []
-        try:
-            if times is None:
-                self._help(run, helpers)
-            run.work()
-        finally:
-            run.stop()
-            wait(helpers)
-        run.raise_failure()
-        return [fetched[vid] for vid in self._schedule.fetches]
-
-    def _help(self, run: _Run, helpers: list[Future[None]]) -> None:
-        """Has other threads work on a run, and adds them to ``helpers``.
-
-        Once the main thread has ended, Python's pools take no work: whoever runs it does it alone.
-        """
-        with suppress(RuntimeError):
-            for _ in range(_width(self._schedule) - 1):
-                helpers.append(self._pool().submit(run.work))
-
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._helpers is None or self._process != os.getpid():  # a fork has none of the threads
-            self._helpers = ThreadPoolExecutor(_width(self._schedule) - 1, "paddle_ngraph_plan")
-            self._process = os.getpid()
-        return self._helpers
+        if times is None:
+            shapes = tuple(tuple(self._slots[vid].shape()) for vid in self._schedule.fed)
+            pace = self._paces.get_or_make(shapes, lambda: _Pace(self._schedule))
+            return pace.run(self._engine.run)
+        fetched = self._engine.run(1 if _timing.is_alone else _width(self._schedule))
+        times.update(enumerate(self._engine.last_ms))
+        return fetched
 
 
-class _Operator(Protocol):
-    """What runs a step."""
+class _Pace:
+    """In how many threads a schedule runs: in several, or in one where that is faster.
 
-    def run(self) -> Sequence[Tensor]: ...
-
-
-def _interval(step: Step, given: Sequence[Tensor]) -> _Operator:
-    kept = list(range(len(step.writes)))
-    interval = step.node.op.attrs()["interval"]
-    return _core.WholeProgram(step.node.graph, interval, list(given), [], kept)
-
-
-class _Views:
-    """Parts of variables, in their memory.
+    To wake a thread may take longer than short steps gain by running side by side. The first runs
+    are in several threads, the next ones in one, and their times decide, for a thousand runs: then
+    it is asked again. Results do not depend on it. Collectives wait for other ranks, and long runs
+    need no such look.
 
     Args:
-        views: Which.
-        given: The variables.
+        schedule: What is run.
     """
 
-    def __init__(self, views: Sequence[RowPart], given: Sequence[Tensor]) -> None:
-        self._views = views
-        self._given = given
+    def __init__(self, schedule: Schedule) -> None:
+        several = _width(schedule)
+        has_collectives = any(step.groups == [_LINK] for step in schedule.steps)
+        is_known = several == 1 or has_collectives
+        self._threads, self._known_for = several, sys.maxsize if is_known else 0
+        self._trials: dict[int, list[float]] = {several: [], 1: []}
 
-    def run(self) -> Sequence[Tensor]:
-        """Raises NgraphError if one has too few rows for equal parts."""
-        parts = {
-            (v.read, v.parts): _core.rows_of(self._given[v.read], v.parts) for v in self._views
-        }
-        return [parts[view.read, view.parts][view.number] for view in self._views]
+    def run(self, run: Callable[[int], T]) -> T:
+        """Calls ``run`` with a number of threads."""
+        if self._known_for > 0:
+            self._known_for -= 1
+            return run(self._threads)
+        threads = next(n for n, times in self._trials.items() if len(times) < _UNCOUNTED + _TRIALS)
+        before = _core.engine_stats()["native_runs"]
+        start = time.perf_counter()
+        results = run(threads)
+        ms = (time.perf_counter() - start) * 1e3
+        if _core.engine_stats()["native_runs"] == before:  # else something is still being compiled
+            self._note(threads, ms)
+        return results
+
+    def _note(self, threads: int, ms: float) -> None:
+        self._trials[threads].append(ms)
+        counted = {count: times[_UNCOUNTED:] for count, times in self._trials.items()}
+        if len(counted[1]) == _TRIALS:
+            self._decide(min(counted, key=lambda count: statistics.median(counted[count])))
+        elif min(counted[threads], default=0.0) > _LONG_MS:
+            self._decide(max(counted))
+
+    def _decide(self, threads: int) -> None:
+        self._threads, self._known_for = threads, _DECIDED_RUNS
+        for times in self._trials.values():
+            times.clear()
 
 
 class _Collective:
@@ -468,80 +426,3 @@ def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
     assert variable is not None  # who made this has looked
     return variable.get_tensor()
-
-
-class _Run:
-    """One run of steps, by any number of threads that each call :meth:`work`.
-
-    Args:
-        steps: In program order.
-        compute: Called with the number of a step, by several threads at once.
-        ended: Called with the number of a step that has succeeded, by one thread at a time.
-    """
-
-    def __init__(
-        self,
-        steps: Sequence[Step],
-        compute: Callable[[int], None],
-        ended: Callable[[int], None],
-    ) -> None:
-        self._steps = steps
-        self._compute = compute
-        self._ended = ended
-        self._changed = new_condition()
-        self._missing = [set(step.after) for step in steps]
-        self._followers: list[list[int]] = [[] for _ in steps]
-        for number, step in enumerate(steps):
-            for before in step.after:
-                self._followers[before].append(number)
-        self._waiting = list(range(len(steps)))
-        self._busy: dict[int, frozenset[int]] = {}
-        self._failures: dict[int, BaseException] = {}
-
-    def work(self) -> None:
-        """Runs steps until none is left to start."""
-        while (number := self._take()) is not None:
-            failure: BaseException | None = None
-            try:
-                self._compute(number)
-            except BaseException as error:  # raised again by raise_failure
-                failure = error
-            self._end(number, failure)
-
-    def stop(self) -> None:
-        """Starts no other step."""
-        with self._changed:
-            self._waiting.clear()
-            self._changed.notify_all()
-
-    def raise_failure(self) -> None:
-        """Raises what the first of the steps raised that failed, in program order."""
-        if self._failures:
-            raise self._failures[min(self._failures)]
-
-    def _take(self) -> int | None:
-        """The next step to start; waits for it. ``None`` when nothing is left to start."""
-        with self._changed:
-            while self._waiting:
-                busy = frozenset().union(*self._busy.values())
-                for number in self._waiting:
-                    groups = () if self._missing[number] else self._steps[number].groups
-                    free = next((group for group in groups if busy.isdisjoint(group)), None)
-                    if free is not None:
-                        self._waiting.remove(number)
-                        self._busy[number] = free
-                        return number
-                self._changed.wait()
-            return None
-
-    def _end(self, number: int, failure: BaseException | None) -> None:
-        with self._changed:
-            del self._busy[number]
-            if failure is None:
-                for follower in self._followers[number]:
-                    self._missing[follower].discard(number)
-                self._ended(number)
-            else:
-                self._failures[number] = failure
-                self._waiting.clear()
-            self._changed.notify_all()

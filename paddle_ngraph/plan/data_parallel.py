@@ -17,6 +17,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
+from paddle_ngraph.plan import rows
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.placement import NATIVE, device_of, parts_of, place_on, share, unplace
 from paddle_ngraph.program.report import Report
@@ -186,8 +187,10 @@ class _Slices:
             if statistics := training.running_statistics():
                 name = scope_name(maker_of(statistics[0]))
                 raise NgraphError(
-                    "a batch normalization takes the mean of the whole batch, and updates "
-                    f"{name!r} with it: such a program cannot be trained in slices"
+                    "a batch normalization takes the mean and the variance of the whole batch, "
+                    f"which no slice of it has, and updates {name!r} with them: such a program "
+                    "cannot be trained in slices; train it whole, or use group or layer "
+                    "normalization"
                 )
             gradients = {value_id(gradient.value) for gradient in training.gradients}
         sources = [node for node in view.nodes if node.is_source and is_fed(node.op)]
@@ -209,17 +212,16 @@ class _Slices:
     def _parts(self, build: Builder, value: Value) -> list[Value]:
         """An input of the interval for each slice."""
         maker = maker_of(value)
-        if not is_fed(maker) or not _is_sliced(value):
+        if self._places == 1 or not is_fed(maker) or not _is_sliced(value):
             return [value] * self._places
-        axis = build.number(0, "int32")
-        (parts,) = build.results("pd_op.split_with_num", [value, axis], num=self._places)
-        return list(parts)
+        return rows.divided(build, value, self._places)
 
     def _together(self, build: Builder, slices: list[Value]) -> Value:
         """What the slices have computed, for the whole batch."""
+        if self._places == 1:
+            return slices[0]
         if _is_sliced(slices[0]):
-            whole: Value = build("pd_op.concat", [slices, build.number(0, "int32")])
-            return whole
+            return rows.put_together(build, slices)
         if any(size < 0 for size in slices[0].shape):
             raise NgraphError(
                 f"a result of shape {list(slices[0].shape)} has its samples in another dimension "

@@ -229,7 +229,7 @@ def test_batch_norm_becomes_part_of_a_convolution():
     sources = [x, weight, mean, variance, scale, bias]
     graph = Graph([convolution, normalization], sources, [], [out], [])
     values = {spec.id: np.abs(floats(*spec.shape)) for spec in sources[1:]}
-    draft, _ = make_model(NgraphBridge(graph, [("f32", s.shape) for s in sources], values))
+    draft = make_model(NgraphBridge(graph, [("f32", s.shape) for s in sources], values))
     compiled = openvino.Core().compile_model(draft.model, "CPU")
     kinds = {
         node.get_rt_info()["layerType"].value for node in compiled.get_runtime_model().get_ops()

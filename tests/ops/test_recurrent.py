@@ -326,7 +326,7 @@ def test_the_gradient_computes_nothing_again():
     (text,) = [op.attrs()["graph"] for op in main.global_block().ops if "engine" in op.name()]
     graph = Graph.from_string(text)
     signature = [("f32", spec.shape) for spec in [*graph.inputs, *graph.states]]
-    draft, _ = make_model(NgraphBridge(graph, signature))
+    draft = make_model(NgraphBridge(graph, signature))
     loops = [node for node in draft.model.get_ops() if node.get_type_name() == "TensorIterator"]
     assert len(loops) == 4
 

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.plan import automatic
+from paddle_ngraph.plan import automatic, devices
 from paddle_ngraph.plan.automatic import Steps
 from paddle_ngraph.simulation.events import total_ms
 from tests.plan.networks import WIDTH, data, tower, training, two_towers
@@ -33,7 +33,8 @@ class Given:
 
     def steps(self, way):
         self.ways[way.name] = way
-        return Steps([self._of_step.get(way.name, 50.0)] * len(way.schedule.steps), 0.5)
+        ms = [self._of_step.get(way.name, 50.0)] * len(way.schedule.steps)
+        return Steps(ms, ms, 0.5)
 
     def run(self, way):
         self.timed.append(way.name)
@@ -163,6 +164,33 @@ def test_what_only_rounding_decides_is_no_difference():
     _, plan = planned(attention, choosing(GROUPS), x=floats(8, WIDTH))
     assert option(plan, GROUPS).reason == ""
     assert plan.chosen == GROUPS
+
+
+OPTIMIZERS = [
+    *("SGD", "Momentum", "Adam", "AdamW", "Lamb", "NAdam", "RAdam", "Adamax", "Adagrad"),
+    *("Adadelta", "RMSProp"),
+]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("reduce", "reason"), [("mean", ""), ("sum", "computes other numbers")])
+def test_gradients_are_compared_whatever_the_optimizer_makes_of_them(
+    monkeypatch, optimizer, reduce, reason
+):
+    """Adam steps as far with half of a gradient, which is what slices of a sum have."""
+    monkeypatch.setattr(devices, "usable_cores", lambda: (0, 1))
+
+    def build():
+        hidden = tower(data())
+        getattr(paddle.optimizer, optimizer)(learning_rate=0.01).minimize(
+            getattr(paddle, reduce)(hidden**2)
+        )
+        return [hidden]
+
+    _, plan = planned(build, choosing("serial"), x=floats(8, WIDTH))
+    assert reason in option(plan, SLICES).reason and bool(reason) == bool(
+        option(plan, SLICES).reason
+    )
 
 
 def dropped():

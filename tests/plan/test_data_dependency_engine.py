@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import random
 import subprocess
 import sys
@@ -15,10 +17,10 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph import _core
+from paddle_ngraph import NgraphError, _core
 from paddle_ngraph.paddle_seam.names import is_initialized
 from paddle_ngraph.plan import data_dependency_engine
-from paddle_ngraph.plan.data_dependency_engine import Step, _Run
+from paddle_ngraph.plan.data_dependency_engine import Schedule, Step, _Pace
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import at_once, floats
 
@@ -30,30 +32,32 @@ TIMEOUT = 600
 # -- scheduling, without an engine -----------------------------------------------------------------
 
 
-def step(cores: set[int], after: set[int]) -> Step:
-    return Step(None, [frozenset(cores)], frozenset(after), (), (), ())  # type: ignore[arg-type]
+class Called:
+    """What computes a step: it calls something with the number of the step."""
+
+    def __init__(self, number: int, compute: Any) -> None:
+        self._number, self._compute = number, compute
+
+    def run(self) -> tuple[()]:
+        self._compute(self._number)
+        return ()
 
 
-def run_in_threads(run: _Run, count: int) -> None:
-    helpers = [threading.Thread(target=run.work) for _ in range(count - 1)]
-    for helper in helpers:
-        helper.start()
-    run.work()
-    for helper in helpers:
-        helper.join(TIMEOUT)
-        assert not helper.is_alive(), "a step is never started, or never ends"
-
-
-def nothing(_: int) -> None:
-    pass
+def run_in_threads(steps: list[tuple[set[int], set[int]]], compute: Any, threads: int) -> Any:
+    """One run of steps, each with its cores and those that it waits for; the engine that ran it."""
+    made = [
+        (Called(number, compute), sorted(after), [sorted(cores)], [], [])
+        for number, (cores, after) in enumerate(steps)
+    ]
+    engine = _core.DataDependencyEngine(made, [], [])
+    engine.run(threads)
+    return engine
 
 
 def test_steps_of_two_devices_run_at_the_same_time():
     """Each of the two waits for the other one."""
     both = threading.Barrier(2)
-    run = _Run([step({0}, set()), step({1}, set())], lambda _: both.wait(TIMEOUT) and None, nothing)
-    run_in_threads(run, 2)
-    run.raise_failure()
+    run_in_threads([({0}, set()), ({1}, set())], lambda _: both.wait(TIMEOUT), 2)
 
 
 def test_no_core_computes_two_steps_at_once():
@@ -61,16 +65,16 @@ def test_no_core_computes_two_steps_at_once():
     lock, busy, clashes = threading.Lock(), set(), []
 
     def compute(number: int) -> None:
-        (cores,) = steps[number].groups
+        cores, _ = steps[number]
         with lock:
             clashes.extend(busy & cores)
             busy.update(cores)
         with lock:
             busy.difference_update(cores)
 
-    steps = [step(groups[number % len(groups)], set()) for number in range(300)]
-    run_in_threads(_Run(steps, compute, nothing), 4)
-    assert not clashes
+    steps = [(groups[number % len(groups)], set()) for number in range(300)]
+    run_in_threads(steps, compute, 4)
+    assert not clashes and not busy
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -81,16 +85,17 @@ def test_a_thousand_rounds_of_random_graphs(threads: int):
         steps = []
         for number in range(100):
             after = {draw.randrange(number) for _ in range(draw.randrange(4)) if number}
-            steps.append(step({draw.randrange(4) for _ in range(draw.randrange(1, 3))}, after))
+            steps.append(({draw.randrange(4) for _ in range(draw.randrange(1, 3))}, after))
         done: list[int] = []
         wrong: list[int] = []
 
         def compute(number: int, steps=steps, done=done, wrong=wrong) -> None:
-            wrong.extend(steps[number].after - set(done))
+            wrong.extend(steps[number][1] - set(done))
             done.append(number)
 
-        run_in_threads(_Run(steps, compute, nothing), threads)
+        engine = run_in_threads(steps, compute, threads)
         assert not wrong and sorted(done) == list(range(100))
+        assert len(engine.last_ms) == 100 and min(engine.last_ms) > 0
         if threads == 1:
             assert done == list(range(100)), "program order"
 
@@ -104,19 +109,83 @@ def test_after_a_failure_nothing_is_started_and_the_first_one_is_raised():
         both.wait(TIMEOUT)
         raise ValueError(f"step {number}")
 
-    steps = [step({0}, set()), step({1}, set()), step({2}, {0}), step({3}, {1})]
-    run = _Run(steps, compute, nothing)
-    run_in_threads(run, 2)
+    steps = [({0}, set()), ({1}, set()), ({2}, {0}), ({3}, {1})]
     with pytest.raises(ValueError, match="step 0"):
-        run.raise_failure()
+        run_in_threads(steps, compute, 2)
     assert sorted(started) == [0, 1]
 
 
-def test_a_run_that_is_stopped_starts_nothing():
-    run = _Run([step({0}, set())], lambda _: pytest.fail("it was started"), nothing)
-    run.stop()
-    run_in_threads(run, 2)
-    run.raise_failure()
+def test_many_short_runs_start_no_more_threads_than_they_use():
+    before = len(os.listdir("/proc/self/task"))
+    engine = run_in_threads([({0}, set()), ({1}, set())], lambda _: None, 2)
+    for _ in range(3000):
+        engine.run(2)
+    assert len(os.listdir("/proc/self/task")) <= before + 4
+
+
+@pytest.mark.parametrize(
+    ("after", "reads", "writes", "fetches"),
+    [([0], [], [], []), ([1], [], [], []), ([], [0], [], []), ([], [], [3], []), ([], [], [], [0])],
+)
+def test_steps_that_make_no_sense_are_an_error(after, reads, writes, fetches):
+    with pytest.raises(NgraphError, match="waits for what is not before it"):
+        _core.DataDependencyEngine([(None, after, [[0]], reads, writes)], [], fetches)
+
+
+class Clock:
+    """The time, for runs that take as long as a test says, by the number of threads."""
+
+    def __init__(self, **ms: float) -> None:
+        self._ms = {int(name[1:]): each for name, each in ms.items()}
+        self.now = 0.0
+        self.runs: list[int] = []
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def run(self, threads: int) -> int:
+        self.runs.append(threads)
+        self.now += self._ms[threads] / 1e3
+        return threads
+
+
+@pytest.mark.parametrize(
+    ("several", "one", "chosen", "tried"),
+    [(0.5, 0.3, 1, 18), (0.3, 0.5, 4, 18), (9.0, 11.0, 4, 12), (11.0, 4.0, 4, 3)],
+)
+def test_short_runs_are_in_one_thread_where_that_is_faster(
+    monkeypatch, several, one, chosen, tried
+):
+    clock = Clock(_4=several, _1=one)
+    monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
+    monkeypatch.setattr(data_dependency_engine, "time", clock)
+    pace = _Pace(SCHEDULE)
+    assert [pace.run(clock.run) for _ in range(30)] == clock.runs
+    assert clock.runs == [*[4] * min(tried, 9), *[1] * max(tried - 9, 0), *[chosen] * (30 - tried)]
+
+
+def test_it_is_asked_again_which_number_of_threads_is_faster(monkeypatch):
+    clock = Clock(_4=0.5, _1=0.3)
+    monkeypatch.setattr(data_dependency_engine, "_width", lambda schedule: 4)
+    monkeypatch.setattr(data_dependency_engine, "time", clock)
+    pace = _Pace(SCHEDULE)
+    for _ in range(500):
+        pace.run(clock.run)
+    clock._ms = {4: 0.3, 1: 0.5}
+    for _ in range(1000):
+        pace.run(clock.run)
+    assert clock.runs == [*[4] * 9, *[1] * 1009, *[4] * 9, *[1] * 9, *[4] * 464]
+
+
+def test_what_waits_for_other_ranks_is_not_tried():
+    collective = Step(None, [data_dependency_engine._LINK], frozenset(), (), (), ())  # type: ignore[arg-type]
+    both = [Step(None, [frozenset({n})], frozenset(), (), (), ()) for n in (0, 1)]  # type: ignore[arg-type]
+    clock = Clock(_3=9.0, _1=0.1)
+    pace = _Pace(dataclasses.replace(SCHEDULE, steps=[*both, collective]))
+    assert [pace.run(clock.run) for _ in range(30)] == [3] * 30
+
+
+SCHEDULE = Schedule([], {}, {}, (), {}, False, ())
 
 
 # -- programs --------------------------------------------------------------------------------------
@@ -296,16 +365,36 @@ def test_threads_take_turns_on_a_planned_program(planned_runs):
     assert len(planned_runs) == 81
 
 
-def test_a_forked_process_has_threads_of_its_own(planned_runs):
-    planned = on_two_cores()
-    x = floats(4, WIDTH)
-    expected = planned.run(x=x)
-    engine = planned_runs[0]
-    engine._process = -1  # as in a child
-    before = engine._helpers
-    for one, other in zip(expected, planned.run(x=x)):
-        np.testing.assert_array_equal(one, other)
-    assert engine._helpers is not before
+FORKED = """
+import os, threading
+from paddle_ngraph import _core
+
+
+class Waits:
+    def run(self):
+        both.wait(60)
+        return ()
+
+
+engine = _core.DataDependencyEngine([(Waits(), [], [[core]], [], []) for core in (0, 1)], [], [])
+for _ in range(3):
+    both = threading.Barrier(2)
+    engine.run(2)
+    child = os.fork()
+    if child == 0:
+        both = threading.Barrier(2)
+        engine.run(2)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print("both ran")
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=200
+    )
+    assert "both ran" in found.stdout, found.stderr
 
 
 AFTER_MAIN = """

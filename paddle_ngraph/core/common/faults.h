@@ -11,7 +11,7 @@
 namespace paddle_ngraph {
 
 // Where the engine may fail: what it does between an operator's inputs and its results.
-enum class Step : int { kNone, kData, kCompile, kLoad, kStore, kAllocate, kDraw, kRun };
+enum class Step : int { kNone, kData, kCompile, kLoad, kStore, kAllocate, kDraw, kRun, kWrite };
 
 inline std::atomic<Step>& failing_step() {
   static std::atomic<Step> step{Step::kNone};
@@ -29,8 +29,8 @@ inline void may_fail(Step step) {
 
 // Lets the step of this name fail from now on; empty for none. Throws NgraphError for other names.
 inline void fail_at(const std::string& name) {
-  static const std::string names[] = {"",      "data",     "compile", "load",
-                                      "store", "allocate", "draw",    "run"};
+  static const std::string names[] = {"",         "data", "compile", "load", "store",
+                                      "allocate", "draw", "run",     "write"};
   int step = 0;
   for (const auto& known : names) {
     if (known == name) return failing_step().store(static_cast<Step>(step));

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".ngraph";
 constexpr char kUnfinished[] = ".unfinished";
-constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '2'};
+constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '3'};
 
 // The age at which an unfinished file is deleted: by then its writer must have died.
 constexpr std::chrono::hours kUnfinishedAge{1};

@@ -80,6 +80,15 @@ Draw to_draw(const py::handle& draw) {
           draw.attr("seed").cast<int64_t>(), draw.attr("shape").cast<std::vector<size_t>>()};
 }
 
+Update to_update(const py::handle& step) {
+  return {step.attr("optimizer").cast<int>(),
+          step.attr("attributes").cast<std::vector<double>>(),
+          step.attr("states").cast<std::vector<size_t>>(),
+          step.attr("gradients").cast<std::vector<int64_t>>(),
+          step.attr("factors").cast<std::vector<int64_t>>(),
+          step.attr("parameters").cast<std::vector<int64_t>>()};
+}
+
 std::string text_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
 }
@@ -197,6 +206,12 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
     built.open_sizes = result.attr("open_sizes").cast<std::vector<int>>();
     built.guards = result.attr("guards").cast<std::vector<int64_t>>();
+    for (const auto& step : py::list(result.attr("updates"))) {
+      built.updates.steps.push_back(to_update(step));
+    }
+    if (settings.num_threads > 0) {
+      built.updates.num_threads = std::max(1, settings.num_threads / std::max(1, settings.streams));
+    }
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
     of_part.parts = result.attr("parts").cast<int>();

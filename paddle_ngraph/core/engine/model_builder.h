@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/engine/ngraph_engine.h"
+#include "core/ov/updates.h"
 
 namespace paddle_ngraph {
 
@@ -21,6 +22,9 @@ struct BuiltFunction {
   // the open sizes.
   std::vector<int> open_sizes;
   std::vector<int64_t> guards;
+  // What is written where the states are, instead of being results. The results of the model are
+  // outputs, then the new values of the other states, then what these steps read.
+  Updates updates;
 
   bool is_open() const { return !open_sizes.empty(); }
 };

@@ -13,8 +13,10 @@
 #include "core/common/threads.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_order.h"
+#include "core/engine/has_written.h"
 #include "core/engine/model_builder.h"
 #include "core/engine/stored_function.h"
+#include "core/ov/free_memory.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -221,12 +223,24 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 // ---------------------------------------------------------------------------------------------
 // NgraphFunction
 
-NgraphFunction::NgraphFunction(BuiltFunction built, std::shared_ptr<SpareTensors> spare_tensors)
+NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
+                               std::shared_ptr<SpareTensors> spare_tensors)
     : function_(std::move(built.function)),
       parameter_inputs_(std::move(built.parameter_inputs)),
       draws_(std::move(built.draws)),
       is_open_(built.is_open()),
-      spare_tensors_(std::move(spare_tensors)) {}
+      results_of_states_(results_of_states(built.updates, num_outputs, num_states)),
+      spare_tensors_(std::move(spare_tensors)) {
+  for (size_t state = 0; state < num_states; ++state) {
+    if (results_of_states_[state] != kNoResult) spare_numbers_.push_back(state);
+  }
+  const size_t num_results = function_->results().size();
+  for (size_t next = num_states + draws_.size(); num_outputs + spare_numbers_.size() < num_results;
+       ++next) {
+    spare_numbers_.push_back(next);
+  }
+  if (!built.updates.steps.empty()) updater_ = std::make_unique<Updater>(std::move(built.updates));
+}
 
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
@@ -245,19 +259,62 @@ void NgraphFunction::run(const NgraphIO& io) const {
   }
   std::vector<phi::DenseTensor> fresh =
       function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+  std::optional<Updater::Run> updates;
+  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh));
   may_fail(Step::kRun);
   stream.used();
-  const size_t num_outputs = io.outputs.size();
   for (size_t i = 0; i < drawn.size(); ++i) {
     spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
   }
-  for (size_t i = 0; i < num_outputs; ++i) {
-    io.outputs[i]->ShareDataWith(fresh[i]);
-    const bool is_taken_again =
-        num_bytes(fresh[i]) <= kSmallOutput && !function_->has_open_shapes();
-    if (is_taken_again) spare_outputs_.give(i, std::move(fresh[i]));
+  try {
+    publish(io, updates ? &*updates : nullptr, std::move(fresh));
+  } catch (const InvalidInput& error) {
+    throw Written<InvalidInput>(error.what());
+  } catch (const std::exception& error) {
+    throw Written<NgraphError>(error.what());
   }
-  fresh.erase(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(num_outputs));
+}
+
+Updater::Run NgraphFunction::prepare_updates(const NgraphIO& io,
+                                             const std::vector<phi::DenseTensor>& results) const {
+  const auto floats = [](const phi::DenseTensor& tensor) {
+    const bool has_floats =
+        tensor.dtype() == paddle::DataType::FLOAT32 && tensor.Holder() != nullptr;
+    if (!has_floats) return Floats{nullptr, 0};
+    return Floats{static_cast<float*>(memory(tensor)), static_cast<size_t>(tensor.numel())};
+  };
+  std::vector<Floats> inputs, made;
+  inputs.reserve(io.inputs.size());
+  made.reserve(results.size());
+  for (const auto* input : io.inputs) inputs.push_back(floats(*input));
+  for (const auto& result : results) made.push_back(floats(result));
+  const std::vector<Floats> states(inputs.end() - static_cast<std::ptrdiff_t>(io.num_states),
+                                   inputs.end());
+  return updater_->prepare(inputs, made, states);
+}
+
+void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
+                             std::vector<phi::DenseTensor> results) const {
+  const size_t num_outputs = io.outputs.size();
+  const bool is_kept = !function_->has_open_shapes();
+  for (size_t i = 0; i < num_outputs; ++i) {
+    io.outputs[i]->ShareDataWith(results[i]);
+    const bool is_taken_again = is_kept && num_bytes(results[i]) <= kSmallOutput;
+    if (is_taken_again) spare_outputs_.give(i, std::move(results[i]));
+  }
+  if (updates != nullptr) {
+    updates->write();
+    may_fail(Step::kWrite);
+    EngineStats::instance().steps_in_place += updater_->updates().steps.size();
+  }
+  std::vector<phi::DenseTensor> fresh(io.num_states);
+  size_t next = num_outputs;
+  for (size_t i = 0; i < io.num_states; ++i) {
+    if (results_of_states_[i] != kNoResult) fresh[i] = std::move(results[next++]);
+  }
+  for (; is_kept && next < results.size(); ++next) {
+    spare_tensors_->give(spare_numbers_[next - num_outputs], std::move(results[next]));
+  }
   publish_states(io, std::move(fresh));
 }
 
@@ -273,8 +330,9 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
   fresh.reserve(results.size());
   outputs.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    fresh.push_back(i < num_outputs ? spare_outputs_.take(i, results[i])
-                                    : spare_tensors_->take(i - num_outputs, results[i]));
+    fresh.push_back(i < num_outputs
+                        ? spare_outputs_.take(i, results[i])
+                        : spare_tensors_->take(spare_numbers_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
   function_->run(inputs, outputs);
@@ -318,8 +376,8 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   for (auto* output : io.state_outputs) {
     if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name for the state
   }
-  // What the old value leaves behind: no memory (the new value is copied into it), memory that
-  // others may still read, or memory to reuse.
+  // What the old value leaves behind: no memory (the new value is copied into it, or there
+  // already), memory that others may still read, or memory to reuse.
   enum class Left { kNone, kInUse, kFree };
   std::vector<Left> left(io.num_states, Left::kNone);
   std::vector<phi::DenseTensor> old;
@@ -328,6 +386,7 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
   {
     const Standstill standstill;
     for (size_t i = 0; i < io.num_states; ++i) {
+      if (results_of_states_[i] == kNoResult) continue;
       const bool fits = has_room(old[i], fresh[i]);
       if (fits && num_bytes(fresh[i]) <= kSmallState) continue;
       const bool is_free = standstill.may_exchange(states[i], old[i]);
@@ -337,7 +396,9 @@ void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTe
     }
   }
   for (size_t i = 0; i < io.num_states; ++i) {
-    if (left[i] == Left::kNone) {
+    if (results_of_states_[i] == kNoResult) {
+      // A step has written there.
+    } else if (left[i] == Left::kNone) {
       // In place, as Paddle's own kernels write: whoever shares the memory sees the new contents.
       if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
       phi::DenseTensorMeta meta = fresh[i].meta();
@@ -392,6 +453,7 @@ void EngineStats::reset() {
   functions_loaded = 0;
   functions_reused = 0;
   functions_with_weights = 0;
+  steps_in_place = 0;
 }
 
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
@@ -634,6 +696,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(
   const auto time = std::chrono::steady_clock::now() - start;
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
   if (!collect(on_disk, built) && on_disk && time >= least) store_function(*on_disk, built);
+  return_free_memory();
   return keep(key, snapshot, std::move(built), is_wanted);
 }
 
@@ -724,7 +787,8 @@ BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool keeps_weights,
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
-  return std::make_shared<NgraphFunction>(std::move(built), spare_tensors());
+  return std::make_shared<NgraphFunction>(std::move(built), num_outputs_, num_states_,
+                                          spare_tensors());
 }
 
 std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
@@ -752,6 +816,8 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   std::exception_ptr failure;
   try {
     if (run_function(io, now, order, &step)) return;
+  } catch (const HasWritten&) {
+    throw;
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
   } catch (const InvalidInput& error) {
@@ -784,6 +850,8 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   *step = Step::kRun;
   try {
     function->run(io);
+  } catch (const HasWritten&) {
+    throw;
   } catch (const InvalidInput&) {
     throw;
   } catch (const std::exception&) {

@@ -20,6 +20,7 @@
 #include "core/engine/function_cache.h"
 #include "core/engine/snapshot.h"
 #include "core/ov/ov_function.h"
+#include "core/ov/updates.h"
 #include "core/paddle/random.h"
 #include "core/paddle/weights.h"
 
@@ -36,9 +37,10 @@ struct NgraphIO {
   std::deque<phi::DenseTensor> reordered;  // what stands for inputs in a layout of oneDNN
 };
 
-// Memory that runs pass on to each other. A run computes states beside the present ones, then the
-// two change places: the old memory is used by the next run. The same is done for the random
-// numbers it draws, and for outputs that are no longer used.
+// Memory that runs pass on to each other. A run computes states beside the present ones, unless a
+// step of an optimizer writes them, then the two change places: the old memory is used by the next
+// run. The same is done for the random numbers it draws, for what such steps read, and for outputs
+// that are no longer used.
 class SpareTensors {
  public:
   // A tensor that was given back under this number, has this type and is not in use, or a new one.
@@ -64,10 +66,13 @@ class NgraphFunction {
   // giving the function another address, takes longer than computing it.
   static constexpr size_t kSmallOutput = 65536;
 
-  NgraphFunction(BuiltFunction built, std::shared_ptr<SpareTensors> spare_tensors);
+  // Of a graph with so many outputs and states.
+  NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
+                 std::shared_ptr<SpareTensors> spare_tensors);
 
   // Executes the function. Nothing is written before every check has passed and the computation
-  // has succeeded. Throws InvalidInput, or what the CPU plugin throws.
+  // has succeeded. Throws InvalidInput, or what the CPU plugin throws; what else fails once writing
+  // has begun is a HasWritten.
   void run(const NgraphIO& io) const;
 
   // Whether it is for more than one signature.
@@ -76,21 +81,30 @@ class NgraphFunction {
   bool has_little_to_do() const { return function_->settings().streams == 0; }
 
  private:
-  // The results: outputs, then new values of the states.
+  // The results: outputs, then new values of states, then what steps of optimizers read.
   std::vector<phi::DenseTensor> execute(const NgraphIO& io,
                                         const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> execute_open(
       const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
-  // Gives the states their new values: by exchanging buffers where nothing else can know the
-  // memory, else by copying.
+  // The steps of optimizers; `results` are those of the function.
+  Updater::Run prepare_updates(const NgraphIO& io,
+                               const std::vector<phi::DenseTensor>& results) const;
+  // Hands out the outputs and gives the states their new values.
+  void publish(const NgraphIO& io, const Updater::Run* updates,
+               std::vector<phi::DenseTensor> results) const;
+  // Gives the states their new values, of which some are empty (a step has written there): by
+  // exchanging buffers where nothing else can know the memory, else by copying.
   void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
 
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
   std::vector<Draw> draws_;
   bool is_open_;
-  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states and random numbers
+  std::unique_ptr<Updater> updater_;             // absent if there are no steps of optimizers
+  std::vector<size_t> results_of_states_;        // see updates.h
+  std::vector<size_t> spare_numbers_;            // of results behind the outputs, in spare_tensors_
+  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states, random numbers, gradients
   mutable SpareTensors spare_outputs_;
 };
 
@@ -103,6 +117,7 @@ struct EngineStats {
   std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
+  std::atomic<int64_t> steps_in_place{0};
 
   static EngineStats& instance();
   void reset();

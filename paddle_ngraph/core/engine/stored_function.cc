@@ -85,6 +85,16 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
     words.add(draw.seed);
     words.add(draw.shape);
   }
+  words.add(built.updates.num_threads);
+  words.add(built.updates.steps.size());
+  for (const Update& step : built.updates.steps) {
+    words.add(step.optimizer);
+    words.add(step.attributes);
+    words.add(step.states);
+    words.add(step.gradients);
+    words.add(step.factors);
+    words.add(step.parameters);
+  }
   return words.take();
 }
 
@@ -108,6 +118,16 @@ BuiltFunction from_file(StoredFunction stored) {
     draw.b = words.next<float>();
     draw.seed = words.next<int64_t>();
     draw.shape = words.list<size_t>();
+  }
+  built.updates.num_threads = words.next<int>();
+  built.updates.steps.resize(words.next<size_t>());
+  for (Update& step : built.updates.steps) {
+    step.optimizer = words.next<int>();
+    step.attributes = words.list<double>();
+    step.states = words.list<size_t>();
+    step.gradients = words.list<int64_t>();
+    step.factors = words.list<int64_t>();
+    step.parameters = words.list<int64_t>();
   }
   built.function = std::make_unique<OvFunction>(std::move(stored.blob), settings);
   return built;

@@ -86,6 +86,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<PaddleAvgPoolGrad>>(),
       std::make_shared<ov::OpExtension<Momentum>>(),
       std::make_shared<ov::OpExtension<BlockedReorder>>(),
+      std::make_shared<ov::OpExtension<Sgd>>(),
       std::make_shared<ov::OpExtension<RowSoftmax>>(),
       std::make_shared<ov::OpExtension<RowSoftmaxGrad>>(),
       std::make_shared<ov::OpExtension<Sort>>(),

@@ -1,7 +1,9 @@
-// Optimizer steps, each in one pass over the parameter and its state.
+// Optimizer steps, each in one pass over the parameter and its state. The loops are in
+// kernels/optimizer.h; most steps use these without an operator (updates.h).
 #pragma once
 
 #include "core/ov/extension_ops.h"
+#include "core/ov/kernels/optimizer.h"
 
 namespace paddle_ngraph {
 
@@ -21,21 +23,19 @@ class OptimizerOp : public ExtensionOp {
   void require_numbers(size_t begin, size_t end) const;
   // Sets this many outputs to the shape of the parameter.
   void set_outputs(size_t count);
+  // Computes the outputs: what inputs `states` become with the gradient, which is input 1.
+  static void compute_step(const OptimizerStep& step, const ov::TensorVector& inputs,
+                           const std::vector<size_t>& states, ov::TensorVector* outputs);
 };
 
-struct MomentumAttributes {
-  double mu = 0;
-  bool nesterov = false;
-  bool decays = false;
-  double decay = 0;
+// (param, grad [...], rate [1]) -> (param_out [...]), with param_out = param - rate * grad.
+class Sgd : public OperatorIn<Sgd, OperatorWith<SgdAttributes, OptimizerOp>> {
+ public:
+  OPENVINO_OP("Sgd", "paddle_ngraph", OptimizerOp);
 
-  template <typename Visit>
-  void visit(const Visit& visit) {
-    visit("mu", mu);
-    visit("nesterov", nesterov);
-    visit("decays", decays);
-    visit("decay", decay);
-  }
+ protected:
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
 // (param, grad, velocity [...], rate [1]) -> (param_out, velocity_out [...]), with
@@ -49,25 +49,6 @@ class Momentum : public OperatorIn<Momentum, OperatorWith<MomentumAttributes, Op
  protected:
   void infer() override;
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
-};
-
-struct AdamAttributes {
-  double beta1 = 0;
-  double beta2 = 0;
-  double epsilon = 0;
-  bool decays = false;
-  double ratio = 1;
-  double decay = 0;
-
-  template <typename Visit>
-  void visit(const Visit& visit) {
-    visit("beta1", beta1);
-    visit("beta2", beta2);
-    visit("epsilon", epsilon);
-    visit("decays", decays);
-    visit("ratio", ratio);
-    visit("decay", decay);
-  }
 };
 
 // (param, grad, moment1, moment2 [...], rate, beta1_pow, beta2_pow [1]) -> (param_out, moment1_out,

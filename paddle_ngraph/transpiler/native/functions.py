@@ -29,6 +29,7 @@ from paddle_ngraph.function.bridge import Draw, NgraphBridge
 from paddle_ngraph.function.dynamic_shapes import Opening
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.sizes import Guard
+from paddle_ngraph.function.updates import Update
 from paddle_ngraph.transpiler.native import kernels
 from paddle_ngraph.transpiler.native import plan as plans
 from paddle_ngraph.transpiler.native.plan import BlockPlan, Interval, KernelCall, Plan, Variable
@@ -67,6 +68,8 @@ class Variant:
         draws: The random numbers that a run takes.
         conditions: The guards, and the number in them of each open size.
         positions: The input of the graph that feeds each parameter.
+        updates: The steps of optimizers that a run takes when the model is done; their inputs are
+            those of the interval, without weights.
     """
 
     model: ov.Model
@@ -75,6 +78,7 @@ class Variant:
     parameters: list[int]
     draws: Sequence[Draw]
     positions: Sequence[int]
+    updates: Sequence[Update]
     conditions: Sequence[Guard] = ()
 
     def serves(self, given: Sequence[Shape]) -> bool:
@@ -82,8 +86,23 @@ class Variant:
         rows, hints = _numbered(given)
         return rows == self.shapes and all(guard.holds(hints) for guard in self.conditions)
 
-    def results(self, signature: Signature) -> list[Shape]:
-        """The shapes of what it computes."""
+    def results(
+        self, signature: Signature, num_outputs: int, states: Sequence[Shape]
+    ) -> list[Shape]:
+        """The shapes of outputs, then of the new values of states.
+
+        Args:
+            signature: Of all inputs of the graph.
+            num_outputs: How many outputs there are.
+            states: The shapes of the states; a state that a step writes keeps its own.
+        """
+        written = {state for update in self.updates for state in update.states}
+        made = iter(self._computed(signature))
+        outputs = [next(made) for _ in range(num_outputs)]
+        new = [shape if number in written else next(made) for number, shape in enumerate(states)]
+        return outputs + new
+
+    def _computed(self, signature: Signature) -> list[Shape]:
         if not any(size < 0 for shape in self.shapes for size in shape):
             return [_shape_of(output) for output in self.model.outputs]
         closed = self.model.clone()
@@ -294,7 +313,8 @@ class _Walk:
         if variant is None:
             variant = _built(interval, given, signature, constants)
             variants.append(variant)
-        results, outputs = variant.results(signature), len(interval.outputs)
+        outputs = len(interval.outputs)
+        results = variant.results(signature, outputs, given[len(interval.inputs) :])
         self._set(interval.outputs, results[:outputs])
         self._set(interval.states, results[outputs:])
 
@@ -335,11 +355,10 @@ def _built(
         return _open(interval, rows, hints, signature, views)
     try:
         bridge = NgraphBridge(interval.graph, signature)
-        draft, positions = build.make_model(bridge, views, Settings())
+        draft = build.make_model(bridge, views, Settings())
     except (ConversionError, ValueError, RuntimeError) as error:
         raise NgraphError(f"{place} cannot be built: {error}") from error
-    parameters = _without(positions, interval)
-    return Variant(draft.model, rows, (), parameters, bridge.draws, positions)
+    return _variant(interval, draft, rows)
 
 
 def _without(positions: Sequence[int], interval: Interval) -> list[int]:
@@ -364,8 +383,8 @@ def _open(
     opening = Opening(signature, classes)
     place = f"interval {interval.number} ({interval.place})"
     try:
-        model, positions = build.model_with(opening, interval.text, signature, weights, Settings())
-        found = dynamic_shapes.opened(opening, model, positions)
+        draft = build.model_with(opening, interval.text, signature, weights, Settings())
+        found = dynamic_shapes.opened(opening, draft)
     except Exception as error:  # nGraph's own too: the shapes alone may do better
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
         raise NgraphError(f"{place} needs known shapes: {reason}; give shapes") from error
@@ -376,9 +395,31 @@ def _open(
             f"{place} has operators that need known shapes: it would hold for {sizes} only; give "
             "shapes"
         )
-    parameters = _without(positions, interval)
-    conditions = opening.guards.kept()
-    return Variant(found.model, rows, found.guards, parameters, (), positions, conditions)
+    return _variant(interval, draft, rows, found.guards, opening.guards.kept())
+
+
+def _variant(
+    interval: Interval,
+    draft: build.Draft,
+    rows: list[list[int]],
+    guards: Sequence[int] = (),
+    conditions: Sequence[Guard] = (),
+) -> Variant:
+    def without(sources: Sequence[int]) -> list[int]:  # results stay
+        return [_without([n], interval)[0] if n >= 0 else n for n in sources]
+
+    updates = [
+        update._replace(
+            gradients=without(update.gradients),
+            factors=without(update.factors),
+            parameters=without(update.parameters),
+        )
+        for update in draft.updates
+    ]
+    parameters, draws = _without(draft.positions, interval), draft.bridge.draws
+    return Variant(
+        draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
+    )
 
 
 def _hints_of(shape: Shape) -> list[int]:

@@ -31,7 +31,7 @@ from paddle_ngraph.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "project"
 _PACKAGE = Path(__file__).parents[2]
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.
 _CORE = ("core/ov/**/*.cc", "core/common/random_numbers.cc", "core/engine/size_guards.cc")
@@ -300,6 +300,9 @@ def _write_functions(
                     "guards": [int(word) for word in variant.guards],
                     "parameters": variant.parameters,
                     "draws": [draw._asdict() for draw in variant.draws],
+                    "outputs": len(interval.outputs),
+                    "states": len(interval.states),
+                    "updates": [update._asdict() for update in variant.updates],
                 }
             )
         place = f"interval {interval.number} ({interval.place})"

@@ -1,12 +1,14 @@
 #include "runtime/function.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <openvino/openvino.hpp>
 
 #include "core/engine/size_guards.h"
 #include "core/ov/extension_ops.h"
+#include "core/ov/free_memory.h"
 
 namespace native {
 
@@ -31,6 +33,30 @@ paddle_ngraph::Draw parsed_draw(const Json& row) {
   return {static_cast<paddle_ngraph::Distribution>(row.at("distribution").whole()),
           static_cast<float>(row.at("a").number()), static_cast<float>(row.at("b").number()),
           row.at("seed").whole(), row.at("shape").sizes()};
+}
+
+paddle_ngraph::Update parsed_update(const Json& row) {
+  std::vector<double> attributes;
+  for (const auto& value : row.at("attributes").list()) attributes.push_back(value.number());
+  return {static_cast<int>(row.at("optimizer").whole()),
+          std::move(attributes),
+          row.at("states").sizes(),
+          row.at("gradients").numbers(),
+          row.at("factors").numbers(),
+          row.at("parameters").numbers()};
+}
+
+paddle_ngraph::Floats floats(const Tensor& tensor) {
+  if (tensor.type != ElementType::f32) return {nullptr, 0};
+  return {tensor.data<float>(), tensor.count()};
+}
+
+// The same contents, in memory that nobody else has: that of the tensor if it is its alone.
+Tensor own(const Tensor& tensor) {
+  if (tensor.memory.use_count() == 1) return tensor;
+  Tensor copy = allocate(tensor.type, tensor.shape);
+  std::memcpy(copy.memory.get(), tensor.memory.get(), tensor.bytes());
+  return copy;
 }
 
 // Where nGraph says what is wrong; the lines before say where in nGraph.
@@ -67,8 +93,16 @@ Variant::Variant(const std::string& folder, const Json& description, Threads thr
   for (size_t parameter : parameters_) {
     if (parameter >= shapes_.size() + draws_.size()) throw Error("a parameter has no input");
   }
+  for (const auto& row : description.at("updates").list()) {
+    updates_.steps.push_back(parsed_update(row));
+  }
+  num_outputs_ = static_cast<size_t>(description.at("outputs").whole());
+  places_ = paddle_ngraph::results_of_states(updates_, num_outputs_,
+                                             static_cast<size_t>(description.at("states").whole()));
   settings_.num_threads = threads.per_run;
   settings_.streams = threads.streams;
+  if (threads.per_run > 0) updates_.num_threads = std::max(1, threads.per_run / threads.streams);
+  if (!updates_.steps.empty()) updater_ = std::make_unique<paddle_ngraph::Updater>(updates_);
 }
 
 bool Variant::fits(const std::vector<const Tensor*>& inputs) const {
@@ -100,6 +134,7 @@ OvFunction& Variant::function() {
       throw Error(concat(model_, " cannot be compiled: ", last_line(error.what())));
     }
     function_->require_elements();
+    paddle_ngraph::return_free_memory();
   }
   return *function_;
 }
@@ -126,7 +161,32 @@ Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
     const bool is_input = parameter < inputs.size();
     given.push_back(is_input ? inputs[parameter] : &drawn[parameter - inputs.size()]);
   }
-  return function().has_open_shapes() ? run_open(given) : run_closed(given);
+  Tensors results = function().has_open_shapes() ? run_open(given) : run_closed(given);
+  if (updater_ != nullptr) update(inputs, &results);
+  return results;
+}
+
+void Variant::update(const std::vector<const Tensor*>& inputs, Tensors* results) {
+  const size_t num_inputs = inputs.size() - places_.size();
+  std::vector<paddle_ngraph::Floats> given, made, written(places_.size());
+  for (const Tensor* input : inputs) given.push_back(floats(*input));
+  for (const Tensor& tensor : *results) made.push_back(floats(tensor));
+  const auto first_read = static_cast<std::ptrdiff_t>(num_results());
+  Tensors read(results->begin() + first_read, results->end());
+  Tensors updated(results->begin(), results->begin() + static_cast<std::ptrdiff_t>(num_outputs_));
+  for (size_t state = 0; state < places_.size(); ++state) {
+    const bool is_written = places_[state] == paddle_ngraph::kNoResult;
+    updated.push_back(is_written ? own(*inputs[num_inputs + state]) : (*results)[places_[state]]);
+    if (is_written) written[state] = floats(updated.back());
+  }
+  updater_->prepare(given, made, written).write();
+  *results = std::move(updated);
+  for (size_t i = 0; i < read.size(); ++i) keep(num_results() + i, std::move(read[i]));
+}
+
+size_t Variant::num_results() const {
+  const auto written = std::count(places_.begin(), places_.end(), paddle_ngraph::kNoResult);
+  return num_outputs_ + places_.size() - static_cast<size_t>(written);
 }
 
 Tensors Variant::run_closed(const std::vector<const Tensor*>& given) {
@@ -166,6 +226,11 @@ Tensor Variant::take(size_t number, const paddle_ngraph::ResultType& type) {
 }
 
 void Variant::give(size_t number, Tensor tensor) {
+  if (number >= num_outputs_) number = places_.at(number - num_outputs_);
+  if (number != paddle_ngraph::kNoResult) keep(number, std::move(tensor));
+}
+
+void Variant::keep(size_t number, Tensor tensor) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (kept_.size() <= number) kept_.resize(number + 1);
   kept_[number] = std::move(tensor);

@@ -10,6 +10,7 @@
 
 #include "core/common/random_numbers.h"
 #include "core/ov/ov_function.h"
+#include "core/ov/updates.h"
 #include "runtime/json.h"
 #include "runtime/tensor.h"
 
@@ -35,10 +36,12 @@ class Variant {
   bool draws() const { return !draws_.empty(); }
 
   // Takes numbers from the stream if the interval draws. The results: outputs, then new values of
-  // the states.
+  // the states, which are the last inputs. Those that steps of optimizers write are in the memory
+  // of the old values, unless somebody else has that, too.
   Tensors run(const std::vector<const Tensor*>& inputs, Stream* stream);
 
-  // Memory of result `number` that the next run may write, once nobody else has it.
+  // Memory of an output, or then of the new value of a state, that the next run may write, once
+  // nobody else has it.
   void give(size_t number, Tensor tensor);
 
  private:
@@ -46,6 +49,11 @@ class Variant {
   Tensors draw(size_t num_inputs, Stream* stream) const;
   Tensors run_closed(const std::vector<const Tensor*>& given);
   Tensors run_open(const std::vector<const Tensor*>& given);
+  // Takes the steps of optimizers. `results` are those of the function; they become those of run.
+  void update(const std::vector<const Tensor*>& inputs, Tensors* results);
+  // How many results of the function are outputs or new values of states.
+  size_t num_results() const;
+  void keep(size_t number, Tensor tensor);
   Tensor take(size_t number, const paddle_ngraph::ResultType& type);
 
   std::string model_, constants_;  // files
@@ -55,10 +63,14 @@ class Variant {
   size_t num_open_ = 0;
   std::vector<size_t> parameters_;  // the input, or then the draw, of each
   std::vector<paddle_ngraph::Draw> draws_;
+  paddle_ngraph::Updates updates_;
+  size_t num_outputs_ = 0;
+  std::vector<size_t> places_;  // the results that are new values of states
   paddle_ngraph::Settings settings_;
   std::mutex mutex_;
   std::unique_ptr<paddle_ngraph::OvFunction> function_;
-  Tensors kept_;
+  std::unique_ptr<paddle_ngraph::Updater> updater_;
+  Tensors kept_;  // for results of the function
 };
 
 class Function {

@@ -1,0 +1,181 @@
+#include "core/ov/kernels/optimizer.h"
+
+#include <cmath>
+#include <type_traits>
+
+#include "core/common/error.h"
+#include "core/common/vectorized.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+float as_float(double value) { return static_cast<float>(value); }
+
+NGRAPH_VECTORIZED void sgd_chunk(float rate, int64_t count, const float* __restrict__ grad,
+                                 float* __restrict__ param) {
+  for (int64_t i = 0; i < count; ++i) param[i] -= rate * grad[i];
+}
+
+class SgdStep final : public OptimizerStep {
+ public:
+  explicit SgdStep(float rate) : rate_(rate) {}
+
+  void update(int64_t count, const float* grad, float* const* states) const override {
+    sgd_chunk(rate_, count, grad, states[0]);
+  }
+
+ private:
+  float rate_;
+};
+
+struct MomentumNumbers {
+  float mu, rate, decay;
+  bool nesterov, decays;
+};
+
+NGRAPH_VECTORIZED void momentum_chunk(const MomentumNumbers& step, int64_t count,
+                                      const float* __restrict__ grad, float* __restrict__ param,
+                                      float* __restrict__ velocity) {
+  const float mu = step.mu, rate = step.rate, decay = step.decay;
+  const float* g = grad;
+  float decayed[kStepChunk];
+  if (step.decays) {
+    for (int64_t i = 0; i < count; ++i) decayed[i] = param[i] * decay + grad[i];
+    g = decayed;
+  }
+  for (int64_t i = 0; i < count; ++i) velocity[i] = velocity[i] * mu + g[i];
+  if (step.nesterov) {
+    for (int64_t i = 0; i < count; ++i) param[i] -= (g[i] + velocity[i] * mu) * rate;
+  } else {
+    for (int64_t i = 0; i < count; ++i) param[i] -= rate * velocity[i];
+  }
+}
+
+class MomentumStep final : public OptimizerStep {
+ public:
+  explicit MomentumStep(const MomentumNumbers& numbers) : numbers_(numbers) {}
+
+  void update(int64_t count, const float* grad, float* const* states) const override {
+    momentum_chunk(numbers_, count, grad, states[0], states[1]);
+  }
+
+ private:
+  MomentumNumbers numbers_;
+};
+
+struct AdamNumbers {
+  float beta1, beta2, rate, epsilon, share;
+  bool decays, keeps_largest;
+};
+
+// `moment2_max` is null except with AMSGrad.
+NGRAPH_VECTORIZED void adam_chunk(const AdamNumbers& step, int64_t count,
+                                  const float* __restrict__ grad, float* __restrict__ param,
+                                  float* __restrict__ moment1, float* __restrict__ moment2,
+                                  float* __restrict__ moment2_max) {
+  const float beta1 = step.beta1, beta2 = step.beta2;
+  const float new1 = 1.0F - beta1, new2 = 1.0F - beta2;
+  const float rate = step.rate, epsilon = step.epsilon, share = step.share;
+  for (int64_t i = 0; i < count; ++i) moment1[i] = beta1 * moment1[i] + new1 * grad[i];
+  for (int64_t i = 0; i < count; ++i) {
+    moment2[i] = beta2 * moment2[i] + new2 * grad[i] * grad[i];
+  }
+  const float* below_root = moment2;
+  if (moment2_max != nullptr) {
+    // Of a NaN and a number Paddle takes the newer one, but its kernel for AVX-512 the older one.
+    if (step.keeps_largest) {
+      for (int64_t i = 0; i < count; ++i) {
+        moment2_max[i] = moment2[i] > moment2_max[i] ? moment2[i] : moment2_max[i];
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        moment2_max[i] = moment2_max[i] > moment2[i] ? moment2_max[i] : moment2[i];
+      }
+    }
+    below_root = moment2_max;
+  }
+  if (step.decays) {
+    for (int64_t i = 0; i < count; ++i) param[i] -= share * param[i];
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    param[i] -= rate * (moment1[i] / (std::sqrt(below_root[i]) + epsilon));
+  }
+}
+
+class AdamStep final : public OptimizerStep {
+ public:
+  AdamStep(const AdamNumbers& numbers, bool has_largest)
+      : numbers_(numbers), has_largest_(has_largest) {}
+
+  void update(int64_t count, const float* grad, float* const* states) const override {
+    adam_chunk(numbers_, count, grad, states[0], states[1], states[2],
+               has_largest_ ? states[3] : nullptr);
+  }
+
+ private:
+  AdamNumbers numbers_;
+  bool has_largest_;
+};
+
+template <typename Attributes>
+Attributes filled(const std::vector<double>& values) {
+  Attributes attributes;
+  size_t next = 0;
+  attributes.visit([&](const char* /*name*/, auto& value) {
+    if (next == values.size()) throw NgraphError("an attribute of an optimizer is missing");
+    value = static_cast<std::decay_t<decltype(value)>>(values[next++]);
+  });
+  if (next != values.size()) throw NgraphError("an optimizer has too many attributes");
+  return attributes;
+}
+
+void require(bool fits) {
+  if (!fits) throw NgraphError("an optimizer has other numbers or states");
+}
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& /*attributes*/, const float* numbers,
+                                       size_t /*num_states*/) {
+  return std::make_unique<SgdStep>(numbers[0]);
+}
+
+std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* numbers,
+                                       size_t /*num_states*/) {
+  return std::make_unique<MomentumStep>(MomentumNumbers{as_float(attributes.mu), numbers[0],
+                                                        as_float(attributes.decay),
+                                                        attributes.nesterov, attributes.decays});
+}
+
+std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* numbers,
+                                       size_t num_states) {
+  const float rate = numbers[0];
+  const float root = std::sqrt(1.0F - numbers[2]);
+  const AdamNumbers step{as_float(attributes.beta1),
+                         as_float(attributes.beta2),
+                         rate * (root / (1.0F - numbers[1])),
+                         as_float(attributes.epsilon) * root,
+                         rate * as_float(attributes.ratio) * as_float(attributes.decay),
+                         attributes.decays,
+                         __builtin_cpu_supports("avx512f") != 0};
+  return std::make_unique<AdamStep>(step, num_states == 4);
+}
+
+std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
+                                       const std::vector<float>& numbers, size_t num_states) {
+  switch (optimizer) {
+    case Optimizer::kSgd:
+      require(numbers.size() == 1 && num_states == 1);
+      return step_of(filled<SgdAttributes>(attributes), numbers.data(), num_states);
+    case Optimizer::kMomentum:
+      require(numbers.size() == 1 && num_states == 2);
+      return step_of(filled<MomentumAttributes>(attributes), numbers.data(), num_states);
+    case Optimizer::kAdam:
+      require(numbers.size() == 3 && (num_states == 3 || num_states == 4));
+      return step_of(filled<AdamAttributes>(attributes), numbers.data(), num_states);
+  }
+  throw NgraphError("an optimizer is not known");
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,79 @@
+// Steps of optimizers on a few elements of a parameter and its states, in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace paddle_ngraph {
+
+// So many elements are updated at a time: their data stays in the L1 cache.
+constexpr int64_t kStepChunk = 512;
+
+// Numbered as in updates.py.
+enum class Optimizer : int { kSgd, kMomentum, kAdam };
+
+struct SgdAttributes {
+  template <typename Visit>
+  void visit(const Visit& /*visit*/) {}
+};
+
+struct MomentumAttributes {
+  double mu = 0;
+  bool nesterov = false;
+  bool decays = false;
+  double decay = 0;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("mu", mu);
+    visit("nesterov", nesterov);
+    visit("decays", decays);
+    visit("decay", decay);
+  }
+};
+
+struct AdamAttributes {
+  double beta1 = 0;
+  double beta2 = 0;
+  double epsilon = 0;
+  bool decays = false;
+  double ratio = 1;
+  double decay = 0;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("beta1", beta1);
+    visit("beta2", beta2);
+    visit("epsilon", epsilon);
+    visit("decays", decays);
+    visit("ratio", ratio);
+    visit("decay", decay);
+  }
+};
+
+// One step of an optimizer, whose numbers are known.
+class OptimizerStep {
+ public:
+  virtual ~OptimizerStep() = default;
+
+  // Updates `count` elements, at most kStepChunk: those of the parameter, which comes first in
+  // `states`, and of its states. None of the memory overlaps.
+  virtual void update(int64_t count, const float* grad, float* const* states) const = 0;
+};
+
+// `numbers` as in the operators of these names (optimizer_ops.h).
+std::unique_ptr<OptimizerStep> step_of(const SgdAttributes& attributes, const float* numbers,
+                                       size_t num_states);
+std::unique_ptr<OptimizerStep> step_of(const MomentumAttributes& attributes, const float* numbers,
+                                       size_t num_states);
+std::unique_ptr<OptimizerStep> step_of(const AdamAttributes& attributes, const float* numbers,
+                                       size_t num_states);
+
+// The same, with the attributes in the order in which they are visited. Throws NgraphError unless
+// there are as many attributes, numbers and states as the optimizer has.
+std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<double>& attributes,
+                                       const std::vector<float>& numbers, size_t num_states);
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,220 @@
+#include "core/ov/updates.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <tbb/task_arena.h>
+
+#include "core/common/error.h"
+#include "core/common/float_environment.h"
+#include "core/common/vectorized.h"
+#include "core/ov/kernels/optimizer.h"
+#include "core/ov/parallel.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+NGRAPH_VECTORIZED void add(int64_t count, const float* __restrict__ x, const float* __restrict__ y,
+                           float* __restrict__ sum) {
+  for (int64_t i = 0; i < count; ++i) sum[i] = x[i] + y[i];
+}
+
+NGRAPH_VECTORIZED void add_to(int64_t count, const float* __restrict__ x, float* __restrict__ sum) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += x[i];
+}
+
+NGRAPH_VECTORIZED void scale(int64_t count, float factor, float* __restrict__ x) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+// A step that is going to be taken.
+struct Prepared {
+  std::unique_ptr<OptimizerStep> step;
+  std::vector<float*> states;
+  std::vector<const float*> gradients;
+  std::vector<float> factors;
+  int64_t size;
+  int64_t first_chunk;
+
+  // Updates elements [first, first + count).
+  void update(int64_t first, int64_t count) const {
+    std::array<float, kStepChunk> sum;
+    std::array<float*, 4> updated{};
+    for (size_t i = 0; i < states.size(); ++i) updated.at(i) = states[i] + first;
+    const float* grad = gradients[0] + first;
+    if (gradients.size() > 1) {
+      add(count, grad, gradients[1] + first, sum.data());
+      for (size_t i = 2; i < gradients.size(); ++i) add_to(count, gradients[i] + first, sum.data());
+      grad = sum.data();
+    } else if (!factors.empty()) {
+      std::copy_n(grad, count, sum.data());
+      grad = sum.data();
+    }
+    for (float factor : factors) scale(count, factor, sum.data());
+    step->update(count, grad, updated.data());
+  }
+};
+
+// A stretch of memory, and whether it is written.
+struct Stretch {
+  uintptr_t begin, end;
+  bool is_written;
+
+  Stretch(const Floats& floats, bool written)
+      : begin(reinterpret_cast<uintptr_t>(floats.data)),
+        end(reinterpret_cast<uintptr_t>(floats.data + floats.size)),
+        is_written(written) {}
+};
+
+// Throws InvalidInput if one that is written overlaps another one.
+void require_apart(std::vector<Stretch> stretches) {
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& left, const Stretch& right) {
+    return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
+  });
+  uintptr_t end = 0, written_end = 0;  // of those before
+  for (const auto& next : stretches) {
+    if (next.begin < (next.is_written ? end : written_end)) {
+      throw InvalidInput("a state of an optimizer shares memory with what a step reads or writes");
+    }
+    end = std::max(end, next.end);
+    if (next.is_written) written_end = std::max(written_end, next.end);
+  }
+}
+
+float number(const Floats& source) {
+  if (source.data == nullptr || source.size != 1) {
+    throw InvalidInput("a number of an optimizer is not one element");
+  }
+  return *source.data;
+}
+
+}  // namespace
+
+bool Updates::write(size_t state) const {
+  return std::any_of(steps.begin(), steps.end(), [&](const Update& step) {
+    return std::find(step.states.begin(), step.states.end(), state) != step.states.end();
+  });
+}
+
+std::vector<size_t> results_of_states(const Updates& updates, size_t num_outputs,
+                                      size_t num_states) {
+  std::vector<size_t> results;
+  size_t next = num_outputs;
+  for (size_t state = 0; state < num_states; ++state) {
+    results.push_back(updates.write(state) ? kNoResult : next++);
+  }
+  return results;
+}
+
+class Updater::Implementation {
+ public:
+  explicit Implementation(Updates updates)
+      : updates(std::move(updates)),
+        arena(this->updates.num_threads > 0 ? this->updates.num_threads
+                                            : tbb::task_arena::automatic) {
+    const DefaultFloatEnvironment environment;
+    arena.initialize();
+  }
+
+  const Updates updates;
+  mutable tbb::task_arena arena;
+};
+
+class Updater::Run::Implementation {
+ public:
+  explicit Implementation(tbb::task_arena* arena) : arena_(arena) {}
+
+  void add(const Update& update, const std::vector<Floats>& inputs,
+           const std::vector<Floats>& results, const std::vector<Floats>& states) {
+    const auto source = [&](int64_t number) {
+      return number >= 0 ? inputs.at(static_cast<size_t>(number))
+                         : results.at(static_cast<size_t>(-1 - number));
+    };
+    Prepared next;
+    std::vector<float> numbers;
+    for (int64_t parameter : update.parameters) numbers.push_back(number(source(parameter)));
+    for (int64_t factor : update.factors) next.factors.push_back(number(source(factor)));
+    const size_t size = states.at(update.states.at(0)).size;
+    for (size_t state : update.states) {
+      next.states.push_back(of_size(size, states.at(state)));
+      stretches_.emplace_back(states.at(state), true);
+    }
+    for (int64_t gradient : update.gradients) {
+      next.gradients.push_back(of_size(size, source(gradient)));
+      stretches_.emplace_back(source(gradient), false);
+    }
+    next.step = step_of(static_cast<Optimizer>(update.optimizer), update.attributes, numbers,
+                        next.states.size());
+    next.size = static_cast<int64_t>(size);
+    next.first_chunk = num_chunks_;
+    num_chunks_ += (next.size + kStepChunk - 1) / kStepChunk;
+    steps_.push_back(std::move(next));
+  }
+
+  void require_apart() { paddle_ngraph::require_apart(std::exchange(stretches_, {})); }
+
+  void write() const {
+    const DefaultFloatEnvironment environment;
+    // All steps are one loop: most parameters are too small to be shared among threads.
+    arena_->execute([&] {
+      parallel_ranges(num_chunks_, 2 * kStepChunk,
+                      [&](int64_t begin, int64_t end) { update(begin, end); });
+    });
+  }
+
+ private:
+  static float* of_size(size_t size, const Floats& floats) {
+    if (floats.data == nullptr || floats.size != size) {
+      throw InvalidInput("a parameter, its gradient and its states differ in size");
+    }
+    return floats.data;
+  }
+
+  // Updates chunks [begin, end) of all.
+  void update(int64_t begin, int64_t end) const {
+    auto step = std::upper_bound(
+        steps_.begin(), steps_.end(), begin,
+        [](int64_t chunk, const Prepared& prepared) { return chunk < prepared.first_chunk; });
+    --step;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      while (std::next(step) != steps_.end() && std::next(step)->first_chunk <= chunk) ++step;
+      const int64_t first = (chunk - step->first_chunk) * kStepChunk;
+      step->update(first, std::min(kStepChunk, step->size - first));
+    }
+  }
+
+  tbb::task_arena* arena_;
+  std::vector<Prepared> steps_;
+  std::vector<Stretch> stretches_;
+  int64_t num_chunks_ = 0;
+};
+
+Updater::Run::Run(const Updater& updater)
+    : implementation_(std::make_unique<Implementation>(&updater.implementation_->arena)) {}
+
+Updater::Run::Run(Run&& other) noexcept = default;
+
+Updater::Run::~Run() = default;
+
+void Updater::Run::write() const { implementation_->write(); }
+
+Updater::Updater(Updates updates)
+    : implementation_(std::make_unique<Implementation>(std::move(updates))) {}
+
+Updater::~Updater() = default;
+
+const Updates& Updater::updates() const { return implementation_->updates; }
+
+Updater::Run Updater::prepare(const std::vector<Floats>& inputs, const std::vector<Floats>& results,
+                              const std::vector<Floats>& states) const {
+  Run run(*this);
+  for (const auto& step : updates().steps) {
+    run.implementation_->add(step, inputs, results, states);
+  }
+  run.implementation_->require_apart();
+  return run;
+}
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,84 @@
+// Steps of optimizers that a run takes when its function is done: they write where the parameters
+// and the states of the optimizers are.
+//
+// By then everything has read the old values, and every check has passed. So it does not matter
+// what else reads a parameter, nor in which order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace paddle_ngraph {
+
+// One step. What it reads is an input of the interval, n, or a result of the function, -1 - n.
+struct Update {
+  int optimizer = 0;                // see kernels/optimizer.h
+  std::vector<double> attributes;   // in the order of kernels/optimizer.h
+  std::vector<size_t> states;       // which states it writes, the parameter first
+  std::vector<int64_t> gradients;   // which are added,
+  std::vector<int64_t> factors;     // then multiplied by each of these numbers
+  std::vector<int64_t> parameters;  // the numbers of the optimizer: its rate, ...
+};
+
+struct Updates {
+  std::vector<Update> steps;
+  int num_threads = 0;  // 0: every core the process may use
+
+  // Whether the state is written by a step.
+  bool write(size_t state) const;
+};
+
+// Tells which result of a function becomes the new value of each state; kNoResult for those that
+// are written by steps. Results that only steps read follow.
+constexpr size_t kNoResult = static_cast<size_t>(-1);
+std::vector<size_t> results_of_states(const Updates& updates, size_t num_outputs,
+                                      size_t num_states);
+
+// Memory of floats.
+struct Floats {
+  float* data;
+  size_t size;
+};
+
+class Updater {
+ public:
+  // What one run is going to write.
+  class Run {
+   public:
+    explicit Run(const Updater& updater);
+    Run(Run&& other) noexcept;
+    ~Run();
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+
+    // Writes. The memory has to be there still.
+    void write() const;
+
+   private:
+    friend Updater;
+    class Implementation;
+    std::unique_ptr<Implementation> implementation_;
+  };
+
+  explicit Updater(Updates updates);
+  ~Updater();
+  Updater(const Updater&) = delete;
+  Updater& operator=(const Updater&) = delete;
+
+  const Updates& updates() const;
+
+  // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs and
+  // states are those of the interval, results those of the function; only what steps read or write
+  // has to be set. Throws InvalidInput where sizes disagree, or where what a step writes overlaps
+  // what it or another one reads or writes.
+  Run prepare(const std::vector<Floats>& inputs, const std::vector<Floats>& results,
+              const std::vector<Floats>& states) const;
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,267 @@
+#include "core/paddle/data_dependency_engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <unistd.h>
+
+#include "core/common/error.h"
+#include "core/common/fork_safe_mutex.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A thread that waits looks for so long before it sleeps: to be woken takes as long.
+constexpr std::chrono::microseconds kLook(100);
+
+void look_for_change(const std::atomic<size_t>& changes, size_t seen) {
+  const auto end = Clock::now() + kLook;
+  while (changes == seen && Clock::now() < end) std::this_thread::yield();
+}
+
+// Threads that help with runs. They sleep until there is one, and end with the process.
+class Helpers {
+ public:
+  using Work = std::function<void()>;
+
+  static Helpers& instance() {
+    static Helpers* const helpers = std::make_unique<Helpers>().release();
+    return *helpers;
+  }
+
+  // Has `count` threads call `work`. Without a thread to be had, fewer do.
+  void ask(size_t count, const void* run, const Work& work) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    if (process_ != getpid()) {  // a forked process has none of the threads, nor their requests
+      process_ = getpid();
+      waiting_.clear();
+      sleeping_ = 0;
+      static_cast<void>(asked_.release());  // it knows of threads that are not there
+      asked_ = std::make_unique<std::condition_variable_any>();
+    }
+    for (size_t i = 0; i < count; ++i) waiting_.push_back({run, work});
+    ++changes_;
+    try {
+      for (; sleeping_ < waiting_.size(); ++sleeping_) std::thread([this] { serve(); }).detach();
+    } catch (const std::system_error&) {  // whoever asked does the work alone
+    }
+    asked_->notify_all();
+  }
+
+  // Takes back what no thread has taken up: the run is over.
+  void withdraw(const void* run) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto is_of_run = [run](const auto& request) { return request.first == run; };
+    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), is_of_run), waiting_.end());
+  }
+
+ private:
+  [[noreturn]] void serve() {
+    for (size_t seen = changes_;;) {
+      Work work;
+      {
+        look_for_change(changes_, seen);
+        std::unique_lock<ForkSafeMutex> lock(mutex_);
+        asked_->wait(lock, [this] { return !waiting_.empty(); });
+        work = std::move(waiting_.front().second);
+        waiting_.pop_front();
+        --sleeping_;
+        seen = changes_;
+      }
+      work();
+      work = nullptr;
+      const std::lock_guard<ForkSafeMutex> lock(mutex_);
+      ++sleeping_;
+    }
+  }
+
+  ForkSafeMutex mutex_;
+  pid_t process_ = getpid();
+  std::deque<std::pair<const void*, Work>> waiting_;
+  size_t sleeping_ = 0;  // those about to sleep included
+  std::atomic<size_t> changes_{0};
+  std::unique_ptr<std::condition_variable_any> asked_ =
+      std::make_unique<std::condition_variable_any>();
+};
+
+}  // namespace
+
+// One run, by any number of threads that each call work(). A helper may come when it is over.
+class DataDependencyEngine::Run {
+ public:
+  explicit Run(const DataDependencyEngine& engine)
+      : engine_(engine),
+        fetched_(engine.num_fetches_),
+        ms_(engine.steps_.size()),
+        readers_(engine.readers_.size()) {
+    for (size_t i = 0; i < engine.steps_.size(); ++i) {
+      waiting_.push_back(i);
+      missing_.push_back(engine.steps_[i].after.size());
+    }
+    for (size_t i = 0; i < readers_.size(); ++i) readers_[i] = engine.readers_[i];
+  }
+
+  // Runs steps until none is left to start.
+  void work() {
+    while (const auto step = take()) {
+      std::exception_ptr failure;
+      try {
+        compute(*step);
+      } catch (...) {  // thrown again by finish()
+        failure = std::current_exception();
+      }
+      end(*step, std::move(failure));
+    }
+  }
+
+  // Waits for what the others are running; what was fetched, and the time of each step.
+  std::pair<std::vector<phi::DenseTensor>, std::vector<double>> finish() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!busy_.empty()) wait_for_change(&lock);
+    if (!failures_.empty()) std::rethrow_exception(std::exchange(failures_, {}).begin()->second);
+    return {std::move(fetched_), std::move(ms_)};
+  }
+
+ private:
+  void compute(size_t number) {
+    const auto& step = engine_.steps_[number];
+    const auto start = Clock::now();
+    auto results = step.compute();
+    ms_[number] = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    for (size_t i = 0; i < step.writes.size() && i < results.size(); ++i) {
+      const size_t variable = step.writes[i];
+      for (size_t column : engine_.columns_[variable]) fetched_[column] = results[i];
+      if (readers_[variable] > 0) *engine_.variables_[variable] = std::move(results[i]);
+    }
+    for (size_t variable : step.reads) {
+      if (--readers_[variable] == 0) engine_.variables_[variable]->clear();
+    }
+  }
+
+  // The next step to start; waits for it. Nothing when none is left to start.
+  std::optional<size_t> take() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!waiting_.empty()) {
+      for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+        const size_t number = *it;
+        const Cores* group = missing_[number] > 0 ? nullptr : free_group(number);
+        if (group == nullptr) continue;
+        waiting_.erase(it);
+        busy_[number] = group;
+        return number;
+      }
+      wait_for_change(&lock);
+    }
+    return std::nullopt;
+  }
+
+  const Cores* free_group(size_t number) const {
+    const auto is_busy = [this](int core) {
+      return std::any_of(busy_.begin(), busy_.end(), [core](const auto& each) {
+        return std::find(each.second->begin(), each.second->end(), core) != each.second->end();
+      });
+    };
+    for (const auto& group : engine_.steps_[number].groups) {
+      if (std::none_of(group.begin(), group.end(), is_busy)) return &group;
+    }
+    return nullptr;
+  }
+
+  void end(size_t number, std::exception_ptr failure) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    busy_.erase(number);
+    if (failure == nullptr) {
+      for (size_t follower : engine_.followers_[number]) --missing_[follower];
+    } else {
+      failures_[number] = std::move(failure);
+      waiting_.clear();
+    }
+    ++changes_;
+    if (sleeping_ > 0) changed_.notify_all();
+  }
+
+  void wait_for_change(std::unique_lock<std::mutex>* lock) {
+    const size_t seen = changes_;
+    lock->unlock();
+    look_for_change(changes_, seen);
+    lock->lock();
+    ++sleeping_;
+    changed_.wait(*lock, [&] { return changes_ != seen; });
+    --sleeping_;
+  }
+
+  const DataDependencyEngine& engine_;
+  std::vector<phi::DenseTensor> fetched_;
+  std::vector<double> ms_;
+  std::vector<std::atomic<size_t>> readers_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::atomic<size_t> changes_{0};  // written with the mutex
+  size_t sleeping_ = 0;
+  std::deque<size_t> waiting_;
+  std::vector<size_t> missing_;
+  std::map<size_t, const Cores*> busy_;
+  std::map<size_t, std::exception_ptr> failures_;
+};
+
+DataDependencyEngine::DataDependencyEngine(std::vector<Step> steps,
+                                           std::vector<phi::DenseTensor*> variables,
+                                           const std::vector<size_t>& fetches)
+    : steps_(std::move(steps)),
+      variables_(std::move(variables)),
+      followers_(steps_.size()),
+      readers_(variables_.size()),
+      columns_(variables_.size()),
+      num_fetches_(fetches.size()) {
+  const auto require = [](bool holds) {
+    if (!holds) throw NgraphError("a step waits for what is not before it");
+  };
+  const auto is_known = [this](size_t number) { return number < variables_.size(); };
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (size_t before : steps_[i].after) {
+      require(before < i);
+      followers_[before].push_back(i);
+    }
+    require(std::all_of(steps_[i].writes.begin(), steps_[i].writes.end(), is_known));
+    for (size_t variable : steps_[i].reads) {
+      require(is_known(variable));
+      ++readers_[variable];
+    }
+  }
+  for (size_t column = 0; column < fetches.size(); ++column) {
+    require(is_known(fetches[column]));
+    columns_[fetches[column]].push_back(column);
+  }
+}
+
+std::vector<phi::DenseTensor> DataDependencyEngine::run(size_t threads) {
+  const auto run = std::make_shared<Run>(*this);
+  auto& helpers = Helpers::instance();
+  if (threads > 1) helpers.ask(threads - 1, run.get(), [run] { run->work(); });
+  run->work();
+  if (threads > 1) helpers.withdraw(run.get());
+  try {
+    auto [fetched, ms] = run->finish();
+    last_ms_ = std::move(ms);
+    return fetched;
+  } catch (...) {
+    for (auto* variable : variables_) variable->clear();
+    throw;
+  }
+}
+
+}  // namespace paddle_ngraph

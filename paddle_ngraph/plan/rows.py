@@ -1,0 +1,82 @@
+"""Equal parts of rows: a feed divided along axis 0, and results put together, without a kernel.
+
+In a program they are Paddle's own ``split`` and ``concat``, which any executor can run. The
+data-dependency engine reads a part where the feed is, and puts results of any dtype together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from paddle_ngraph.paddle_seam.names import maker_of
+from paddle_ngraph.paddle_seam.protocols import Value
+from paddle_ngraph.program.placement import NATIVE, place_on
+from paddle_ngraph.program.view import BlockView, OpNode, value_id
+from paddle_ngraph.transpiler.building import Builder
+
+_SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
+
+
+class RowPart(NamedTuple):
+    """A part of a variable along axis 0.
+
+    Attributes:
+        whole: The id of the variable.
+        number: Which part.
+        parts: Of how many equal ones.
+    """
+
+    whole: str
+    number: int
+    parts: int
+
+
+def divided(build: Builder, whole: Value, parts: int) -> list[Value]:
+    """Appends what divides a variable into equal parts of rows."""
+    (found,) = build.results(_SPLIT, [whole, build.number(0, "int32")], num=parts)
+    place_on(maker_of(maker_of(found[0]).operand_source(0)), NATIVE)
+    return list(found)
+
+
+def put_together(build: Builder, parts: Sequence[Value]) -> Value:
+    """Appends what puts the rows of variables one after the other."""
+    whole: Value = build(_CONCAT, [list(parts), build.number(0, "int32")])
+    place_on(maker_of(whole), NATIVE)
+    return whole
+
+
+def puts_rows_together(view: BlockView, node: OpNode) -> bool:
+    """Whether all that an operator does is to put rows one after the other."""
+    return node.type == _CONCAT and _is_along_rows(view, node)
+
+
+def parts_of_rows(view: BlockView) -> dict[str, RowPart]:
+    """The parts of rows that variables are divided into, by id."""
+    found: dict[str, RowPart] = {}
+    for node in view.nodes:
+        if node.type == _SPLIT and _is_along_rows(view, node):
+            parts = node.op.attrs()["num"]
+            for number, vid in _members(view, node):
+                found[vid] = RowPart(view.root(node.reads[0]), number, parts)
+    return found
+
+
+def only_divides(view: BlockView, node: OpNode) -> bool:
+    """Whether an operator divides a variable into rows, or is a constant for what does such."""
+    if node.type == _NUMBER:
+        readers = view.readers.get(node.writes[0], ())
+        return all(reader.type in (_SPLIT, _CONCAT) for reader in readers)
+    return node.type == _SPLIT and _is_along_rows(view, node)
+
+
+def _is_along_rows(view: BlockView, node: OpNode) -> bool:
+    axis = view.producer.get(node.reads[-1])
+    return axis is not None and axis.type == _NUMBER and axis.op.attrs()["value"] == 0
+
+
+def _members(view: BlockView, node: OpNode) -> Iterator[tuple[int, str]]:
+    """The number and the id of each part that something takes out of the list of all."""
+    for reader in view.readers.get(node.writes[0], ()):
+        if reader.type == "builtin.split":
+            yield from enumerate(map(value_id, reader.op.results()))
