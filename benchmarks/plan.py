@@ -72,9 +72,9 @@ OTHERS = [
     works.TRAINING["transformer"],
 ]
 ABOUT_AUTOMATIC = """\
-`paddle_ngraph.automatic_plan` predicts what a run takes from its intervals, timed one by one, and
-times what may be the fastest. *Off*: how far the prediction is from the time, if both are there.
-What it chose is in bold."""
+`paddle_ngraph.automatic_plan` predicts what a run takes from its intervals, timed alone and in
+company, and times what may be the fastest. *Off*: how far the prediction is from the time, if both
+are there. What it chose is in bold."""
 
 
 @dataclass(frozen=True)

@@ -548,7 +548,7 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {
              return RowsTogether{std::move(tensors)};
            }),
-           py::arg("tensors"))
+           py::arg("tensors"), py::keep_alive<1, 2>())
       .def("run", [](const RowsTogether& rows) {
         std::vector<phi::DenseTensor> results;
         results.push_back(rows_together(rows.tensors));

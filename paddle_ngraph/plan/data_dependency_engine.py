@@ -273,8 +273,7 @@ class PlannedProgram:
     def _operator(self, step: Step, given: list[Tensor]) -> Any:
         """What runs a step."""
         if step.node.is_engine:
-            interval, kept = step.node.op.attrs()["interval"], list(range(len(step.writes)))
-            return _core.WholeProgram(step.node.graph, interval, given, [], kept)
+            return _interval(step, given)
         return _Collective(step, self._own) if step.states else _core.RowsTogether(given)
 
     def run_on(self, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
@@ -347,6 +346,11 @@ class PlannedProgram:
         fetched = self._engine.run(1 if _timing.is_alone else _width(self._schedule))
         times.update(enumerate(self._engine.last_ms))
         return fetched
+
+
+def _interval(step: Step, given: list[Tensor]) -> Any:
+    kept = list(range(len(step.writes)))
+    return _core.WholeProgram(step.node.graph, step.node.op.attrs()["interval"], given, [], kept)
 
 
 class _Pace:
