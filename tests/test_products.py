@@ -102,7 +102,7 @@ def test_another_precision_is_the_plugins(has_avx512):
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
         a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        step.run(build.Draft(model, NgraphBridge, Settings(precision)))
+        step.run(build.Draft(model, [], NgraphBridge, Settings(precision)))
         kinds = {node.get_type_name() for node in model.get_ops()}
         assert kinds & {"Gemm", "MatMul"} == {expected}
 

@@ -409,7 +409,8 @@ def _variant(
         return [_without([n], interval)[0] if n >= 0 else n for n in sources]
 
     updates = [
-        update._replace(
+        Update(
+            *update[:3],
             gradients=without(update.gradients),
             factors=without(update.factors),
             parameters=without(update.parameters),
