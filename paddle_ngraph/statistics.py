@@ -44,6 +44,8 @@ def stats() -> dict[str, Any]:
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
         ``functions_with_weights``: how many of those keep weights as constants;
+        ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left
+        over;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;
         ``native_by_type``: the latter by operator type.
     """

@@ -67,7 +67,7 @@ class Pass(NamedTuple):
 
 def _part_the_batch(draft: Draft) -> None:
     if draft.splits_batch:
-        draft.parts = batch_parts.part(draft.model, draft.settings.threads)
+        draft.parts = batch_parts.part(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _multiply_in_bfloat16(draft: Draft) -> None:
@@ -92,6 +92,13 @@ def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 
 
 PASSES = (
+    Pass(
+        "part the batch",
+        "a request for each part keeps its activations in a core's caches; it has rules for what "
+        "converters make, whose sizes the bridge knows as long as none is open, and decides how "
+        "large the products are",
+        _part_the_batch,
+    ),
     Pass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
@@ -121,12 +128,6 @@ PASSES = (
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
         _on_models(plugin_faults.compare_from_below),
-    ),
-    Pass(
-        "part the batch",
-        "a request for each part keeps its activations in a core's caches; it has rules for "
-        "nGraph nodes only, and decides how large the products are",
-        _part_the_batch,
     ),
     Pass(
         "use int8",
@@ -211,7 +212,11 @@ def build_model(
     found = _open_model(text, signature, contents, weights, settings)
     if found is not None:
         return BuiltModel(
-            _bare(found.model), found.positions, open_sizes=found.sizes, guards=found.guards
+            _bare(found.model),
+            found.positions,
+            open_sizes=found.sizes,
+            guards=found.guards,
+            parts=found.parts,
         )
     try:
         bridge = _converted.pop((text, signature))
@@ -308,8 +313,11 @@ def _open_model(
 ) -> dynamic_shapes.OpenModel | None:
     """See :func:`dynamic_shapes.open_model`."""
 
-    def build(opening: Opening) -> tuple[ov.Model, list[int]]:
-        return model_with(opening, text, signature, weights, settings, contents)
+    def build(opening: Opening) -> tuple[ov.Model, list[int], int]:
+        draft, positions = model_with(
+            opening, text, signature, weights, settings, contents, splits_batch=True
+        )
+        return draft.model, positions, draft.parts
 
     return dynamic_shapes.open_model(text, signature, contents, build)
 
@@ -321,7 +329,8 @@ def model_with(
     weights: Mapping[int, Any],
     settings: Settings,
     contents: Contents = MappingProxyType({}),
-) -> tuple[ov.Model, list[int]]:
+    splits_batch: bool = False,
+) -> tuple[Draft, list[int]]:
     """The model of a graph with open dimensions, as :func:`make_model` returns it.
 
     Raises:
@@ -334,5 +343,6 @@ def model_with(
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    draft, positions = make_model(bridge, weights, settings)
-    return draft.model, positions
+    # The numbers in contents become parameters, which are no samples.
+    splits_batch = splits_batch and not opening.has_open_contents()
+    return make_model(bridge, weights, settings, splits_batch)

@@ -11,6 +11,9 @@ open, or open shapes fail, every shape keeps its own function.
 Whole numbers in inputs that are read by value (the position of a slice, the end of a range) are
 sizes too: they open as dimensions do, so that a loop that counts needs no function for each count.
 Those that were always as far apart share one open size.
+
+Where a batch goes in parts (batch_parts.py), its size stays closed beside what is open: a function
+for one size of the batch and all widths beats one for all of both.
 """
 
 from __future__ import annotations
@@ -44,6 +47,12 @@ OWN_FUNCTIONS = 2
 # with one thread, 4 pictures by MobileNetV2 take 0.65 times as long (Zen 4).
 OWN_BATCHES = 4
 
+# So many sizes of the batch have functions in which all but the batch is open.
+MOST_BATCHES = 8
+
+# So often a function of this kind is tried for a graph of which none goes in parts.
+MOST_WHOLE = 2
+
 # How often open shapes are tried for a graph: if each function's guards hold for few shapes only,
 # the graph would get one function after another.
 MOST_TRIES = 16
@@ -69,12 +78,14 @@ class OpenModel:
         sizes: For each dimension of each input, in order, then for each number in inputs that are
             read by value: the number of its open size, or -1.
         guards: For which open sizes it is valid, as words (:func:`sizes.to_words`).
+    parts: How many parts the batch has: the model is for one part.
     """
 
     model: ov.Model
     positions: list[int]
     sizes: list[int]
     guards: list[int]
+    parts: int = 1
 
 
 class Opening:
@@ -138,8 +149,16 @@ class Opening:
             for axis, number in enumerate(row)
             if number is not None
         }
-        has_contents = any(n is not None for row in self.contents.values() for n in row)
-        return [axis for axis, _ in open_axes] == [0] and not has_contents
+        return [axis for axis, _ in open_axes] == [0] and not self.has_open_contents()
+
+    def has_open_contents(self) -> bool:
+        """Whether numbers in inputs that are read by value are open."""
+        return any(n is not None for row in self.contents.values() for n in row)
+
+    def batches(self) -> set[int]:
+        """The current values of what is open along axis 0."""
+        firsts = [row[0] for row in self.numbers.values() if row and row[0] is not None]
+        return {int(self.guards.hints[number]) for number in firsts}
 
     def fix(self, position: int) -> None:
         """Fixes the open dimensions of an input."""
@@ -152,7 +171,8 @@ class Empty(Exception):
     """Something has no elements at the current shapes: open shapes do not apply."""
 
 
-Build = Callable[[Opening], tuple[ov.Model, list[int]]]
+# The model, the inputs that feed its parameters, and how many parts the batch has.
+Build = Callable[[Opening], tuple[ov.Model, list[int], int]]
 
 
 @dataclass
@@ -186,9 +206,14 @@ class _Met:
         if len(self.first) <= OWN_BATCHES:
             self.first.append(signature)
 
-    def opening(self, signature: Signature, contents: Mapping[int, Shape]) -> Opening:
-        """Opens the numbers that differed."""
+    def opening(
+        self, signature: Signature, contents: Mapping[int, Shape], opens_batch: bool = True
+    ) -> Opening:
+        """Opens the numbers that differed; those along axis 0 only with ``opens_batch``."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
+        if not opens_batch:
+            for row in rows[: len(signature)]:
+                row[:1] = [None] * len(row[:1])
         return Opening(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
@@ -227,7 +252,22 @@ class _Graph:
     tries: int = 0
     opens: bool = False  # it has a function with open shapes
     has_parts: bool = False  # a function computes the samples of a batch one by one
+    batches: set[int] = field(default_factory=set)  # those of functions with all else open
+    whole: int = 0  # such functions that were tried but did not go in parts
     is_given_up: bool = False
+
+    def closes_batch(self, opening: Opening) -> bool:
+        """Whether a function in which all but the batch is open is to be tried.
+
+        Args:
+            opening: What is open otherwise.
+        """
+        sizes = opening.batches()
+        if len(sizes) != 1 or opening.is_batch_alone() or opening.has_open_contents():
+            return False
+        if sizes <= self.batches:
+            return True
+        return len(self.batches) < MOST_BATCHES and (self.has_parts or self.whole < MOST_WHOLE)
 
 
 _graphs: Latest[str, _Graph] = Latest(MOST_GRAPHS)
@@ -325,30 +365,43 @@ def open_model(
         own = OWN_BATCHES if goes_in_parts else OWN_FUNCTIONS
         if graph.is_given_up or len(met.first) <= own:
             return None
+        closed_batch = None
+        if graph.closes_batch(opening):
+            closed_batch = met.opening(signature, whole, opens_batch=False)
     if not opening.guards.hints:
         return None
     try:
-        found = _opened(opening, build)
+        in_parts = None if closed_batch is None else _opened(closed_batch, build)
+        if in_parts is not None and in_parts.parts == 1:
+            in_parts = None
+        found = in_parts or _opened(opening, build)
     except Empty:  # which says nothing of other shapes
         return None
     with _lock:
+        if in_parts is not None:
+            graph.batches |= opening.batches()
+        elif closed_batch is not None:
+            graph.whole += 1
         graph.tries += 1
         graph.opens |= found is not None
-        graph.is_given_up |= not graph.opens or graph.tries >= MOST_TRIES
+        most = MOST_TRIES * (1 + len(graph.batches))
+        graph.is_given_up |= not graph.opens or graph.tries >= most
     return found
 
 
 def _opened(opening: Opening, build: Build) -> OpenModel | None:
     try:
-        model, positions = build(opening)
+        model, positions, parts = build(opening)
     except Empty:
         raise
     except Exception:  # the shape alone may do better; where it does not, that tells why
         return None
-    return opened(opening, model, positions)
+    return opened(opening, model, positions, parts)
 
 
-def opened(opening: Opening, model: ov.Model, positions: list[int]) -> OpenModel | None:
+def opened(
+    opening: Opening, model: ov.Model, positions: list[int], parts: int = 1
+) -> OpenModel | None:
     """What was built with open dimensions; ``None`` if none of them stayed open."""
     fixed = opening.guards.fixed()
     left = [number for number in opening.guards.hints if number not in fixed]
@@ -362,4 +415,4 @@ def opened(opening: Opening, model: ov.Model, positions: list[int]) -> OpenModel
         for number in row
     ]
     guards = [*opening.guards.kept(), *(is_apart(n, *pair) for n, pair in apart.items())]
-    return OpenModel(model, positions, sizes, to_words(guards, order))
+    return OpenModel(model, positions, sizes, to_words(guards, order), parts)

@@ -364,8 +364,8 @@ def _open(
     opening = Opening(signature, classes)
     place = f"interval {interval.number} ({interval.place})"
     try:
-        model, positions = build.model_with(opening, interval.text, signature, weights, Settings())
-        found = dynamic_shapes.opened(opening, model, positions)
+        draft, positions = build.model_with(opening, interval.text, signature, weights, Settings())
+        found = dynamic_shapes.opened(opening, draft.model, positions)
     except Exception as error:  # nGraph's own too: the shapes alone may do better
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
         raise NgraphError(f"{place} needs known shapes: {reason}; give shapes") from error
