@@ -15,8 +15,9 @@ from openvino import Node, Type, opset10, opset15
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import batch_parts, bridge
-from paddle_ngraph.function.dynamic_shapes import OWN_BATCHES, OWN_FUNCTIONS
+from paddle_ngraph.function import batch_parts, bridge, dynamic_shapes
+from paddle_ngraph.function.dynamic_shapes import OWN_BATCHES
+from paddle_ngraph.program import background
 from tests.programs import Program, floats
 
 SAMPLES = 6
@@ -268,11 +269,12 @@ def convolutions(samples: int, channels: int = 64) -> ov.Model:
         (1, 2, 1),
         (2, 1, 2),
         (2, 2, 2),
-        (3, 2, 1),  # the third part would leave a thread idle for half of the time
+        (3, 2, 3),  # both threads share the third
         (5, 2, 5),
         (8, 2, 8),
-        (6, 4, 2),
-        (9, 4, 1),
+        (3, 4, 1),  # the fourth thread would be idle
+        (6, 4, 6),  # of the last two, two threads share each
+        (9, 4, 9),
         (10, 4, 10),
         (4, 16, 4),  # four threads for each
         (12, 16, 4),
@@ -306,8 +308,8 @@ def parted(monkeypatch) -> list[int]:
     found: list[int] = []
     part = batch_parts.part
 
-    def spy(model: ov.Model, threads: int) -> int:
-        found.append(part(model, threads))
+    def spy(model: ov.Model, threads: int, sizes: batch_parts.Sizes) -> int:
+        found.append(part(model, threads, sizes))
         return found[-1]
 
     monkeypatch.setattr(batch_parts, "LEAST", 1)
@@ -384,17 +386,105 @@ def test_several_sizes_of_the_batch_go_in_parts(parted, threads):
     for samples in batches:
         program.both(x=pictures(samples))
     # The fifth size opens the batch, and the last ones are its.
-    assert parted == batches[:OWN_BATCHES]
+    assert parted == [*batches[:OWN_BATCHES], 1]
     assert built() == OWN_BATCHES + 1
 
 
+def reader() -> Any:
+    """Letters of x [-1, 3, 12, -1], a line of text each: the width of a result follows from it."""
+    x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
+    found = F.relu(paddle.nn.Conv2D(3, 8, (3, 4), stride=(1, 2), padding=1)(x))
+    places = paddle.transpose(F.avg_pool2d(found, (12, 1)).squeeze(2), [0, 2, 1])
+    mixed = F.softmax(paddle.matmul(places, places, transpose_y=True)) @ places
+    rows = paddle.nn.Linear(8, 20)(paddle.reshape(mixed, [-1, 8]))
+    shape = paddle.shape(places)
+    letters = paddle.reshape(rows, [shape[0], shape[1], 20])
+    return F.softmax(letters), paddle.mean(letters, axis=[1, 2])
+
+
+def lines(samples: int, width: int) -> np.ndarray:
+    return floats(samples, 3, 12, width, seed=width)
+
+
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
-def test_widths_are_opened_at_once(parted, threads):
+@pytest.mark.parametrize("network", [classifier, reader])
+def test_widths_are_opened_and_go_in_parts(parted, threads, network):
+    program = Program(network)
+    met = [(8, 12), (4, 16), (2, 20), (6, 24), (6, 13), (6, 13), (2, 31), (6, 80)]
+    for samples, width in met:
+        program.both(x=lines(samples, width))
+    # From the third one on, there is a function for each size of the batch.
+    assert parted == [8, 4, 2, 6]
+    assert built() == len(parted)
+    assert paddle_ngraph.stats()["engine_runs"] == len(met)
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_a_batch_of_many_sizes_opens_too(parted, threads, monkeypatch):
+    monkeypatch.setattr(dynamic_shapes, "MOST_BATCHES", 2)
     program = Program(classifier)
-    for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 13)]:
-        program.both(x=floats(samples, 3, 12, width))
-    assert parted == [8, 4]
-    assert built() == OWN_FUNCTIONS + 1
+    for samples, width in [(8, 12), (4, 16), (2, 20), (6, 24), (10, 28), (12, 32), (14, 14)]:
+        program.both(x=lines(samples, width))
+    # Of (10, 28) the batch is open, which serves the others.
+    assert parted == [8, 4, 2, 6, 1]
+    assert built() == len(parted)
+
+
+def with_the_batch() -> Any:
+    """Numbers that depend on the size of the batch: each of its parts would find another."""
+    x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
+    found = paddle.nn.Conv2D(3, 8, 3, padding=1)(x)
+    return found / paddle.cast(paddle.shape(x)[0], "float32")
+
+
+def torn() -> Any:
+    """Rows that hold several samples each, at the widths that are as large as the batch."""
+    x = paddle.static.data("x", [-1, 3, 12, -1], "float32")
+    found = paddle.nn.Conv2D(3, 8, 3, padding=1)(x)
+    return paddle.reshape(paddle.transpose(found, [3, 0, 1, 2]), [paddle.shape(x)[0], -1])
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+@pytest.mark.parametrize("network", [with_the_batch, torn])
+def test_what_depends_on_the_batch(parted, threads, network):
+    program = Program(network)
+    for samples, width in [(8, 12), (4, 16), (6, 6), (6, 12), (6, 18), (5, 10), (6, 7), (4, 4)]:
+        program.both(x=lines(samples, width))
+
+
+@pytest.mark.parametrize("threads", [1, 2], indirect=True)
+def test_open_functions_in_parts_are_loaded_from_disk(parted, threads, stored):
+    met = [(8, 12), (4, 16), (6, 24)]
+    expected = [Program(reader).both(x=lines(*each)) for each in met][-1]
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    program = Program(reader)
+    for samples, width in [*met, (6, 31)]:
+        results = program.both(x=lines(samples, width))
+        if (samples, width) == met[-1]:
+            for one, other in zip(expected, results):
+                np.testing.assert_array_equal(one, other)
+    assert paddle_ngraph.stats()["functions_loaded"] == len(met)
+    assert built() == 0
+
+
+def test_open_functions_in_parts_run_from_several_threads(parted, threads):
+    program = Program(reader)
+    for samples, width in [(6, 12), (6, 16)]:
+        program.both(x=lines(samples, width))
+    programs = [Program(reader) for _ in range(4)]
+    feeds = [lines(6, width) for width in (20, 24, 28, 33)]
+    expected = [each.both(x=feed) for each, feed in zip(programs, feeds)]
+
+    def run(number: int) -> list[list[np.ndarray]]:
+        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
+
+    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
+        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
+            for results in runs:
+                for one, other in zip(results, wanted):
+                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert 6 in parted[2:]
 
 
 @pytest.mark.parametrize("threads", [1, 2], indirect=True)
@@ -445,6 +535,135 @@ def test_runs_from_several_threads(parted, threads):
                 for one, other in zip(results, wanted):
                     np.testing.assert_array_equal(one, other)
     assert set(parted) == {6}
+
+
+# -- parts that are left over ---------------------------------------------------------------------
+
+
+def filters(width: int = 64) -> Any:
+    """Convolutions over x [-1, 3, 32, 32] with enough to do for more than one thread."""
+    x = paddle.static.data("x", [-1, 3, 32, -1], "float32")
+    found = F.relu(paddle.nn.Conv2D(3, width, 3, padding=1)(x))
+    found = F.relu(paddle.nn.Conv2D(width, width, 3, padding=1)(found))
+    return paddle.nn.Linear(width, 5)(paddle.flatten(F.adaptive_avg_pool2d(found, 1), 1))
+
+
+def images(samples: int, width: int = 32, seed: int = 0) -> np.ndarray:
+    return floats(samples, 3, 32, width, seed=seed)
+
+
+def shared_out() -> int:
+    """In how many runs all threads shared what was left over."""
+    return int(paddle_ngraph.stats()["rests_shared_out"])
+
+
+RUNS = 4
+
+
+@pytest.mark.parametrize(
+    "samples, threads, is_left",
+    [
+        (5, 2, True),
+        (3, 2, True),
+        (6, 2, False),
+        (1, 2, False),
+        (5, 1, False),
+        (5, 3, False),  # each of the last two has a thread, as the others had
+        (7, 3, True),
+        (6, 4, True),
+        (8, 4, False),
+    ],
+    indirect=["threads"],
+)
+def test_all_threads_share_what_is_left_over(parted, samples, threads, is_left):
+    program = Program(filters)
+    for run_ in range(RUNS):
+        program.both(x=images(samples, seed=run_))
+    # The first run has no model for it yet.
+    assert shared_out() == (RUNS - 1 if is_left else 0)
+    assert built() == 1
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_what_is_left_over_of_open_functions(parted, threads):
+    program = Program(filters)
+    for width in (16, 20):
+        program.both(x=images(5, width))
+    assert shared_out() == 0
+    for width in (24, 28, 33, 24):
+        program.both(x=images(5, width))
+    assert built() == 3
+    assert shared_out() == 3
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_what_is_left_over_of_stored_functions(parted, threads, stored):
+    Program(filters).both(x=images(5))
+    paddle_ngraph.clear_cache()
+    paddle_ngraph.reset_stats()
+    program = Program(filters)
+    for _ in range(RUNS):
+        program.both(x=images(5))
+    assert paddle_ngraph.stats()["functions_loaded"] == 1
+    assert (built(), shared_out()) == (0, RUNS - 1)
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_what_is_left_over_of_functions_built_in_the_background(parted, threads):
+    before = flags.get("ngraph_background_compile")
+    flags.set("ngraph_background_compile", "1")
+    try:
+        program = Program(filters)
+        expected = program.run(engine=False, x=images(5))
+        program.run(x=images(5))
+        assert background.wait(60)
+        for _ in range(RUNS):
+            np.testing.assert_allclose(program.run(x=images(5))[0], expected[0], 1e-5, 1e-6)
+    finally:
+        flags.set("ngraph_background_compile", before)
+    assert paddle_ngraph.stats()["functions_built_in_background"] == 1
+    assert shared_out() == RUNS - 1
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_what_is_left_over_after_the_cache_was_cleared(parted, threads):
+    program = Program(filters)
+    for _ in range(2):
+        for _ in range(2):
+            program.both(x=images(5))
+        paddle_ngraph.clear_cache()
+    assert (built(), shared_out()) == (2, 2)
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_what_is_left_over_runs_from_several_threads(parted, threads):
+    feeds = [images(5, seed=seed) for seed in range(4)]
+    programs = [Program(filters) for _ in feeds]
+    expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
+
+    def run(number: int) -> list[list[np.ndarray]]:
+        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
+
+    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
+        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
+            for (found,) in runs:
+                np.testing.assert_allclose(found, wanted[0], rtol=1e-5, atol=1e-6)
+    assert shared_out() > 0
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+@pytest.mark.parametrize("samples, kept", [(4, 2), (5, 1)])
+def test_weights_of_what_is_left_over_count_too(parted, threads, samples, kept):
+    before = flags.get("ngraph_cache_mb")
+    flags.set("ngraph_cache_mb", 5)  # 2.3 MB each
+    try:
+        for program in (Program(lambda: filters(256)), Program(lambda: filters(248))):
+            for _ in range(2):
+                program.both(x=images(samples, 8))
+        assert paddle_ngraph.cache_info().currsize == kept
+    finally:
+        flags.set("ngraph_cache_mb", before)
+    assert (shared_out() > 0) == (samples == 5)
 
 
 def test_statistics_of_the_batch_keep_it_whole(parted):

@@ -1131,3 +1131,66 @@ def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copie
         assert [Settings.of(graph).threads for graph in graphs] == [granted] * 2
     finally:
         flags.set("ngraph_num_threads", before)
+
+
+# -- large results -------------------------------------------------------------------------------
+
+
+def with_large_result():
+    """A result of more than a megabyte for each row."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    hidden = paddle.nn.Linear(6, 1 << 18)(x)
+    return [x], [paddle.exp(hidden), hidden > 0.0, paddle.mean(hidden)]
+
+
+def test_a_large_result_is_its_users_own(tmp_path):
+    files = save(tmp_path, with_large_result)
+    with paddle_ngraph.use_ngraph(False):
+        native = inference.create_predictor(config_of(files))
+        expected = [predict(native, rows(seed=seed)) for seed in range(3)]
+    with paddle_ngraph.use_ngraph():
+        predictor = inference.create_predictor(config_of(files))
+        found = [predict(predictor, rows(seed=seed)) for seed in range(3)]
+        handle = predictor.get_output_handle(predictor.get_output_names()[0])
+        large, again = handle.copy_to_cpu(), handle.copy_to_cpu()
+    assert not large.flags.owndata, "it is not in memory of the engine"
+    assert large.flags.writeable and large.flags.c_contiguous and large.flags.aligned
+    large[:] = -1.0
+    with paddle_ngraph.use_ngraph():
+        later = handle.copy_to_cpu()
+    for array in (again, later):
+        np.testing.assert_array_equal(array, found[-1][0])
+    # Later runs, and what their user writes, change nothing of earlier results.
+    for arrays, wanted in zip(found, expected):
+        for array, other in zip(arrays, wanted):
+            assert array.dtype == other.dtype and array.shape == other.shape
+            np.testing.assert_allclose(array, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_result_outlives_its_predictor(tmp_path):
+    files = save(tmp_path, with_large_result)
+    with paddle_ngraph.use_ngraph():
+        predictor = inference.create_predictor(config_of(files))
+        found = predict(predictor, rows())[0]
+        expected = found.copy()
+        del predictor
+        gc.collect()
+        paddle_ngraph.clear_cache()
+        predict(inference.create_predictor(config_of(files)), rows(seed=5))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_empty_handle_says_what_it_says_natively(tmp_path):
+    files = save(tmp_path, with_large_result)
+
+    def message():
+        predictor = inference.create_predictor(config_of(files))
+        handle = predictor.get_output_handle(predictor.get_output_names()[0])
+        with pytest.raises(Exception) as raised:
+            handle.copy_to_cpu()
+        return type(raised.value)
+
+    with paddle_ngraph.use_ngraph(False):
+        expected = message()
+    with paddle_ngraph.use_ngraph():
+        assert message() is expected

@@ -35,6 +35,7 @@
 #include "core/paddle/data_dependency_engine.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/handles.h"
 #include "core/paddle/kernel_call.h"
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -142,6 +143,18 @@ std::vector<py::array> hand_over_all(const std::vector<const phi::DenseTensor*>&
     arrays.push_back(is_new ? hand_over(*tensor) : to_numpy(*tensor));
   }
   return arrays;
+}
+
+// What Paddle's `copy_to_cpu` returns for float32, in memory of the pool: the system clears that of
+// a new array first, which takes longer than the copy.
+py::array copy_from_handle(const paddle_infer::Tensor& handle, const std::vector<int64_t>& shape) {
+  phi::DenseTensor copy =
+      empty(phi::DenseTensorMeta(phi::DataType::FLOAT32, common::make_ddim(shape)));
+  {
+    const py::gil_scoped_release released;
+    handle.CopyToCpu(copy.data<float>());
+  }
+  return hand_over(copy);
 }
 
 // Paddle's dtype for NumPy's kind and size; UNDEFINED where it has none.
@@ -415,6 +428,7 @@ py::dict engine_stats() {
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
   result["steps_in_place"] = stats.steps_in_place.load();
+  result["rests_shared_out"] = stats.rests_shared_out.load();
   return result;
 }
 
@@ -501,6 +515,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("rows_of", &rows_of, py::arg("tensor"), py::arg("parts"),
              "Equal parts along axis 0, in the memory of the tensor.");
   module.def("hand_over", &hand_over_all, py::arg("tensors"), "Tensors as arrays.");
+  module.def("copy_from_handle", &copy_from_handle, py::arg("handle"), py::arg("shape"),
+             "The contents of a predictor's handle of float32, which has this shape.");
   module.def("program_fingerprint", &program_fingerprint, py::arg("program"));
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {

@@ -8,18 +8,23 @@ from that sample alone, the model is turned into one for a part of the batch.
 Whether they do is decided by rules, one for each type of node. A value is either *batched*, with
 the samples' shares one after the other along an axis, or the same for all samples. A node that no
 rule covers keeps the batch whole.
+
+The model may be one whose dimensions will be opened, all but the batch: what a rule decides by such
+a size leaves a guard (sizes.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from openvino import Model, Node, Output, PartialShape, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
+from paddle_ngraph.function.sizes import Number, Size
 
 # Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
 # gains (LeNet-5, Zen 4).
@@ -29,12 +34,33 @@ LEAST = 1 << 23
 _LEAST_IN_USE = 0.8
 
 
-def part(model: Model, threads: int) -> int:
+class Sizes(Protocol):
+    """What is known of the sizes in a model: a bridge."""
+
+    def shape(self, node: Any) -> list[Number]:
+        """The shape of an output; what is open are Sizes."""
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        """A 1-D tensor of sizes."""
+
+
+class _Closed:
+    """The sizes in a model of which none is open."""
+
+    def shape(self, node: Any) -> list[Number]:
+        return list(node.get_shape())
+
+    def ints(self, values: Sequence[Number]) -> Any:
+        return opset15.constant(np.array(values, np.int64))
+
+
+def part(model: Model, threads: int, sizes: Sizes = _Closed()) -> int:  # noqa: B008 - it is empty
     """Turns the model of a batch into the model of a part of it, where that is worth it.
 
     Args:
-        model: A complete model.
+        model: A complete model, at its signature.
         threads: How many threads share out the parts.
+        sizes: What is known of its sizes.
 
     Returns:
         How many parts the batch has: the first axis of each parameter and of each result is divided
@@ -43,18 +69,21 @@ def part(model: Model, threads: int) -> int:
     Raises:
         NgraphError: A rule is wrong.
     """
-    samples = _samples(model)
+    samples = _samples(model, sizes)
     parts = _worthwhile(model, samples, threads)
     if parts == 1:
         return 1
     try:
-        targets = _Batch(model, samples).targets
+        targets = _Batch(model, samples, sizes).targets
     except _NotApart:
         return 1
     for node, place in targets:
-        target = np.array(node.input_value(1).get_node().get_data())
-        target[place] //= parts
-        node.input(1).replace_source_output(opset15.constant(target).output(0))
+        shape = sizes.shape(node.output(0))
+        shape[place] //= parts
+        target = sizes.ints(shape)
+        node.input(1).replace_source_output(
+            target.output(0) if isinstance(target, Node) else target
+        )
     expected = [_shape_of_part(output, parts) for output in model.outputs]
     for node in model.get_parameters():
         node.set_partial_shape(PartialShape(_shape_of_part(node.output(0), parts)))
@@ -69,13 +98,16 @@ def _shape_of_part(output: Output, parts: int) -> list[int]:
     return [first // parts, *rest]
 
 
-def _samples(model: Model) -> int:
-    """The size of axis 0 of all parameters; 1 if they have none in common."""
-    shapes = [node.get_output_partial_shape(0) for node in model.get_parameters()]
-    if any(shape.is_dynamic for shape in shapes):
+def _samples(model: Model, sizes: Sizes) -> int:
+    """The size of axis 0 of all parameters; 1 if they have none in common, or if it is open."""
+    parameters = model.get_parameters()
+    if any(node.get_output_partial_shape(0).is_dynamic for node in parameters):
         return 1
-    sizes = {tuple(shape.to_shape())[:1] for shape in shapes}
-    size = sizes.pop() if len(sizes) == 1 else ()
+    firsts = [sizes.shape(node.output(0))[:1] for node in parameters]
+    if any(isinstance(size, Size) for first in firsts for size in first):
+        return 1
+    found = {tuple(first) for first in firsts}
+    size = found.pop() if len(found) == 1 else ()
     return int(size[0]) if size else 1
 
 
@@ -92,10 +124,13 @@ def _worthwhile(model: Model, samples: int, threads: int) -> int:
 
 
 def _in_use(parts: int, threads: int) -> float:
-    """The average share of the threads that are busy."""
-    streams = min(parts, threads)
-    turns = math.ceil(parts / streams)
-    return parts / turns * (threads // streams) / threads
+    """The average share of the threads that are busy, where a part takes a thread one turn."""
+    groups = min(parts, threads)
+    turns, left = divmod(parts, groups)
+    time = turns / (threads // groups)
+    if left:  # all threads share what is left over (core/ov/ov_function.h)
+        time += 1 / (threads // left)
+    return parts / time / threads
 
 
 def _multiplications(model: Model) -> int:
@@ -120,19 +155,22 @@ class _Batch:
     """Which values of a model are batched.
 
     Attributes:
-        targets: Reshapes whose target, a constant, says how large the batch is, and where it does.
+        targets: Reshapes, and where in their target the size of the batch is.
 
     Raises:
         _NotApart: A node, or a result, does not follow the samples.
     """
 
-    def __init__(self, model: Model, samples: int) -> None:
+    def __init__(self, model: Model, samples: int, sizes: Sizes) -> None:
         self.samples = samples
+        self.shape = sizes.shape
         self.targets: list[tuple[Node, int]] = []
         self._axes: dict[Key, int] = {}
         for node in model.get_ordered_ops():
             if node.get_type_name() == "Parameter":
                 self._put(node, 0)
+            elif node.get_type_name() == "ShapeOf" and self._tells_other_sizes(node):
+                continue
             elif any(self.axis(value) is not None for value in node.input_values()):
                 rule = _RULES.get(node.get_type_name())
                 self._put(node, None if rule is None else rule(self, node))
@@ -148,10 +186,21 @@ class _Batch:
         first, *rest = map(self.axis, node.input_values())
         return first if all(axis is None for axis in rest) else None
 
+    def _tells_other_sizes(self, node: Node) -> bool:
+        """Whether all that is read of a shape are sizes along axes other than that of the batch."""
+        axis = self.axis(node.input_value(0))
+        readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+        taken = [_numbers(reader, 1) for reader in readers if reader.get_type_name() == "Gather"]
+        rank = len(node.input_value(0).get_shape())
+        return len(taken) == len(readers) and all(
+            numbers is not None and axis not in [number % rank for number in numbers]
+            for numbers in taken
+        )
+
     def _put(self, node: Node, axis: int | None) -> None:
         for output in node.outputs():
-            shape = output.get_partial_shape()
-            if axis is None or shape.is_dynamic or output.get_shape()[axis] % self.samples:
+            is_dynamic = output.get_partial_shape().is_dynamic
+            if axis is None or is_dynamic or self.shape(output)[axis] % self.samples != 0:
                 raise _NotApart
             self._axes[key_of(output)] = axis
 
@@ -241,18 +290,14 @@ def _pool(batch: _Batch, node: Node) -> int | None:
 
 
 def _reshape(batch: _Batch, node: Node) -> int | None:
-    axis, target = batch.first_alone(node), _numbers(node, 1)
-    before, after = node.get_input_shape(0), node.get_output_shape(0)
-    if axis is None or not target or 0 in after:
+    axis = batch.first_alone(node)
+    if axis is None or 0 in node.get_output_shape(0):
         return None
+    before, after = batch.shape(node.input_value(0)), batch.shape(node.output(0))
     for place, size in enumerate(after):
         # As much lies before the batch as ever, and each sample's share stays in one piece.
         if math.prod(after[:place]) == math.prod(before[:axis]) and size % batch.samples == 0:
-            copied = [k for k, number in enumerate(target) if number == 0]
-            if place != axis and {place, axis}.intersection(copied):
-                return None
-            if target[place] > 0:
-                batch.targets.append((node, place))
+            batch.targets.append((node, place))
             return place
     return None
 

@@ -74,7 +74,7 @@ class Pass(NamedTuple):
 
 def _part_the_batch(draft: Draft) -> None:
     if draft.splits_batch:
-        draft.parts = batch_parts.part(draft.model, draft.settings.threads)
+        draft.parts = batch_parts.part(draft.model, draft.settings.threads, draft.bridge)
 
 
 def _multiply_in_bfloat16(draft: Draft) -> None:
@@ -105,6 +105,13 @@ def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
 
 PASSES = (
     Pass(
+        "part the batch",
+        "a request for each part keeps its activations in a core's caches; it has rules for what "
+        "converters make, whose sizes the bridge knows as long as none is open, and decides how "
+        "large the products are",
+        _part_the_batch,
+    ),
+    Pass(
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
         lambda draft: draft.bridge.open_dimensions(draft.model),
@@ -133,12 +140,6 @@ PASSES = (
         "compare from below",
         "with AVX-512 the plugin treats NaN as greater than every number",
         _on_models(plugin_faults.compare_from_below),
-    ),
-    Pass(
-        "part the batch",
-        "a request for each part keeps its activations in a core's caches; it has rules for "
-        "nGraph nodes only, and decides how large the products are",
-        _part_the_batch,
     ),
     Pass(
         "use int8",
@@ -234,6 +235,7 @@ def build_model(
             found.draft.positions,
             open_sizes=found.sizes,
             guards=found.guards,
+            parts=found.draft.parts,
             updates=found.draft.updates,
         )
     try:
@@ -338,7 +340,7 @@ def _open_model(
     """See :func:`dynamic_shapes.open_model`."""
 
     def build(opening: Opening) -> Draft:
-        return model_with(opening, text, signature, weights, settings, contents)
+        return model_with(opening, text, signature, weights, settings, contents, splits_batch=True)
 
     return dynamic_shapes.open_model(text, signature, contents, build)
 
@@ -350,6 +352,7 @@ def model_with(
     weights: Mapping[int, Any],
     settings: Settings,
     contents: Contents = MappingProxyType({}),
+    splits_batch: bool = False,
 ) -> Draft:
     """The model of a graph with open dimensions, as :func:`make_model` returns it.
 
@@ -363,4 +366,6 @@ def model_with(
     bridge.convert()
     if bridge.draws:
         raise NgraphError("how many numbers are drawn depends on sizes")
-    return make_model(bridge, weights, settings)
+    # The numbers in contents become parameters, which are no samples.
+    splits_batch = splits_batch and not opening.has_open_contents()
+    return make_model(bridge, weights, settings, splits_batch)

@@ -11,6 +11,9 @@ open, or open shapes fail, every shape keeps its own function.
 Whole numbers in inputs that are read by value (the position of a slice, the end of a range) are
 sizes too: they open as dimensions do, so that a loop that counts needs no function for each count.
 Those that were always as far apart share one open size.
+
+Where a batch goes in parts (batch_parts.py), its size stays closed beside what is open: a function
+for one size of the batch and all widths beats one for all of both.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import openvino as ov
@@ -45,6 +48,12 @@ OWN_FUNCTIONS = 2
 # with one thread, 4 pictures by MobileNetV2 take 0.65 times as long (Zen 4).
 OWN_BATCHES = 4
 
+# So many sizes of the batch have functions in which all but the batch is open.
+MOST_BATCHES = 8
+
+# So often a function of this kind is tried for a graph of which none goes in parts.
+MOST_WHOLE = 2
+
 # How often open shapes are tried for a graph: if each function's guards hold for few shapes only,
 # the graph would get one function after another.
 MOST_TRIES = 16
@@ -60,7 +69,14 @@ FIXED = -1
 _lock = new_lock()  # of what is known of each graph
 
 
-Draft = TypeVar("Draft")  # build.Draft: what a build makes
+class _InParts(Protocol):
+    """What a build makes (build.Draft): how many parts its batch has."""
+
+    @property
+    def parts(self) -> int: ...
+
+
+Draft = TypeVar("Draft", bound=_InParts)
 
 
 @dataclass(frozen=True)
@@ -140,8 +156,16 @@ class Opening:
             for axis, number in enumerate(row)
             if number is not None
         }
-        has_contents = any(n is not None for row in self.contents.values() for n in row)
-        return [axis for axis, _ in open_axes] == [0] and not has_contents
+        return [axis for axis, _ in open_axes] == [0] and not self.has_open_contents()
+
+    def has_open_contents(self) -> bool:
+        """Whether numbers in inputs that are read by value are open."""
+        return any(n is not None for row in self.contents.values() for n in row)
+
+    def batches(self) -> set[int]:
+        """The current values of what is open along axis 0."""
+        firsts = [row[0] for row in self.numbers.values() if row and row[0] is not None]
+        return {int(self.guards.hints[number]) for number in firsts}
 
     def fix(self, position: int) -> None:
         """Fixes the open dimensions of an input."""
@@ -185,9 +209,14 @@ class _Met:
         if len(self.first) <= OWN_BATCHES:
             self.first.append(signature)
 
-    def opening(self, signature: Signature, contents: Mapping[int, Shape]) -> Opening:
-        """Opens the numbers that differed."""
+    def opening(
+        self, signature: Signature, contents: Mapping[int, Shape], opens_batch: bool = True
+    ) -> Opening:
+        """Opens the numbers that differed; those along axis 0 only with ``opens_batch``."""
         rows = [[n if n in self.varied else None for n in row] for row in self.classes]
+        if not opens_batch:
+            for row in rows[: len(signature)]:
+                row[:1] = [None] * len(row[:1])
         return Opening(signature, rows, contents, self._distances(len(signature)))
 
     def _distances(self, inputs: int) -> dict[int, tuple[int, int]]:
@@ -226,7 +255,22 @@ class _Graph:
     tries: int = 0
     opens: bool = False  # it has a function with open shapes
     has_parts: bool = False  # a function computes the samples of a batch one by one
+    batches: set[int] = field(default_factory=set)  # those of functions with all else open
+    whole: int = 0  # such functions that were tried but did not go in parts
     is_given_up: bool = False
+
+    def closes_batch(self, opening: Opening) -> bool:
+        """Whether a function in which all but the batch is open is to be tried.
+
+        Args:
+            opening: What is open otherwise.
+        """
+        sizes = opening.batches()
+        if len(sizes) != 1 or opening.is_batch_alone() or opening.has_open_contents():
+            return False
+        if sizes <= self.batches:
+            return True
+        return len(self.batches) < MOST_BATCHES and (self.has_parts or self.whole < MOST_WHOLE)
 
 
 _graphs: Latest[str, _Graph] = Latest(MOST_GRAPHS)
@@ -324,16 +368,27 @@ def open_model(
         own = OWN_BATCHES if goes_in_parts else OWN_FUNCTIONS
         if graph.is_given_up or len(met.first) <= own:
             return None
+        closed_batch = None
+        if graph.closes_batch(opening):
+            closed_batch = met.opening(signature, whole, opens_batch=False)
     if not opening.guards.hints:
         return None
     try:
-        found = _opened(opening, build)
+        in_parts = None if closed_batch is None else _opened(closed_batch, build)
+        if in_parts is not None and in_parts.draft.parts == 1:
+            in_parts = None
+        found = in_parts or _opened(opening, build)
     except Empty:  # which says nothing of other shapes
         return None
     with _lock:
+        if in_parts is not None:
+            graph.batches |= opening.batches()
+        elif closed_batch is not None:
+            graph.whole += 1
         graph.tries += 1
         graph.opens |= found is not None
-        graph.is_given_up |= not graph.opens or graph.tries >= MOST_TRIES
+        most = MOST_TRIES * (1 + len(graph.batches))
+        graph.is_given_up |= not graph.opens or graph.tries >= most
     return found
 
 

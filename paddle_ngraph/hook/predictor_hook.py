@@ -9,6 +9,7 @@ does not matter under which name it was imported.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -85,6 +86,7 @@ def install() -> None:
         place.replace(_on_native)
     for place in replaced.HAND_OUT:
         place.replace(_handing_out)
+    replaced.COPY_RESULT.replace(_copying_to_the_pool)
     _replace_names()
 
 
@@ -596,6 +598,33 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
         return handle
 
     return get_handle
+
+
+# Smaller results are as fast in memory of NumPy's, which the C library keeps.
+_LARGE_RESULT = 1 << 20
+
+
+def _copying_to_the_pool(original: Callable[[Handle], np.ndarray]) -> Callable[..., np.ndarray]:
+    """Copies large results to memory that the engine keeps: their user's own, as by Paddle."""
+
+    @wraps(original)
+    def copy_to_cpu(self: Handle) -> np.ndarray:
+        if flags.get("use_ngraph") and (shape := _large_shape(self)) is not None:
+            found: np.ndarray = _core.copy_from_handle(self, shape)
+            return found
+        return original(self)
+
+    return copy_to_cpu
+
+
+def _large_shape(handle: Handle) -> list[int] | None:
+    """The shape of what a handle holds, if that is large and of float32."""
+    try:
+        shape = handle.shape()
+        is_large = math.prod(shape) * 4 >= _LARGE_RESULT
+        return shape if is_large and handle.type() == PaddleDType.FLOAT32 else None
+    except Exception:  # there is nothing: Paddle has its own word on that
+        return None
 
 
 class PredictorPool:

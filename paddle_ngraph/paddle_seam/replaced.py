@@ -108,6 +108,7 @@ HAND_OUT = _of(
     get_input_handle="(self, arg0) -> Tensor",
     get_output_handle="(self, arg0) -> Tensor",
 )
+(COPY_RESULT,) = _of(f"{_LIBRARY}:PaddleInferTensor", copy_to_cpu="(self) -> ndarray")
 # These two wherever a module has them.
 CREATE_PREDICTOR, PREDICTOR_POOL = _of(
     "paddle.base.core", create_predictor="(arg0) -> PaddleInferPredictor", PredictorPool=None

@@ -26,12 +26,11 @@ struct Exponential {
   float rest;   // e^r - 1
 };
 
-// For |x| <= 87; x is clamped to that range. NaN stays NaN.
-NGRAPH_INLINE inline Exponential exponential(float x) {
-  constexpr float kLimit = 87.0f;
+constexpr float kMostExponent = 87.0f;
+
+// For |x| <= kMostExponent. NaN stays NaN.
+NGRAPH_INLINE inline Exponential exponential_within(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  x = x > kLimit ? kLimit : x;
-  x = x < -kLimit ? -kLimit : x;
   const float rounded = x * 1.44269504f + kRound;
   const float n = rounded - kRound;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts
@@ -40,6 +39,12 @@ NGRAPH_INLINE inline Exponential exponential(float x) {
   const float middle = (1.0f / 24.0f + r * (1.0f / 120.0f) + high) * square;
   const float low = 0.5f + r * (1.0f / 6.0f);
   return {from_bits((to_bits(rounded) + 127) << 23), (low + middle) * square + r};
+}
+
+// The same for any x, which is clamped to that range.
+NGRAPH_INLINE inline Exponential exponential(float x) {
+  x = x > kMostExponent ? kMostExponent : x;
+  return exponential_within(x < -kMostExponent ? -kMostExponent : x);
 }
 
 }  // namespace paddle_ngraph

@@ -151,6 +151,13 @@ auto with_python(Function&& function) {
 
 const char* precision_of(const Settings& settings) { return settings.bfloat16 ? "bf16" : "f32"; }
 
+// The groups of threads for the parts of a batch that no other run is computed beside.
+void share_out_parts(int threads, Settings* settings) {
+  settings->streams = std::min(settings->parts, threads);
+  const int rest = settings->parts % settings->streams;
+  settings->shares_out_rest = rest > 0 && threads / rest > threads / settings->streams;
+}
+
 py::list signature_of(const std::vector<phi::DenseTensor*>& inputs) {
   py::list signature;
   for (const auto* tensor : inputs) {
@@ -215,7 +222,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
     of_part.parts = result.attr("parts").cast<int>();
-    if (settings.streams == 1) of_part.streams = std::min(of_part.parts, threads_of(settings));
+    if (settings.streams == 1) share_out_parts(threads_of(settings), &of_part);
     const auto compile = [&] {
       py::gil_scoped_release release;
       may_fail(Step::kCompile);

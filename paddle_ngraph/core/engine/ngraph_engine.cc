@@ -335,7 +335,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
                         : spare_tensors_->take(spare_numbers_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
-  function_->run(inputs, outputs);
+  if (function_->run(inputs, outputs)) ++EngineStats::instance().rests_shared_out;
   return fresh;
 }
 
@@ -351,10 +351,11 @@ std::vector<phi::DenseTensor> NgraphFunction::execute_open(
   }
   const auto& results = function_->results();
   std::vector<phi::DenseTensor> fresh(results.size());
-  function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
+  const bool has_shared = function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
     fresh[i] = allocate({results[i].element, shape});
     return memory(fresh[i]);
   });
+  if (has_shared) ++EngineStats::instance().rests_shared_out;
   return fresh;
 }
 
@@ -454,6 +455,7 @@ void EngineStats::reset() {
   functions_reused = 0;
   functions_with_weights = 0;
   steps_in_place = 0;
+  rests_shared_out = 0;
 }
 
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
@@ -705,7 +707,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
                                                    const std::atomic<bool>* is_wanted) const {
   std::optional<OpenSignature> open;
   if (built.is_open()) open = open_signature(key, num_inputs_, built);
-  const size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
+  size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
+  if (built.function->settings().rest() > 0) bytes *= 2;  // which is compiled, too
   auto function = wrap(std::move(built));
   return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(open),
                                           is_wanted);

@@ -118,6 +118,7 @@ struct EngineStats {
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
   std::atomic<int64_t> steps_in_place{0};
+  std::atomic<int64_t> rests_shared_out{0};
 
   static EngineStats& instance();
   void reset();

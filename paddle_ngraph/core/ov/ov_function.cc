@@ -1,6 +1,7 @@
 #include "core/ov/ov_function.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -92,138 +93,85 @@ ov::CompiledModel import(const Blob& blob, const Settings& settings) {
   return core().import_model(view, "CPU", configuration(settings));
 }
 
-}  // namespace
-
-class OvFunction::Implementation {
+// An infer request and the memory it was given last.
+class Request {
  public:
-  Implementation(ov::Model* model, Settings settings)
-      : settings_(settings), why_empty_(paddle_ngraph::why_empty(*model)) {
-    if (why_empty_.empty()) start(compile(model, &settings_));
-  }
+  explicit Request(ov::CompiledModel& compiled)
+      : infer(compiled.create_infer_request()),
+        model_(compiled),
+        inputs_(compiled.inputs().size()),
+        outputs_(compiled.outputs().size()) {}
 
-  Implementation(Blob blob, const Settings& settings)
-      : settings_(settings), blob_(std::move(blob)) {
-    start(import(blob_, settings_));
-  }
-
-  const Settings& settings() const { return settings_; }
-
-  void start(ov::CompiledModel model) {
-    model_ = std::move(model);
-    const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
-    const auto inputs = model_.inputs();
-    const auto outputs = model_.outputs();
-    // Where an input that is read by value counts, results are open though no input is.
-    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
-                       std::any_of(outputs.begin(), outputs.end(), is_dynamic);
-    for (const auto& output : outputs) {
-      auto shape = has_open_shapes_ ? ov::Shape{} : output.get_shape();
-      if (settings_.parts > 1) shape.at(0) *= static_cast<size_t>(settings_.parts);
-      results_.push_back({element_type(output.get_element_type()), std::move(shape)});
+  // Binds the request to its part of the memory of all parts.
+  void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+            size_t part) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto* const data = const_cast<void*>(inputs[i]);
+      if (std::exchange(inputs_[i], Bound{data, part}) == Bound{data, part} && data) continue;
+      infer.set_input_tensor(i, view(model_.input(i), data, part));
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      void* const data = outputs[i];
+      if (std::exchange(outputs_[i], Bound{data, part}) == Bound{data, part} && data) continue;
+      infer.set_output_tensor(i, view(model_.output(i), data, part));
     }
   }
 
-  void save(const char* path) {
-    require_elements();
-    std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-    model_.export_model(file);
-    if (!file.flush()) throw NgraphError(concat("cannot write ", path));
-  }
-
-  bool has_open_shapes() const { return has_open_shapes_; }
-
-  const std::vector<ResultType>& results() const { return results_; }
-
-  void require_elements() const {
-    if (!why_empty_.empty()) throw InvalidInput(why_empty_);
-  }
-
-  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
-    Lease lease(this, static_cast<size_t>(settings_.parts));
-    for (size_t part = 0; part < lease.size(); ++part) lease[part].bind(inputs, outputs, part);
-    if (settings_.streams > 1 && settings_.runs_at_once == 1 && lease.size() > 1) {
-      execute_side_by_side(&lease);
-    } else {
-      for (size_t part = 0; part < lease.size(); ++part) lease[part].execute();
+  // The same for open shapes, of which those of the inputs are given.
+  void bind(const std::vector<Input>& inputs, size_t part, size_t parts) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ov::Shape shape = inputs[i].shape;
+      if (parts > 1) shape.at(0) /= parts;
+      auto* const data = const_cast<void*>(inputs[i].data);
+      infer.set_input_tensor(i, view(model_.input(i).get_element_type(), shape, data, part));
     }
   }
 
-  void run(const std::vector<Input>& inputs, const Allocate& allocate) {
-    for (const auto& input : inputs) {
-      if (ov::shape_size(input.shape) == 0) throw InvalidInput("an input is empty");
-    }
-    Lease lease(this, 1);
-    lease[0].bind(inputs);
-    lease[0].execute();
-    for (size_t i = 0; i < results_.size(); ++i) {
-      const ov::Tensor result = lease[0].infer.get_output_tensor(i);
-      void* const memory = allocate(i, result.get_shape());
-      if (result.get_byte_size() > 0) std::memcpy(memory, result.data(), result.get_byte_size());
+  void execute() {
+    try {
+      infer.infer();
+    } catch (const std::exception& error) {
+      unwrap_invalid_input(error);
+      throw;
     }
   }
+
+  ov::InferRequest infer;
 
  private:
-  // An infer request and the memory it was given last.
-  struct Request {
-    explicit Request(ov::CompiledModel& compiled)
-        : model(compiled),
-          infer(compiled.create_infer_request()),
-          inputs(compiled.inputs().size()),
-          outputs(compiled.outputs().size()) {}
-
-    // Binds the request to its part of the memory of all parts.
-    void bind(const std::vector<const void*>& new_inputs, const std::vector<void*>& new_outputs,
-              size_t part) {
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        auto* const data = const_cast<void*>(new_inputs[i]);
-        if (std::exchange(inputs[i], data) == data && data) continue;
-        infer.set_input_tensor(i, view(model.input(i), data, part));
-      }
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        void* const data = new_outputs[i];
-        if (std::exchange(outputs[i], data) == data && data) continue;
-        infer.set_output_tensor(i, view(model.output(i), data, part));
-      }
-    }
-
-    void bind(const std::vector<Input>& new_inputs) {
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        auto* const data = const_cast<void*>(new_inputs[i].data);
-        infer.set_input_tensor(i,
-                               view(model.input(i).get_element_type(), new_inputs[i].shape, data));
-      }
-    }
-
-    void execute() {
-      try {
-        infer.infer();
-      } catch (const std::exception& error) {
-        unwrap_invalid_input(error);
-        throw;
-      }
-    }
-
-    static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data, size_t part) {
-      const size_t begin = part * ov::shape_size(port.get_shape()) * port.get_element_type().size();
-      return view(port.get_element_type(), port.get_shape(),
-                  data ? static_cast<char*>(data) + begin : data);
-    }
-
-    static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data) {
-      static char nothing[64];  // an empty tensor has no memory, but ov::Tensor wants an address
-      return ov::Tensor(type, shape, data ? data : nothing);
-    }
-
-    ov::CompiledModel& model;
-    ov::InferRequest infer;
-    std::vector<const void*> inputs;
-    std::vector<void*> outputs;
+  struct Bound {
+    const void* data = nullptr;
+    size_t part = 0;
+    bool operator==(const Bound& other) const { return data == other.data && part == other.part; }
   };
+
+  static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data, size_t part) {
+    return view(port.get_element_type(), port.get_shape(), data, part);
+  }
+
+  static ov::Tensor view(ov::element::Type type, const ov::Shape& shape, void* data, size_t part) {
+    static char nothing[64];  // an empty tensor has no memory, but ov::Tensor wants an address
+    const size_t begin = part * ov::shape_size(shape) * type.size();
+    return ov::Tensor(type, shape, data ? static_cast<char*>(data) + begin : nothing);
+  }
+
+  ov::CompiledModel& model_;
+  std::vector<Bound> inputs_, outputs_;
+};
+
+// A compiled model and its requests.
+class Requests {
+ public:
+  explicit Requests(ov::CompiledModel model) : model_(std::move(model)) {}
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+
+  ov::CompiledModel& model() { return model_; }
 
   // Requests for one run: idle ones first, then new ones.
   class Lease {
    public:
-    Lease(Implementation* owner, size_t count) : owner_(owner) {
+    Lease(Requests* owner, size_t count) : owner_(owner) {
       {
         std::lock_guard<std::mutex> lock(owner_->mutex_);
         while (requests_.size() < count && !owner_->idle_.empty()) {
@@ -249,36 +197,182 @@ class OvFunction::Implementation {
     Request& operator[](size_t i) { return *requests_[i]; }
 
    private:
-    Implementation* owner_;
+    Requests* owner_;
     std::vector<std::unique_ptr<Request>> requests_;
   };
 
-  // Each request runs on the next free stream. Their memory is the caller's, so all of them have
-  // ended when this function returns.
-  static void execute_side_by_side(Lease* lease) {
-    std::exception_ptr error;
-    const auto each = [&](const auto& step) {
-      for (size_t i = 0; i < lease->size(); ++i) {
-        try {
-          step(&(*lease)[i].infer);
-        } catch (...) {
-          if (!error) error = std::current_exception();
-        }
+ private:
+  ov::CompiledModel model_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Request>> idle_;
+};
+
+// One request after the other; done(i) is called when one has ended.
+template <typename Done>
+void execute_in_turn(Requests::Lease* lease, const Done& done) {
+  for (size_t i = 0; i < lease->size(); ++i) {
+    (*lease)[i].execute();
+    done(i);
+  }
+}
+
+// Each request runs on the next free stream. Their memory is the caller's, so all of them have
+// ended when this function returns.
+template <typename Done>
+void execute_side_by_side(Requests::Lease* lease, const Done& done) {
+  std::exception_ptr error;
+  const auto each = [&](const auto& step) {
+    for (size_t i = 0; i < lease->size(); ++i) {
+      try {
+        step(i);
+      } catch (...) {
+        if (!error) error = std::current_exception();
       }
-    };
-    each([](ov::InferRequest* infer) { infer->start_async(); });
-    each([](ov::InferRequest* infer) { infer->wait(); });
-    if (error) std::rethrow_exception(error);
+    }
+  };
+  each([&](size_t i) { (*lease)[i].infer.start_async(); });
+  each([&](size_t i) {
+    (*lease)[i].infer.wait();
+    if (!error) done(i);
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+class OvFunction::Implementation {
+ public:
+  Implementation(ov::Model* model, Settings settings)
+      : settings_(settings), why_empty_(paddle_ngraph::why_empty(*model)) {
+    if (!why_empty_.empty()) return;
+    start(compile(model, &settings_));
+    if (settings_.rest() > 0) source_ = model->shared_from_this();
+  }
+
+  Implementation(Blob blob, const Settings& settings)
+      : settings_(settings), blob_(std::move(blob)) {
+    start(import(blob_, settings_));
+  }
+
+  const Settings& settings() const { return settings_; }
+
+  void save(const char* path) {
+    require_elements();
+    std::ofstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    all_->model().export_model(file);
+    if (!file.flush()) throw NgraphError(concat("cannot write ", path));
+  }
+
+  bool has_open_shapes() const { return has_open_shapes_; }
+
+  const std::vector<ResultType>& results() const { return results_; }
+
+  void require_elements() const {
+    if (!why_empty_.empty()) throw InvalidInput(why_empty_);
+  }
+
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+    return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
+                     [](Request*, size_t) {});
+  }
+
+  bool run(const std::vector<Input>& inputs, const Allocate& allocate) {
+    for (const auto& input : inputs) {
+      if (ov::shape_size(input.shape) == 0) throw InvalidInput("an input is empty");
+    }
+    std::vector<char*> memory;
+    return run_parts(
+        [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
+        [&](Request* request, size_t part) {  // while other parts are computed
+          for (size_t i = 0; i < results_.size(); ++i) {
+            const ov::Tensor result = request->infer.get_output_tensor(i);
+            if (memory.size() == i) {
+              memory.push_back(static_cast<char*>(allocate(i, of_all_parts(result.get_shape()))));
+            }
+            const size_t bytes = result.get_byte_size();
+            if (bytes > 0) std::memcpy(memory[i] + part * bytes, result.data(), bytes);
+          }
+        });
+  }
+
+ private:
+  void start(ov::CompiledModel model) {
+    all_ = std::make_unique<Requests>(std::move(model));
+    const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
+    const auto inputs = all_->model().inputs();
+    const auto outputs = all_->model().outputs();
+    // Where an input that is read by value counts, results are open though no input is.
+    has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
+                       std::any_of(outputs.begin(), outputs.end(), is_dynamic);
+    for (const auto& output : outputs) {
+      auto shape = has_open_shapes_ ? ov::Shape{} : of_all_parts(output.get_shape());
+      results_.push_back({element_type(output.get_element_type()), std::move(shape)});
+    }
+  }
+
+  size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
+
+  // The shape of the whole that has parts of this shape.
+  ov::Shape of_all_parts(ov::Shape shape) const {
+    if (settings_.parts > 1) shape.at(0) *= num_parts();
+    return shape;
+  }
+
+  // Calls bind(request, part) for each part, executes the requests, and calls done(request, part)
+  // as soon as one and those before it have ended. Returns whether all threads shared those left
+  // over.
+  template <typename Bind, typename Done>
+  bool run_parts(const Bind& bind, const Done& done) {
+    Requests* const rest = requests_for_rest();
+    const auto left = rest == nullptr ? size_t{0} : static_cast<size_t>(settings_.rest());
+    run_some(all_.get(), 0, num_parts() - left, bind, done);
+    if (left > 0) run_some(rest, num_parts() - left, left, bind, done);
+    return left > 0;
+  }
+
+  template <typename Bind, typename Done>
+  void run_some(Requests* requests, size_t first, size_t count, const Bind& bind,
+                const Done& done) {
+    Requests::Lease lease(requests, count);
+    for (size_t i = 0; i < count; ++i) bind(&lease[i], first + i);
+    const auto done_with = [&](size_t i) { done(&lease[i], first + i); };
+    if (settings_.streams > 1 && settings_.runs_at_once == 1 && count > 1) {
+      execute_side_by_side(&lease, done_with);
+    } else {
+      execute_in_turn(&lease, done_with);
+    }
+  }
+
+  // Requests whose groups, as many as parts are left over, have all threads; nullptr if there are
+  // none. Compiled in the second run: the first one has been long enough.
+  Requests* requests_for_rest() {
+    if (settings_.rest() == 0 || runs_.fetch_add(1) == 0) return nullptr;
+    std::unique_lock<std::mutex> lock(rest_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return nullptr;  // another run compiles them
+    if (!std::exchange(has_tried_, true)) {
+      Settings settings = settings_;
+      settings.streams = settings_.rest();
+      try {
+        auto model = source_ ? compile(source_.get(), &settings) : import(blob_, settings);
+        rest_ = std::make_unique<Requests>(std::move(model));
+      } catch (const std::exception&) {  // it goes without them
+      }
+      source_ = nullptr;
+    }
+    return rest_.get();
   }
 
   Settings settings_;
   std::string why_empty_;
-  Blob blob_;  // the model reads its constants from it
-  ov::CompiledModel model_;
+  Blob blob_;  // the models read their constants from it
+  std::unique_ptr<Requests> all_;
   bool has_open_shapes_ = false;
   std::vector<ResultType> results_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Request>> idle_;
+  std::atomic<int64_t> runs_{0};
+  std::mutex rest_mutex_;
+  bool has_tried_ = false;
+  std::shared_ptr<ov::Model> source_;  // until those for the rest are compiled
+  std::unique_ptr<Requests> rest_;
 };
 
 OvFunction::OvFunction(void* model, const Settings& settings) {
@@ -301,16 +395,16 @@ const Settings& OvFunction::settings() const { return implementation_->settings(
 
 void OvFunction::save(const char* path) const { implementation_->save(path); }
 
-void OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   const DefaultFloatEnvironment environment;
-  implementation_->run(inputs, outputs);
+  return implementation_->run(inputs, outputs);
 }
 
 bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }
 
-void OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
+bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
   const DefaultFloatEnvironment environment;
-  implementation_->run(inputs, allocate);
+  return implementation_->run(inputs, allocate);
 }
 
 void clear_workspaces() { Workspace::clear(); }

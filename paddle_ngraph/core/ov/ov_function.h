@@ -33,6 +33,12 @@ struct Settings {
   int streams = 1;
   // So many runs are meant to go on at the same time, each in a group: its parts follow each other.
   int runs_at_once = 1;
+  // Parts that are left over, fewer than there are groups, get all threads: from the second run on,
+  // which compiles the model once more for them. Not where other runs use the threads meanwhile.
+  bool shares_out_rest = false;
+
+  // How many parts are left over when each group has computed as many as every other.
+  int rest() const { return shares_out_rest && streams > 1 ? parts % streams : 0; }
 };
 
 // A compiled function as a string of bytes; the memory is only read.
@@ -42,9 +48,9 @@ struct Blob {
 };
 
 // An ov::Model compiled for the CPU: all threads work on one request, or a single one if there is
-// little to do; if the model is for a part of a batch, the threads share the parts among them. Safe
-// to run from several threads. A model with an empty tensor anywhere is not compiled, and cannot be
-// run.
+// little to do; if the model is for a part of a batch, the threads share the parts among them, and
+// all of them those that are left over. Safe to run from several threads. A model with an empty
+// tensor anywhere is not compiled, and cannot be run.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
@@ -72,14 +78,15 @@ class OvFunction {
   bool has_open_shapes() const;
 
   // Executes on the caller's memory: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model, with axis 0 multiplied by the number of parts. Throws
-  // InvalidInput or ov::Exception.
-  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+  // dtypes and shapes are those of the model, with axis 0 multiplied by the number of parts.
+  // Returns whether there were parts left over that all threads shared. Throws InvalidInput or
+  // ov::Exception.
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
   // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that
   // result i is copied to.
   using Allocate = std::function<void*(size_t index, const std::vector<size_t>& shape)>;
-  void run(const std::vector<Input>& inputs, const Allocate& allocate);
+  bool run(const std::vector<Input>& inputs, const Allocate& allocate);
 
  private:
   class Implementation;

@@ -14,13 +14,15 @@ namespace {
 // Paddle clamps exponents to at least this.
 constexpr float kLowest = -64.0F;
 
-// The largest element; NaNs are skipped.
+// The largest element; NaNs are skipped. Comparisons wait for each other: so there are several
+// registers of largest elements so far.
 NGRAPH_INLINE inline float largest_of(const float* x, int64_t length) {
-  float lanes[kLanes];
+  constexpr int64_t kWide = 4 * kLanes;
+  float lanes[kWide];
   for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
-  const int64_t even = length / kLanes * kLanes;
-  for (int64_t i = 0; i < even; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
+  const int64_t even = length / kWide * kWide;
+  for (int64_t i = 0; i < even; i += kWide) {
+    for (int64_t lane = 0; lane < kWide; ++lane) {
       lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
     }
   }
@@ -30,15 +32,19 @@ NGRAPH_INLINE inline float largest_of(const float* x, int64_t length) {
   return largest;
 }
 
+// Powers are added up as they are computed: a long row is not in the fastest cache any more when
+// its last one is there.
 NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
   const float largest = largest_of(x, length);
-  for (int64_t i = 0; i < length; ++i) {
-    const float shifted = x[i] - largest;
-    const auto [power, rest] = exponential(shifted < kLowest ? kLowest : shifted);
-    y[i] = power + power * rest;
-  }
-  const float inverse = 1.0F / sum_of(length, [=](int64_t i) NGRAPH_INLINE { return y[i]; });
+  const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
+    const float shifted = x[i] - largest;  // 0 at most
+    const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);
+    const float exponential = power + power * rest;
+    y[i] = exponential;
+    return exponential;
+  });
+  const float inverse = 1.0F / total;
   for (int64_t i = 0; i < length; ++i) y[i] *= inverse;
 }
 
