@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, interruptions
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.locks import new_condition, new_lock
@@ -318,7 +318,7 @@ class PlannedProgram:
         schedule = self._schedule
         if not schedule.takes_arrays or len(feed) != len(schedule.fed):
             return None
-        with self._lock:
+        with interruptions.put_off(but_ctrl_c=True), self._lock:
             try:
                 for vid in schedule.fed:
                     array = feed.get(schedule.sources[vid])
@@ -342,12 +342,12 @@ class PlannedProgram:
             What the first of the operators raises that fail, in program order. The feeds are then
             still there.
         """
-        with self._lock:
-            names = self._schedule.sources
-            fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
-            for vid, tensor in fed.items():
-                _core.share_tensor(self._slots[vid], tensor)
+        with interruptions.put_off(but_ctrl_c=True), self._lock:
             try:
+                names = self._schedule.sources
+                fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
+                for vid, tensor in fed.items():
+                    _core.share_tensor(self._slots[vid], tensor)
                 fetched = self._run_steps()
             finally:
                 self._clear_slots()
@@ -385,8 +385,9 @@ class PlannedProgram:
                 self._help(run, helpers)
             run.work()
         finally:
-            run.stop()
-            wait(helpers)
+            with interruptions.put_off():  # none of them may outlive the run
+                run.stop()
+                wait(helpers)
         run.raise_failure()
         return [fetched[vid] for vid in self._schedule.fetches]
 
