@@ -13,7 +13,7 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph import flags
-from paddle_ngraph.function import build, dynamic_shapes
+from paddle_ngraph.function import build, dynamic_shapes, processor
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.build import PASSES, Draft
 from paddle_ngraph.function.settings import Settings
@@ -274,3 +274,32 @@ def test_a_build_tells_the_engine_by_name():
     assert list(built.draws) == list(built.open_sizes) == list(built.guards) == []
     # The weights are parameters, of another size than the batch.
     assert built.parts == 1
+
+
+@pytest.mark.parametrize(
+    ("most", "withheld", "rest"),
+    [
+        ("AVX2", {"avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "avx_vnni"}, set()),
+        ("AVX512_CORE", {"avx512_vnni", "avx512_bf16", "amx_bf16"}, {"avx512f"}),
+        ("AVX512_CORE_VNNI", {"avx512_bf16", "amx_tile"}, {"avx512f", "avx512_vnni"}),
+        ("DEFAULT", set(), {"avx512f", "amx_int8"}),
+    ],
+)
+def test_what_onednn_may_not_use_nothing_else_does(most, withheld, rest, monkeypatch):
+    """Layouts and kernels are chosen for the instructions that oneDNN and the plugin use."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
+    names = "avx2 avx_vnni avx512f avx512_vnni avx512_bf16 amx_tile amx_bf16 amx_int8"
+    monkeypatch.setattr(processor, "field", lambda name: names)
+    for each in (processor.withheld, processor._units, processor.has_bfloat16):
+        each.cache_clear()
+    try:
+        found = processor.withheld()
+        assert withheld <= found and found.isdisjoint(rest)
+        assert processor.has_avx512() == ("avx512f" not in found)
+        assert processor.has_int8() == (not {"avx512_vnni", "amx_int8", "avx_vnni"} <= found)
+        if "avx512_bf16" in found:
+            assert not processor.has_bfloat16()
+    finally:
+        monkeypatch.undo()
+        for each in (processor.withheld, processor._units, processor.has_bfloat16):
+            each.cache_clear()

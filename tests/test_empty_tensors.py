@@ -184,6 +184,36 @@ def test_a_converter_that_refuses_what_is_empty_is_asked_again():
     assert refusals.count() == 0
 
 
+def _branch(of_picture: Network, x: Any) -> Any:
+    return paddle.static.nn.cond(x.sum() > 1e6, lambda: x.mean([2, 3]), lambda: of_picture(x))
+
+
+def _loop(of_picture: Network, x: Any) -> Any:
+    start = [paddle.full([1], 0, "int64"), x.mean([2, 3])]
+    step = lambda i, y: [i + 1, of_picture(x) * 0.5 + y]  # noqa: E731
+    return paddle.static.nn.while_loop(lambda i, y: i < 3, step, start)[1]
+
+
+@pytest.mark.parametrize("around", [_branch, _loop])
+def test_what_is_empty_inside_of_a_loop_or_branch(around, kinds):
+    """It is not the fault of the operators inside, which stay with the engine."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 4, -1, -1], "float32")
+        convolution = nn.Conv2D(4, 4, 3)
+        return around(lambda x: convolution(x).mean([2, 3]), F.relu(x))
+
+    program = Program(build)
+    for size in (9, 1, 11, 1, 9):
+        x = floats(2, 4, size, size)
+        paddle_ngraph.reset_stats()
+        _assert_same(program.run(True, x=x), program.run(False, x=x))
+        stats = paddle_ngraph.stats()
+        assert (stats["native_runs"] > 0) == (size == 1)
+        assert stats["engine_runs"] > 0 or size == 1
+    assert refusals.count() == 0 and not paddle_ngraph.explain(program.main).native
+
+
 _OF_CONSTANTS = {
     "softmax": lambda x: F.softmax(x, axis=-1),
     "softmax_of_others": lambda x: F.softmax(x, axis=1),

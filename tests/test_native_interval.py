@@ -10,7 +10,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import NgraphError, _core, flags
 from paddle_ngraph.function import bridge, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import native_interval, program_pass
@@ -342,3 +342,51 @@ def test_nobody_writes_over_a_variable_that_was_written(write, read, monkeypatch
     paddle_ngraph.reset_stats()
     assert_same(native, life(build, True, lambda: fault("compile", monkeypatch)))
     assert paddle_ngraph.stats()["native_runs"] > 0
+
+
+# -- bfloat16 --------------------------------------------------------------------------------------
+
+_ONEDNN_ALONE = {
+    "softplus": paddle.nn.functional.softplus,  # with another threshold
+    "clip": lambda x: paddle.clip(x, -0.5, 0.5),  # whose gradient is another one
+    "softmax": paddle.nn.functional.softmax,
+    "log_softmax": paddle.nn.functional.log_softmax,
+    "matmul": lambda x: paddle.matmul(x, x, transpose_y=True),
+    # Paddle reads freed memory.
+    "add": lambda x: x + x,
+}
+_PADDLES_OWN = {
+    "scale": lambda x: x * 2.0,
+    "multiply": lambda x: x * x,
+    "reshape": lambda x: paddle.reshape(x, [-1]),
+    "transpose": lambda x: paddle.transpose(x, [1, 0]),
+    "sum": lambda x: paddle.sum(x, 1),
+    "concat": lambda x: paddle.concat([x, x], 1),
+}
+
+
+def _in_bfloat16(function):
+    x = paddle.static.data("x", [4, 8], "float32")
+    return function(x.astype("bfloat16")).astype("float32")
+
+
+@pytest.mark.parametrize("name", [*_ONEDNN_ALONE, *_PADDLES_OWN])
+def test_bfloat16_is_left_to_kernels_of_paddles_own_alone(name):
+    """Those of oneDNN compute something else, or end the process."""
+    is_own = name in _PADDLES_OWN
+    program = Program(lambda: _in_bfloat16({**_ONEDNN_ALONE, **_PADDLES_OWN}[name]))
+    x = np.round(floats(4, 8) * 8) / 8
+    (expected,) = program.run(x=x)
+    (interval,) = paddle_ngraph.explain(program.main).intervals
+    graph = Graph.from_string(interval.graph.to_string())
+    if not is_own:
+        with pytest.raises(NgraphError, match=r"Paddle has no kernel of its own .* in bfloat16"):
+            native_interval._require_kernels(graph)
+    paddle_ngraph.clear_cache()
+    _core.fail_at("compile")
+    if is_own:
+        np.testing.assert_array_equal(program.run(x=x)[0], expected)
+        assert paddle_ngraph.stats()["native_runs"] == 1
+    else:
+        with pytest.raises(Exception, match="a fault was injected"):
+            program.run(x=x)

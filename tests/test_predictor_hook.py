@@ -698,8 +698,9 @@ def test_a_run_computes_on_what_was_given_last(tmp_path, build, give, made_on, o
         assert result is expected
     else:
         np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
-    if give in (tensors, other_rows):
-        assert (paddle_ngraph.stats()["engine_runs"] >= before + 2) == on
+    if give in (tensors, other_rows, bfloat16):
+        runs = 1 if give is bfloat16 else 2
+        assert (paddle_ngraph.stats()["engine_runs"] >= before + runs) == on
 
 
 # -- parameters that handles write ---------------------------------------------------------------

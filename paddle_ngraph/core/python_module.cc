@@ -36,6 +36,7 @@
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/handles.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/kernel_call.h"
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -468,11 +469,15 @@ PYBIND11_MODULE(_core, module) {
     if (!pointer) return;
     try {
       std::rethrow_exception(pointer);
+    } catch (const Interrupted& interruption) {
+      interruption.restore();
     } catch (const InvalidInput& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const NgraphError& error) {
       py::object type = python(PythonCall::kError);
       PyErr_SetString(type.ptr(), error.what());
+    } catch (const std::exception& error) {  // from Paddle's functions, too
+      if (!restore_interruption(error.what())) throw;
     }
   });
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,10 +40,40 @@ def field(name: str) -> str:
     return next((value.strip() for key, _, value in found if key.strip() == name), "")
 
 
+# With ONEDNN_MAX_CPU_ISA the user withholds instructions from oneDNN, also from the plugin's own.
+# What else chooses by the processor has to agree. Beside each name, the units that it adds.
+_LEVELS = (
+    ("AVX2", ""),
+    ("AVX2_VNNI", "avx_vnni"),
+    ("AVX2_VNNI_2", ""),
+    ("AVX512_CORE", "avx512f"),
+    ("AVX512_CORE_VNNI", "avx512_vnni"),
+    ("AVX512_CORE_BF16", "avx512_bf16"),
+    ("AVX512_CORE_FP16", "avx512_fp16"),
+    ("AVX512_CORE_AMX", "amx_tile amx_bf16 amx_int8"),
+)
+
+
+@cache
+def withheld() -> frozenset[str]:
+    """The units that ONEDNN_MAX_CPU_ISA withholds, as the system names them."""
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    names = [name for name, _ in _LEVELS]
+    if most not in (*names, "SSE41", "AVX"):  # all
+        return frozenset()
+    above = _LEVELS[names.index(most) + 1 if most in names else 0 :]
+    return frozenset(unit for _, units in above for unit in units.split())
+
+
+@cache
+def _units() -> frozenset[str]:
+    return frozenset(field("flags").split()) - withheld()
+
+
 def has_avx512() -> bool:
     """Whether it certainly has vector registers of 16 floats."""
     name = _target.get()
-    return "avx512f" in field("flags").split() if name is None else name == "avx512"
+    return "avx512f" in _units() if name is None else name == "avx512"
 
 
 def is_of_intel() -> bool:
@@ -56,7 +87,7 @@ def has_int8() -> bool:
     Before VNNI and AMX two products are summed in 16 bits, which is not enough for both.
     """
     units = {"avx512_vnni", "avx_vnni", "amx_int8"}
-    return _target.get() is None and not units.isdisjoint(field("flags").split())
+    return _target.get() is None and not units.isdisjoint(_units())
 
 
 def has_amx() -> bool:
@@ -69,4 +100,6 @@ def has_bfloat16() -> bool:
     """Whether the engine can compute in bfloat16 on it."""
     import openvino as ov  # not there without the engine, and this module is
 
+    if "avx512_bf16" in withheld():
+        return False
     return "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

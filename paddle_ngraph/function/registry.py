@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -288,9 +289,21 @@ def load_converters() -> None:
         return
     with _loading:
         package = importlib.import_module("paddle_ngraph.ops")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+        try:
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"paddle_ngraph.ops.{module.name}")
+        except BaseException:
+            _forget_half_imported(package.__name__)
+            raise
         _loaded = True
+
+
+def _forget_half_imported(package: str) -> None:
+    """A module whose import was interrupted is imported again, and registers all it has again."""
+    for type, entry in list(_converters.items()):
+        module = entry.function.__module__
+        if module.startswith(package + ".") and module not in sys.modules:
+            del _converters[type]
 
 
 def _either(dtypes: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.function import refusals
 from paddle_ngraph.hook import program_key, repeated_run, scopes, weight_writes, whole_program
 from paddle_ngraph.locks import new_lock
@@ -497,7 +497,7 @@ class _EngineExecutor:
             way = self.short_way
             if way is not None:
                 return whole_program.Fetched(way.run())
-        with _PIR_IN_EXECUTOR, self._order, self._thread:
+        with interruptions.put_off(but_ctrl_c=True), _PIR_IN_EXECUTOR, self._order, self._thread:
             executor = self._interpreted.get()
             return executor.run(list(feed_names), enable_job_schedule_profiler)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -54,7 +54,8 @@ def _reporting(
 ) -> Callable[..., Any]:
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        with _pass(is_differentiating(args) or bool(kwargs.get("create_graph"))):
+        is_twice = is_differentiating(args) or bool(kwargs.get("create_graph"))
+        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice):
             return original(*args, **kwargs)
 
     return run_backward

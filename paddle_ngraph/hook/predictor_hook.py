@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import paddle.inference  # its names are among those replaced
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.locks import new_lock
@@ -44,6 +44,9 @@ _run = replaced.RUN_PREDICTOR.now
 _clone: Callable[..., Predictor] = replaced.CLONE_PREDICTOR.now
 _init_config = replaced.MAKE_CONFIG.now
 _enable_custom_passes = replaced.ENABLE_PASSES.now
+
+# Paddle's predictors run, and are made, one at a time.
+_UNINTERRUPTED = interruptions.put_off(but_ctrl_c=True)
 
 # What a configuration asks for that the engine does not do, and how the configuration tells.
 _LEFT_ALONE = {
@@ -374,7 +377,9 @@ class _Switch:
         self._original = original
         self.other: Predictor | None = None
         self._cannot_turn = False
-        self._lent: list[Tensor] = []  # the memory of outputs that the other way has made
+        # The memory of inputs and outputs that one way has and the other uses: a handle holds none.
+        self._lent: list[Tensor] = []
+        self._lent_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         """Runs ``predictor`` once; ``args`` are those of its ``run``."""
@@ -425,11 +430,14 @@ class _Switch:
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         if engine == self.is_engine:
             return _run(predictor, *args)
-        if not args and not _lend_inputs(predictor, self._counterpart):
-            return _run(predictor)  # whatever it says of what it was given
+        if not args:
+            lent = _lend_inputs(predictor, self._counterpart)
+            if lent is None:
+                return _run(predictor)  # whatever it says of what it was given
+            self._lent_inputs = lent
         results = _run(self._counterpart, *args)
-        if args:
-            _lend_inputs(self._counterpart, predictor)  # which a run without any computes on again
+        if args:  # which a run without any computes on again
+            self._lent_inputs = _lend_inputs(self._counterpart, predictor) or []
         self._take_outputs(predictor)
         return results
 
@@ -440,34 +448,54 @@ class _Switch:
             _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
             for ours, theirs in names
         ]
-        self._lent = lent  # a handle does not hold what it shares
+        self._lent = lent
 
 
-def _lend_inputs(predictor: Predictor, other: Predictor) -> bool:
-    """Copies a predictor's inputs to the other way; returns whether all of them could be read."""
+def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+    """Copies a predictor's inputs to the other way.
+
+    Returns:
+        Their memory, where the handle of the copy does not hold it. ``None`` if one of them could
+        not be read.
+    """
+    lent = []
     for name in predictor.get_input_names():
         source, target = (each.get_input_handle(name) for each in (predictor, other))
-        if source.type() == PaddleDType.BFLOAT16:  # which reads as other numbers
-            return False
         try:
-            data = source.copy_to_cpu()
+            data = _contents(source)
         except Exception:  # there is none
-            return False
-        target.reshape(list(data.shape))
-        target.copy_from_cpu(data)
+            return None
+        if source.type() == PaddleDType.BFLOAT16:  # which handles do not copy
+            lent.append(_share(target, data))
+        else:
+            target.reshape(list(data.shape))
+            target.copy_from_cpu(data)
         target.set_lod(source.lod())
-    return True
+    return lent
+
+
+def _contents(source: Handle) -> np.ndarray:
+    """What a handle holds; bfloat16 as its bits."""
+    data: np.ndarray = source.copy_to_cpu()
+    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
+        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
+    return data
+
+
+def _share(target: Handle, data: np.ndarray) -> Tensor:
+    """Makes a handle hold numbers (bits of bfloat16). Returns their memory."""
+    tensor = DenseTensor()
+    tensor.set(data, paddle.CPUPlace())
+    target.share_external_data(tensor)
+    return tensor
 
 
 def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
     """Gives an output of ``predictor`` the contents of ``source``. Returns their memory."""
-    data = source.copy_to_cpu()
-    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
-        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
+    data = _contents(source)
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
-    tensor, target = DenseTensor(), predictor.get_output_handle(name)
-    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, paddle.CPUPlace())
-    target.share_external_data(tensor)
+    target = predictor.get_output_handle(name)
+    tensor = _share(target, np.zeros(data.shape, "float32") if is_byte else data)
     if is_byte:
         predictor.get_input_handle(name).copy_from_cpu(data)
     if lod := source.lod():
@@ -486,6 +514,7 @@ def _switched(
 
 
 @wraps(_create)
+@_UNINTERRUPTED
 def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
     """Paddle's own function; the predictors it creates can be switched."""
     model = _model_of(args)
@@ -499,6 +528,7 @@ def create_predictor(*args: Any, **kwargs: Any) -> Predictor:
 
 
 @wraps(_init)
+@_UNINTERRUPTED
 def _make(self: Predictor, *args: Any, **kwargs: Any) -> None:
     model = _model_of(args)
     if model is None:
@@ -531,12 +561,14 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 
 
 @wraps(_run)
+@_UNINTERRUPTED
 def _run_switched(self: Predictor, *args: Any) -> Any:
     switch = _switches.get(self)
     return _run(self, *args) if switch is None else switch.run(self, args)
 
 
 @wraps(_clone)
+@_UNINTERRUPTED
 def _clone_switched(self: Predictor, *args: Any) -> Predictor:
     switch = _switches.get(self)
     if switch is None:

@@ -17,11 +17,11 @@ from functools import wraps
 from random import Random
 from typing import Any
 
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.hook import whole_program
+from paddle_ngraph.hook import gradients, whole_program
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -94,6 +94,7 @@ def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
     replaced.GET_SCOPE.replace(_claiming)
+    gradients.install()
 
 
 def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,11 +106,13 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
         programs = _switch(self, native).programs_for(inputs)
         if programs is None:
             return original(self, inputs, parameters, attrs)
-        returned = programs.run_whole(inputs, parameters) if hook_of_runs(self) is None else None
-        if returned is not None:
-            return returned
-        with programs.order, programs.thread, programs.reading:
-            return original(self, inputs, parameters, (programs.attributes, *others))
+        with interruptions.put_off(but_ctrl_c=True):
+            whole = hook_of_runs(self) is None
+            returned = programs.run_whole(inputs, parameters) if whole else None
+            if returned is not None:
+                return returned
+            with programs.order, programs.thread, programs.reading:
+                return original(self, inputs, parameters, (programs.attributes, *others))
 
     return call_run_impl_with_hook
 

@@ -93,6 +93,10 @@ registered_kernels: Callable[[str], dict[str, list[str]]] = _read(
     _CORE, "_get_all_register_op_kernels", "(lib=...) -> dict[str, list[str]]"
 )
 kernel_name: Callable[[str], str] = _read(_CORE, "_get_phi_kernel_name", "(arg0) -> str")
+# The same by the names of the kernels, "(CPU, layout, dtype)" each.
+phi_kernels: Callable[[str], dict[str, list[str]]] = _read(
+    _CORE, "_get_registered_phi_kernels", "(kernel_registered_type=...) -> dict[str, list[str]]"
+)
 serialize_program: Callable[..., None] = _read(
     _CORE,
     "serialize_pir_program",

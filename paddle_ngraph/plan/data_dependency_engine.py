@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 import paddle
 
-from paddle_ngraph import _core
+from paddle_ngraph import _core, interruptions
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
@@ -292,7 +292,7 @@ class PlannedProgram:
         schedule = self._schedule
         if not schedule.takes_arrays or len(feed) != len(schedule.fed):
             return None
-        with self._lock:
+        with interruptions.put_off(but_ctrl_c=True), self._lock:
             try:
                 for vid in schedule.fed:
                     array = feed.get(schedule.sources[vid])
@@ -316,12 +316,12 @@ class PlannedProgram:
             What the first of the operators raises that fail, in program order. The feeds are then
             still there.
         """
-        with self._lock:
-            names = self._schedule.sources
-            fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
-            for vid, tensor in fed.items():
-                _core.share_tensor(self._slots[vid], tensor)
+        with interruptions.put_off(but_ctrl_c=True), self._lock:
             try:
+                names = self._schedule.sources
+                fed = {vid: _tensor(self._scope, names[vid]) for vid in sorted(self._schedule.fed)}
+                for vid, tensor in fed.items():
+                    _core.share_tensor(self._slots[vid], tensor)
                 fetched = self._run_steps()
             finally:
                 self._clear_feeds()

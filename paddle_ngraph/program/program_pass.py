@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-from paddle_ngraph import statistics
+from paddle_ngraph import interruptions, statistics
 from paddle_ngraph.program import cost, dequantization, interval_rules, loops, packed_layers
 from paddle_ngraph.program.border import Border, Purpose, border_of
 from paddle_ngraph.program.capability import Capability
@@ -76,9 +76,10 @@ def prepare(program: Any) -> int:
     Returns:
         How many recurrent layers have packed weights from now on.
     """
-    loops.copy_start_values(program)
-    dequantization.rephrase(program)
-    return packed_layers.apply(program)
+    with interruptions.put_off():
+        loops.copy_start_values(program)
+        dequantization.rephrase(program)
+        return packed_layers.apply(program)
 
 
 def apply_by_name(block: Any, scope: Any) -> None:
@@ -171,7 +172,8 @@ def plan(program: Any, open_size: int | None = cost.TYPICAL_SIZE) -> Report:
 def _apply_to_block(block: Any, purpose: Purpose) -> BlockReport:
     plan = _plan_block(block, purpose)
     if plan.borders:
-        rewrite(plan.capable, plan.levels, plan.borders)
+        with interruptions.put_off():
+            rewrite(plan.capable, plan.levels, plan.borders)
     return plan.report()
 
 

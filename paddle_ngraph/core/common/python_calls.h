@@ -9,6 +9,7 @@
 namespace paddle_ngraph {
 
 enum class PythonCall {
+  kHoldSignals,
   kVerifyGraph,
   kBuildEnvironment,
   kRememberShapes,
@@ -26,7 +27,8 @@ enum class PythonCall {
 };
 
 // Module and name of each, in the order of PythonCall.
-inline constexpr std::array<std::pair<const char*, const char*>, 14> kPythonCalls = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 15> kPythonCalls = {{
+    {"paddle_ngraph.interruptions", "hold"},
     {"paddle_ngraph.graph", "verify"},
     {"paddle_ngraph.function.disk_cache", "build_environment"},
     {"paddle_ngraph.function.dynamic_shapes", "remember"},

@@ -8,6 +8,7 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/ngraph_engine.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
 
 namespace paddle_ngraph {
 
@@ -39,6 +40,7 @@ void FunctionOrder::build() {
     ++EngineStats::instance().functions_built_in_background;
   } catch (const InvalidInput&) {  // it may be that of this key alone
     keep_failure(false);
+  } catch (const Interrupted&) {  // which says nothing of the function: a run gives another order
   } catch (...) {
     keep_failure(has_run_natively_ && !makes_empty(graph(), shapes()));
   }

@@ -16,6 +16,7 @@
 #include "core/common/python_calls.h"
 #include "core/engine/function_order.h"
 #include "core/engine/ngraph_engine.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/tensors.h"
 
 namespace py = pybind11;
@@ -140,8 +141,10 @@ template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
   try {
+    const HeldSignals held(HeldSignals::CtrlC::kRaises);
     return function();
   } catch (const py::error_already_set& error) {
+    if (const auto interruption = Interrupted::of(error)) throw *interruption;
     const auto text = text_of(error);
     if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
     if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
@@ -250,10 +253,14 @@ void run_natively(const std::string& graph, const NgraphIO& io) {
     (i < num_read ? inputs : states).append(reference_to(io.inputs[i]));
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
+  py::object error_of_ours;
   try {
+    error_of_ours = python(PythonCall::kError);
+    const HeldSignals held(HeldSignals::CtrlC::kWaits);  // it writes states
     python(PythonCall::kRunNatively)(graph, inputs, states, outputs);
   } catch (const py::error_already_set& error) {
-    if (error.matches(python(PythonCall::kError))) {
+    if (const auto interruption = Interrupted::of(error)) throw *interruption;
+    if (error.matches(error_of_ours)) {
       throw NgraphError(text_of(error));
     }
     throw native_error(error);

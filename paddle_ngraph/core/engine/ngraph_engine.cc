@@ -144,30 +144,12 @@ bool may_order() {
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
 }
 
-// The order that a run gives, if it does. It is built when the run is over: until then Python is
-// busy with making the native twin of the interval.
-class GivenOrder {
- public:
-  GivenOrder() = default;
-  ~GivenOrder() {
-    if (order_ == nullptr) return;
-    try {
-      take_order(order_);
-    } catch (const std::exception&) {  // the next run gives another one
-    }
-  }
-  GivenOrder(const GivenOrder&) = delete;
-  GivenOrder& operator=(const GivenOrder&) = delete;
+// Held while a function of this graph is built. A handler of a signal may run the same program
+// while Python builds: it builds the function too.
+using BuildingMutex = std::recursive_mutex;
 
-  std::shared_ptr<FunctionOrder>* place() { return &order_; }
-
- private:
-  std::shared_ptr<FunctionOrder> order_;
-};
-
-// Held while a function of this graph is built.
-std::mutex& building_mutex(uint64_t graph) {
-  static std::array<std::mutex, 64> mutexes;
+BuildingMutex& building_mutex(uint64_t graph) {
+  static std::array<BuildingMutex, 64> mutexes;
   return mutexes[graph % mutexes.size()];
 }
 
@@ -175,27 +157,6 @@ const std::vector<size_t>& no_inputs() {
   static const std::vector<size_t> none;
   return none;
 }
-
-// The variables of a run, some of them replaced with copies: other threads may write to the
-// variables.
-class Frozen {
- public:
-  Frozen(const NgraphIO& io, const std::vector<size_t>& inputs) : io_(io) {
-    copies_.reserve(inputs.size());
-    for (size_t input : inputs) {
-      copies_.push_back(copy_of(*io.inputs[input]));
-      io_.inputs[input] = &copies_.back();
-    }
-  }
-  Frozen(const Frozen&) = delete;
-  Frozen& operator=(const Frozen&) = delete;
-
-  const NgraphIO& io() const { return io_; }
-
- private:
-  NgraphIO io_;
-  std::vector<phi::DenseTensor> copies_;
-};
 
 // Whether a function that was stored under this key fits it.
 bool serves(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
@@ -641,7 +602,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   }
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
-  std::unique_lock<std::mutex> lock(building_mutex(id_), std::try_to_lock);
+  std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
   const bool has_waited = !lock.owns_lock();
   if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
   if (has_waited) lock.lock();
@@ -803,8 +764,15 @@ std::shared_ptr<SpareTensors> NgraphEngine::spare_tensors() const {
 
 void NgraphEngine::run(const NgraphIO& io) const {
   if (!may_order()) return run(io, nullptr);
-  GivenOrder order;
-  run(io, order.place());
+  Order order;
+  run(io, &order);
+  if (order == nullptr) return;
+  // It is built when the run is over: until then Python is busy with making the native twin of the
+  // interval.
+  try {
+    take_order(order);
+  } catch (const std::exception&) {  // the next run gives another one
+  }
 }
 
 void NgraphEngine::run(const NgraphIO& io, Order* order) const {
@@ -844,9 +812,14 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   }
   *step = Step::kCompile;
   // What the key is made of may be read again by the function, which holds for these contents.
-  std::optional<Frozen> frozen;
-  if (!copied_inputs_.empty()) frozen.emplace(given, copied_inputs_);
-  const NgraphIO& io = frozen ? frozen->io() : given;
+  std::optional<Snapshot> copies;
+  std::optional<NgraphIO> frozen;
+  if (!copied_inputs_.empty()) {
+    copies.emplace(given.inputs, copied_inputs_, no_inputs());
+    frozen = given;
+    for (size_t input : copied_inputs_) frozen->inputs[input] = copies->inputs()[input];
+  }
+  const NgraphIO& io = frozen ? *frozen : given;
   const Concurrency::Run run(&concurrency_);
   const auto function = get_ng_function(io, settings, run, order);
   if (function == nullptr) return false;

@@ -1,4 +1,4 @@
-// What the build of a function reads of its inputs.
+// What the build of a function, or the function itself, reads of inputs that others may write.
 #pragma once
 
 #include <cstddef>

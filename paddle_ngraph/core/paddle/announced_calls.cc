@@ -19,6 +19,7 @@
 #include "core/paddle/capture.h"
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/interruption.h"
 
 namespace paddle_ngraph {
 
@@ -96,7 +97,9 @@ void keep(PyObject* self, PyObject* args, PyObject* kwargs) {
 PyObject* call_original(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                         PyObject* kwargs) {
   try {
-    return function.call(self, args, kwargs);
+    PyObject* const result = function.call(self, args, kwargs);
+    if (result == nullptr) restore_interruption();
+    return result;
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, concat("Paddle cannot run it: ", error.what()).c_str());
     return nullptr;

@@ -15,6 +15,7 @@
 
 #include "core/common/error.h"
 #include "core/engine/ngraph_engine.h"
+#include "core/paddle/interruption.h"
 
 namespace paddle_ngraph {
 
@@ -85,6 +86,8 @@ const bool registered = register_operators(std::make_index_sequence<kMaxOutputsL
 void run_interval(const std::vector<int>& interval, const std::function<void()>& function) {
   try {
     function();
+  } catch (const Interrupted& interruption) {
+    hide_interruption(interruption);
   } catch (const common::enforce::EnforceNotMet&) {  // thrown by native Paddle
     throw;
   } catch (const InvalidInput& error) {

@@ -11,6 +11,7 @@
 
 #include "core/common/error.h"
 #include "core/common/python_calls.h"
+#include "core/paddle/interruption.h"
 #include "core/paddle/scopes.h"
 
 namespace py = pybind11;
@@ -36,6 +37,7 @@ class NgraphPass : public pir::Pass {
           py::cast(&op->dyn_cast<pir::ModuleOp>().block(), py::return_value_policy::reference),
           py::cast(scope, py::return_value_policy::reference));
     } catch (const py::error_already_set& error) {
+      if (const auto interruption = Interrupted::of(error)) hide_interruption(*interruption);
       failure = error.what();
     }
     if (!failure.empty()) PADDLE_THROW(common::errors::External("ngraph_pass: %s", failure));

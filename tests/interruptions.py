@@ -1,0 +1,574 @@
+"""Signals that come while the core calls Python. Run by tests/test_interruptions.py.
+
+Handlers of signals run in the main thread, which tests do not have for themselves, and a fault of
+the kind looked for hangs: so this is a script of its own, ``python -m tests.interruptions CASE``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import inference
+
+import paddle_ngraph
+from paddle_ngraph import _core, flags
+from paddle_ngraph.function import build, refusals, registry
+from paddle_ngraph.program import background
+from tests.programs import Program, chain, floats
+
+# So often the run of each kind is interrupted by a timer.
+TRIES = 12
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+
+
+@contextmanager
+def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
+    """Does something at the first call of a function of the package, before or after it."""
+    home = importlib.import_module(module)
+    original = getattr(home, name)
+    calls: list[int] = []
+
+    def struck(*args: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return original(*args)
+        calls.append(1)
+        is_first = len(calls) == 1
+        if is_first and not is_late:
+            act()
+        found = original(*args)
+        if is_first and is_late:
+            act()
+        return found
+
+    setattr(home, name, struck)
+    try:
+        yield calls
+    finally:
+        setattr(home, name, original)
+
+
+def interrupt() -> None:
+    """Ctrl-C."""
+    signal.raise_signal(signal.SIGINT)
+
+
+# -- each call from the core to Python ------------------------------------------------------------
+
+
+def labels() -> Any:
+    x = paddle.static.data("x", [-1, 4], "float32")
+    label = paddle.static.data("label", [-1, 1], "int64")
+    return F.cross_entropy(paddle.nn.Linear(4, 3)(x), label)
+
+
+class Play:
+    """A program, a run in which something fails, and what a right run gives."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        fails_at: str = "",
+        fails_from: int = 0,
+        feeds: Any = None,
+        background: str = "0",
+    ) -> None:
+        self.make, self.fails_at, self.background = make, fails_at, background
+        self.fails_from = fails_from
+        self.feeds = feeds or [{"x": floats(rows, 4)} for rows in (2, 3, 5)]
+
+    def __call__(self, module: str, name: str, is_late: bool) -> int:
+        """Interrupts a call; returns how many there were."""
+        program = Program(self.make)
+        expected = [program.run(False, **feed) for feed in self.feeds]
+        paddle_ngraph.clear_cache()
+        refusals.clear()
+        flags.set("ngraph_background_compile", self.background)
+        met = []
+        with once_at(module, name, interrupt, is_late) as calls:
+            for number, (feed, right) in enumerate(zip(self.feeds, expected)):
+                _core.fail_at(self.fails_at if number >= self.fails_from else "")
+                try:
+                    assert_close(program.run(**feed), right)
+                except KeyboardInterrupt:
+                    met.append(feed)
+            paddle_ngraph.wait_for_compiles(60)
+            _core.fail_at("")
+        flags.set("ngraph_background_compile", "0")
+        if calls:
+            assert len(met) == 1, f"{name}: {len(met)} of {len(calls)} calls raised it"
+        before = paddle_ngraph.stats()["engine_runs"]
+        if self.fails_at:  # its operators stay native
+            refusals.clear()
+            program = Program(self.make)
+        assert refusals.count() == 0, f"{name}: an interruption is no failure"
+        for feed, right in zip(self.feeds, expected):
+            assert_close(program.run(**feed), right)
+        assert paddle_ngraph.stats()["engine_runs"] > before, f"{name}: the engine runs again"
+        return len(calls)
+
+
+def by_name(module: str, name: str, is_late: bool) -> int:
+    """The pass as Paddle runs it."""
+    program = Program(chain)
+    with once_at(module, name, interrupt, is_late) as calls:
+        for is_struck in (True, False):
+            passes = paddle.base.libpaddle.pir.PassManager()
+            passes.add_pass("ngraph_pass", {})
+            try:
+                passes.run(program.main)
+                assert not (calls and is_struck)
+            except KeyboardInterrupt:
+                assert calls and is_struck
+    assert any("ngraph_engine" in op.name() for op in program.main.global_block().ops)
+    return len(calls)
+
+
+def acquitted(module: str, name: str, is_late: bool) -> int:
+    """Paddle, too, refuses what it is fed."""
+    program = Program(labels)
+    bad = {"x": floats(2, 4), "label": np.array([[0], [7]])}
+    good = {"x": floats(2, 4), "label": np.array([[0], [2]])}
+    right = program.run(False, **good)
+    paddle_ngraph.clear_cache()
+    with once_at(module, name, interrupt, is_late) as calls:
+        try:
+            program.run(**bad)
+        except KeyboardInterrupt:
+            assert calls
+        except IndexError:
+            assert not calls
+    assert_close(program.run(**good), right)
+    return len(calls)
+
+
+def loaded(module: str, name: str, is_late: bool) -> int:
+    """A function from disk."""
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    with tempfile.TemporaryDirectory() as folder:
+        flags.set("ngraph_cache_dir", folder)
+        flags.set("ngraph_cache_min_ms", 0)
+        program.run(x=floats(2, 4))
+        paddle_ngraph.clear_cache()
+        with once_at(module, name, interrupt, is_late) as calls:
+            try:
+                assert_close(program.run(x=floats(2, 4)), right)
+                assert not calls
+            except KeyboardInterrupt:
+                assert calls
+        assert_close(program.run(x=floats(2, 4)), right)
+        flags.set("ngraph_cache_dir", "")
+    return len(calls)
+
+
+def awaited(module: str, name: str, is_late: bool) -> int:
+    """A run that waits for what another has ordered."""
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    paddle_ngraph.clear_cache()
+    held = build.Pass("hold", "it takes a while", lambda _: time.sleep(0.5))
+    before, build.PASSES = build.PASSES, (*build.PASSES, held)
+    flags.set("ngraph_background_compile", "1")
+    assert_close(program.run(x=floats(2, 4)), right)
+    flags.set("ngraph_background_compile", "0")
+    with once_at(module, name, interrupt, is_late) as calls:
+        try:
+            assert_close(program.run(x=floats(2, 4)), right)
+            assert not calls
+        except KeyboardInterrupt:
+            assert calls
+    build.PASSES = before
+    assert_close(program.run(x=floats(2, 4)), right)
+    return len(calls)
+
+
+def calls() -> None:
+    """Each call, interrupted before and after; one that nobody has interrupted is an error."""
+    plays: list[Callable[[str, str, bool], int]] = [
+        Play(chain),
+        Play(around_native, feeds=[{"x": floats(rows, 6)} for rows in (2, 3, 5)]),
+        Play(chain, fails_at="compile"),
+        Play(chain, fails_at="compile", fails_from=2),  # a function with open sizes
+        Play(chain, background="1"),
+        *(by_name, acquitted, loaded, awaited),
+    ]
+    for module, name in _core.python_calls:
+        if name == "NgraphError":  # which is no function
+            continue
+        met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))
+        print(name, met)
+        assert met > 0, f"nothing here calls {module}.{name}"
+
+
+# -- everything that runs programs ----------------------------------------------------------------
+
+
+def network() -> Any:
+    x = paddle.static.data("x", [-1, 6], "float32")
+    hidden = F.relu(paddle.nn.Linear(6, 8)(x))
+    return F.softmax(paddle.nn.Linear(8, 3)(hidden))
+
+
+def around_native() -> Any:
+    """Two intervals with a native operator between them, in training."""
+    x = paddle.static.data("x", [-1, 6], "float32")
+    hidden = paddle.lgamma(paddle.abs(paddle.nn.Linear(6, 4)(x)) + 1.5)
+    loss = paddle.mean(paddle.nn.Linear(4, 1)(hidden) ** 2)
+    paddle.optimizer.SGD(0.0).minimize(loss)
+    return loss
+
+
+def in_two_intervals() -> Any:
+    x = paddle.static.data("x", [-1, 6], "float32")
+    return paddle.exp(paddle.erfinv(paddle.tanh(paddle.nn.Linear(6, 4)(x)) * 0.9) + x[:, :4])
+
+
+def of_program(make: Callable[[], Any]) -> Callable[[], Any]:
+    program = Program(make)
+    return lambda: program.run(paddle_ngraph.is_enabled(), x=floats(3, 6))
+
+
+def old_style() -> Any:
+    x = paddle.static.data("x", [-1, 6], "float32")
+    return paddle.static.nn.fc(x, 4, activation="tanh")
+
+
+def of_old_program() -> Callable[[], Any]:
+    with paddle.pir_utils.OldIrGuard():
+        program = Program(old_style)
+
+    def run() -> Any:
+        with paddle.pir_utils.OldIrGuard():
+            return program.run(paddle_ngraph.is_enabled(), x=floats(3, 6))
+
+    return run
+
+
+def of_plan() -> Callable[[], Any]:
+    """Two branches on two devices, run by the data-dependency engine."""
+    plain = Program(network)
+    with paddle.static.scope_guard(plain.scope):
+        plan = paddle_ngraph.execution_plan(plain.main, ["CPU:0", "CPU:1"], plain.fetches)
+        plan.place("linear_0.*", "CPU:1")
+
+    def run() -> Any:
+        with paddle.static.scope_guard(plain.scope):
+            feed = {"x": floats(3, 6)}
+            return plain.executor.run(plan.program, feed=feed, fetch_list=plan.fetches)
+
+    return run
+
+
+def dynamic(wrap: Callable[[Any], Any], trains: bool) -> Callable[[], Any]:
+    paddle.disable_static()
+    try:
+        paddle.seed(5)
+        layer = paddle.nn.Sequential(
+            paddle.nn.Linear(6, 8), paddle.nn.ReLU(), paddle.nn.Linear(8, 3), paddle.nn.Softmax()
+        )
+        layer.train() if trains else layer.eval()
+        wrapped = wrap(layer)
+    finally:
+        paddle.enable_static()
+
+    def run() -> Any:
+        before = paddle.in_dynamic_mode()  # a handler finds the mode of what it came into
+        paddle.disable_static()
+        try:
+            x = paddle.to_tensor(floats(3, 6), stop_gradient=not trains)
+            if not trains:
+                with paddle.no_grad():
+                    return [wrapped(x).numpy()]
+            out = wrapped(x)
+            (out**2).sum().backward()
+            return [out.numpy(), x.grad.numpy()]
+        finally:
+            if not before:
+                paddle.enable_static()
+
+    return run
+
+
+def static_function(trains: bool) -> Callable[[], Any]:
+    return dynamic(lambda layer: paddle.jit.to_static(layer, full_graph=True), trains)
+
+
+def of_predictor(
+    make: Callable[[], Any], is_by_name: bool, is_made_anew: bool = False
+) -> Callable[[], Any]:
+    """A predictor: switched by the flag, or with the pass that its user names."""
+    folder = Path(tempfile.mkdtemp())
+    program = Program(make)
+    with paddle.static.scope_guard(program.scope), paddle_ngraph.use_ngraph(False):
+        x = next(op.result(0) for op in program.main.global_block().ops if "data" in op.name())
+        paddle.static.save_inference_model(
+            str(folder / "model"), [x], program.fetches, program.executor, program=program.main
+        )
+
+    predictors: list[Any] = []
+
+    def made(is_on: bool) -> Any:
+        config = inference.Config(f"{folder}/model.json", f"{folder}/model.pdiparams")
+        config.disable_glog_info()
+        if is_by_name and is_on:
+            config.enable_custom_passes(["ngraph_pass"])
+            config.enable_new_ir(True)
+            config.enable_new_executor(True)
+        return inference.create_predictor(config)
+
+    def run() -> Any:
+        is_on = paddle_ngraph.is_enabled()
+        with paddle_ngraph.use_ngraph(is_on and not is_by_name):
+            # One that is made at each call, or the same again.
+            if not is_on or is_made_anew:
+                predictor = made(is_on)
+            else:
+                predictor = predictors[0] if predictors else made(is_on)
+                predictors[:] = [predictor]
+            handle = predictor.get_input_handle(predictor.get_input_names()[0])
+            handle.copy_from_cpu(floats(3, 6))
+            predictor.run()
+            (name,) = predictor.get_output_names()
+            return [predictor.get_output_handle(name).copy_to_cpu()]
+
+    return run
+
+
+RUNNERS: dict[str, Callable[[], Callable[[], Any]]] = {
+    "whole": lambda: of_program(network),
+    "training": lambda: of_program(around_native),
+    "intervals": lambda: of_program(in_two_intervals),
+    "old": of_old_program,
+    "plan": of_plan,
+    "to_static": lambda: static_function(False),
+    "to_static, training": lambda: static_function(True),
+    "compile": lambda: dynamic(paddle_ngraph.compile, False),
+    "predictor": lambda: of_predictor(network, False),
+    "predictor, intervals": lambda: of_predictor(in_two_intervals, False),
+    "predictor by name": lambda: of_predictor(in_two_intervals, True),
+    "predictors": lambda: of_predictor(in_two_intervals, False, True),
+    "predictors by name": lambda: of_predictor(in_two_intervals, True, True),
+}
+
+
+def at_any_moment(name: str) -> None:
+    """Runs are interrupted at random moments, by a timer; each later run is right."""
+    run = RUNNERS[name]()
+    native = run()
+    paddle_ngraph.enable()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    drawn, interrupted, total = random.Random(name), 0, 0
+    took = 0.0
+    while total < TRIES:
+        paddle_ngraph.clear_cache()
+        start = time.perf_counter()
+        assert_close(run(), native)
+        took = max(took * 0.7, time.perf_counter() - start)
+        paddle_ngraph.clear_cache()
+        total += 1
+        try:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, drawn.uniform(0.02, 1.0) * took)
+                assert_close(run(), native)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupted += 1
+    paddle_ngraph.clear_cache()
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(3):
+        assert_close(run(), native)
+    assert paddle_ngraph.stats()["engine_runs"] > before
+    assert refusals.count() == 0
+    print(name, interrupted, "of", total)
+    assert interrupted >= TRIES // 6
+
+
+def from_a_handler(name: str) -> None:
+    """A handler runs what is being run, when a signal comes during its build; both are right."""
+    run = RUNNERS[name]()
+    native = run()
+    paddle_ngraph.enable()
+    found, depth = [], 0
+
+    def handle(*_: Any) -> None:
+        nonlocal depth
+        if depth == 0:
+            depth += 1
+            found.append(run())
+            depth -= 1
+
+    signal.signal(signal.SIGUSR1, handle)
+    raised = build.Pass("raise", "", lambda _: signal.raise_signal(signal.SIGUSR1))
+    passes = build.PASSES
+    for place in (0, len(passes)):
+        build.PASSES = (*passes[:place], raised, *passes[place:])
+        paddle_ngraph.clear_cache()
+        for _ in range(3):
+            assert_close(run(), native)
+    build.PASSES = passes
+    assert found, "no build of the main thread was interrupted"
+    for results in found:
+        assert_close(results, native)
+    assert_close(run(), native)
+    print(name, len(found))
+
+
+# -- others ---------------------------------------------------------------------------------------
+
+
+def timeouts() -> None:
+    """An error that a handler raises reaches the user, and is no failure of a converter's."""
+    signal.signal(signal.SIGALRM, out_of_time)
+    home = build.PASSES
+    for name, make in RUNNERS.items():
+        run = make()
+        native = run()
+        paddle_ngraph.enable()
+        ring = build.Pass("ring", "", lambda _: signal.raise_signal(signal.SIGALRM))
+        build.PASSES = (*home, ring)
+        paddle_ngraph.clear_cache()
+        try:
+            run()
+            raise AssertionError(f"{name}: it ran")
+        except TimeoutError:
+            pass
+        build.PASSES = home
+        paddle_ngraph.clear_cache()
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(3):
+            assert_close(run(), native)
+        assert paddle_ngraph.stats()["engine_runs"] > before
+        assert refusals.count() == 0
+        paddle_ngraph.disable()
+
+
+def out_of_time(*_: Any) -> None:
+    raise TimeoutError
+
+
+def converters() -> None:
+    """The import of the converters, at its 50th registration; and what else a module may raise."""
+    original, count = registry._check_roles, 0
+
+    def check(*args: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 50:
+            interrupt()
+        original(*args)
+
+    registry._check_roles = check
+    try:
+        registry.load_converters()
+    except KeyboardInterrupt:
+        assert count == 50
+    registry.load_converters()
+    assert count > 50
+    program = Program(network)
+    program.both(x=floats(3, 6))
+
+
+def exits() -> None:
+    """What ends a process is no failure either."""
+    program = Program(network)
+    home = build.PASSES
+    build.PASSES = (build.Pass("exit", "", lambda _: sys.exit(7)), *home)
+    try:
+        program.run(x=floats(3, 6))
+        raise AssertionError("it ran")
+    except SystemExit as error:
+        assert error.code == 7
+    build.PASSES = home
+    program.both(x=floats(3, 6))
+
+
+def in_another_thread() -> None:
+    """What ends the thread that builds ends that build; a later run gives another order."""
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    flags.set("ngraph_background_compile", "1")
+    home = build.PASSES
+
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    build.PASSES = (build.Pass("stop", "", stop), *home)
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert paddle_ngraph.wait_for_compiles(60)
+    build.PASSES = home
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert paddle_ngraph.wait_for_compiles(60)
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert paddle_ngraph.stats()["functions_built_in_background"] == 1
+    assert paddle_ngraph.stats()["engine_runs"] == 1 and refusals.count() == 0
+
+
+def during_a_build() -> None:
+    """Ctrl-C while another thread builds: the main thread goes on, and so does the build."""
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    flags.set("ngraph_background_compile", "1")
+    home = build.PASSES
+    build.PASSES = (*home, build.Pass("hold", "", lambda _: time.sleep(1.0)))
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert len(background._orders) == 1
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        paddle_ngraph.wait_for_compiles()
+        raise AssertionError("it was not interrupted")
+    except KeyboardInterrupt:
+        pass
+    build.PASSES = home
+    assert paddle_ngraph.wait_for_compiles(60)
+    assert_close(program.run(x=floats(2, 4)), right)
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]:
+    def play() -> None:
+        for name in names:
+            paddle_ngraph.disable()
+            case(name)
+
+    return play
+
+
+NAMES = list(RUNNERS)
+CASES: dict[str, Callable[[], None]] = {
+    **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
+    "from a handler": of_each(from_a_handler, NAMES),
+    **{
+        case.__name__: case
+        for case in (calls, timeouts, converters, exits, in_another_thread, during_a_build)
+    },
+}
+
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(240, exit=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+    paddle.enable_static()
+    flags.set("ngraph_min_interval_us", 0)
+    flags.set("ngraph_cache_dir", "")
+    CASES[sys.argv[1]]()
+    print("done")
