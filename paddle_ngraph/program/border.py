@@ -15,8 +15,8 @@ from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
-# Dtypes of the parameters that functions keep. Those of quantized models are int8: if they were read
-# in each run, the plugin would multiply in float32.
+# Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
+# read in each run, the plugin would multiply in float32.
 _WEIGHTS = frozenset({"float32", "int8", BFLOAT16})
 
 
