@@ -91,16 +91,14 @@ def functions(
 def _function(op: Any, program: Any, scope: Any, feed: Feed, constant_weights: bool) -> Function:
     text = op.attrs()["graph"]
     graph = Graph.from_string(text)
-    sources = [_source(value) for value in _tensors_read(op)]
-    arrays = [_contents(name, scope, feed) for name, _ in sources]
+    arrays = [_contents(_source(value), scope, feed) for value in _tensors_read(op)]
     signature = [
         (element_type(spec.dtype).get_type_name(), array.shape)
         for spec, array in zip([*graph.inputs, *graph.states], arrays)
     ]
-    constant = {i for i, (_, is_weight) in enumerate(sources) if is_weight and constant_weights}
     known = {i: arrays[i] for i in graph.value_inputs}
     bridge = NgraphBridge(graph, signature, known)
-    weights = {i: arrays[i] for i in constant}
+    weights = {i: arrays[i] for i in graph.weights if constant_weights}
     draft = make_model(bridge, weights, Settings.of(text))
     return Function(draft.model, [arrays[i] for i in draft.positions], _fetched(op, program), text)
 
@@ -111,13 +109,13 @@ def _tensors_read(op: Any) -> Iterator[Any]:
             yield from value.get_defining_op().operands_source()  # a list
 
 
-def _source(value: Any) -> tuple[str, bool]:
-    """The name of a variable that the program does not compute, and whether it is a parameter."""
+def _source(value: Any) -> str:
+    """The name of a variable that the program does not compute."""
     op = value.get_defining_op()
     if op.name() == "builtin.parameter":
-        return op.attrs()["parameter_name"], True
+        return str(op.attrs()["parameter_name"])
     if op.name() in ("pd_op.data", "pd_op.feed"):
-        return op.attrs()["name"], False
+        return str(op.attrs()["name"])
     raise PeerError(f"its function reads what {op.name()} computes")
 
 

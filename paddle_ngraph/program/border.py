@@ -15,6 +15,10 @@ from paddle_ngraph.program.partition import Interval
 from paddle_ngraph.program.placement import parts_of, threads_of
 from paddle_ngraph.program.view import LISTS, OpNode, dtype_name
 
+# Dtypes of the parameters that functions keep. Those of quantized models are int8: were they
+# read in each run, the plugin would multiply in float32.
+_WEIGHTS = frozenset({"float32", "int8", BFLOAT16})
+
 
 class Purpose(NamedTuple):
     """What intervals are made for: see :func:`program_pass.apply`."""
@@ -183,7 +187,7 @@ class _IntervalBuilder(_GraphBuilder):
         value = self._view.values[root]
         maker = value.get_defining_op()
         is_parameter = maker is not None and maker.name() == "builtin.parameter"
-        is_weight = is_parameter and dtype_name(value.dtype) in ("float32", BFLOAT16)
+        is_weight = is_parameter and dtype_name(value.dtype) in _WEIGHTS
         return self._purpose.keep_weights and is_weight
 
     def _outputs(self, states: list[str]) -> tuple[dict[str, tuple[str, int]], list[str]]:
