@@ -14,7 +14,14 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import statistics
-from paddle_ngraph.program import cost, dequantization, interval_rules, loops, packed_layers
+from paddle_ngraph.program import (
+    cost,
+    dequantization,
+    interval_rules,
+    loops,
+    packed_layers,
+    single_assignment,
+)
 from paddle_ngraph.program.border import Border, Purpose, border_of
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.classify import classify, fixpoint
@@ -76,6 +83,7 @@ def prepare(program: Any) -> int:
     Returns:
         How many recurrent layers have packed weights from now on.
     """
+    single_assignment.rephrase(program)
     loops.copy_start_values(program)
     dequantization.rephrase(program)
     return packed_layers.apply(program)
