@@ -27,7 +27,7 @@ def in_place(program: Program) -> list[str]:
 
 
 def in_order(build: Callable) -> Program:
-    """A program that runs natively as it stands: Paddle's threads miss what an inner block writes."""
+    """A program that runs natively in order: Paddle's threads miss what an inner block writes."""
     program = Program(build)
     run_in_order(program.main)
     return program
@@ -57,7 +57,9 @@ class Drawn:
         x = paddle.static.data("x", [-1, WIDTH], "float32")
         limit = paddle.static.data("limit", self.shape, "int64")
         self.x, self.weight = x, parameter(WIDTH, WIDTH, seed=1)
-        self.i, self.total = (paddle.full(self.shape, 0, "int64") for _ in range(2))
+        self.i = paddle.full(self.shape, 0, "int64")
+        # In int64 it has no bound of its own, and stays native.
+        self.total = paddle.full(self.shape, 0, "float32")
         self.table = paddle.zeros([4, WIDTH]) + paddle.mean(x)
         early = [self.table * 2.0, paddle.cast(self.total, "float32") + 1.0]
         if self.before:
@@ -119,7 +121,7 @@ KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
 def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
     drawn = Drawn(seed)
     program, twin = Program(drawn.build), in_order(Drawn(seed).build)
-    assert not in_place(program)
+    assert not in_place(program) and is_one_interval(program)
     for rows, limit in [(3, 2), (3, 0), (5, 4), (1, 1), (2, 7)]:
         fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(drawn.shape, limit)}
         native = twin.run(engine=False, **fed)
@@ -137,7 +139,7 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
     def build() -> Any:
         x = paddle.static.data("x", [-1, WIDTH], "float32")
         limit = paddle.static.data("limit", [1], "int64")
-        i, often = (paddle.zeros([1], "int64") for _ in range(2))
+        i, often = paddle.zeros([1], "int64"), paddle.zeros([1], "float32")
         weight = parameter(WIDTH, WIDTH)
 
         def turn(i: Any, h: Any) -> Any:
@@ -147,7 +149,7 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
             return [i, h]
 
         i, h = while_loop(lambda i, _: i < limit, turn, [i, x * 0.5])
-        return [i, h, paddle.cast(often, "float32")]
+        return [i, h, often * 2.0]
 
     program, twin = Program(build), in_order(build)
     assert is_one_interval(program)
@@ -156,6 +158,25 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         for expected, found in zip(twin.run(engine=False, **fed), program.run(**fed), strict=True):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 4
+
+
+def test_what_is_assigned_to_is_handed_on() -> None:
+    def build() -> Any:
+        x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
+
+        def turn(i: Any, h: Any) -> Any:
+            paddle.assign(total + 1.0, total)
+            return [i + 1, h + total]
+
+        start = [paddle.zeros([1], "int64"), x * 1.0]
+        return [*while_loop(lambda i, _: i < 3, turn, start), total]
+
+    program = Program(build)
+    assert is_one_interval(program)
+    for seed in range(3):
+        x = floats(4, WIDTH, seed=seed)
+        for expected, found in zip(([3], x + 6.0, [3.0]), program.run(x=x), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
 def of_a_feed() -> Any:
