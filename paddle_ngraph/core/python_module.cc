@@ -500,6 +500,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("insert_split", copying(&insert_split), py::arg("anchor"), py::arg("list"));
   module.def("insert_operator", copying(&insert_operator_from_python), py::arg("anchor"),
              py::arg("name"), py::arg("operands"), py::arg("like"), py::arg("attributes"));
+  module.def("replace_operator", &replace_operator, py::arg("op"), py::arg("name"),
+             py::arg("operands"), py::return_value_policy::reference);
+  module.def("hand_on", &hand_on, py::arg("op"), py::arg("value"),
+             py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),

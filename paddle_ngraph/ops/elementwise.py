@@ -280,8 +280,13 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.increment_", dtypes=FLOAT | INT32)
-@converter("pd_op.increment", dtypes=FLOAT | INT32)
+def _incremented_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    step = op.attr("value")
+    return range_of(x + int(step) for x in ranges["x"]) if range_of([step]) else None
+
+
+@converter("pd_op.increment_", dtypes=_NUMBERS, integers=_incremented_range)
+@converter("pd_op.increment", dtypes=_NUMBERS, integers=_incremented_range)
 def increment(bridge: NgraphBridge, op: Op) -> None:
     """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
     x = bridge.get_input_node(op, "x")

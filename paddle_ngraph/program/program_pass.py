@@ -14,7 +14,14 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 from paddle_ngraph import interruptions, statistics
-from paddle_ngraph.program import cost, dequantization, interval_rules, loops, packed_layers
+from paddle_ngraph.program import (
+    cost,
+    dequantization,
+    interval_rules,
+    loops,
+    packed_layers,
+    single_assignment,
+)
 from paddle_ngraph.program.border import Border, Purpose, border_of
 from paddle_ngraph.program.capability import Capability
 from paddle_ngraph.program.classify import classify, fixpoint
@@ -77,6 +84,7 @@ def prepare(program: Any) -> int:
         How many recurrent layers have packed weights from now on.
     """
     with interruptions.put_off():
+        single_assignment.rephrase(program)
         loops.copy_start_values(program)
         dequantization.rephrase(program)
         return packed_layers.apply(program)

@@ -532,17 +532,6 @@ def prints() -> Any:
     return counted(lambda i, h: [paddle.static.Print(h, message="turn") + 1.0], data(4, WIDTH))
 
 
-def overwrites() -> Any:
-    x = data(4, WIDTH)
-    total = paddle.full([1], 0.0, "float32")
-
-    def turn(i: Any, h: Any) -> Any:
-        paddle.assign(total + 1.0, total)
-        return [h + total]
-
-    return [*counted(turn, x), total]
-
-
 def sums_words() -> Any:
     x = data(4, WIDTH)
     start = paddle.full([4], 0, "int64")
@@ -562,7 +551,7 @@ def has_no_converter() -> Any:
 
 @pytest.mark.parametrize(
     "build",
-    [drops, prints, overwrites, sums_words, repeats_as_often_as_it_counts, has_no_converter],
+    [drops, prints, sums_words, repeats_as_often_as_it_counts, has_no_converter],
 )
 def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
     program = Program(build)

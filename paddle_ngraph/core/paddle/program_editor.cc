@@ -41,6 +41,35 @@ pir::Type empty_tensor_type(pir::IrContext* context) {
                                    common::DataLayout::NCHW, {}, 0);
 }
 
+pir::OpInfo info_of(pir::IrContext* context, const std::string& name) {
+  auto info = context->GetRegisteredOpInfo(name);
+  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
+  return info;
+}
+
+// Puts an operator with as many results, or more, where `op` was, which is gone then.
+void put_in_place_of(pir::Operation* op, pir::Operation* other) {
+  pir::Builder builder(pir::IrContext::Instance(), op->GetParent());
+  builder.set_insertion_point(op);
+  builder.Insert(other);
+  for (uint32_t i = 0; i < op->num_results(); ++i) {
+    op->result(i).ReplaceAllUsesWith(other->result(i));
+  }
+  op->GetParent()->erase(*op);
+}
+
+// Lets a block of a loop or branch end with one more value.
+void end_with(pir::IrContext* context, pir::Block* block, pir::Value value) {
+  std::vector<pir::Value> ends;
+  if (!block->empty() && block->back().name() == "cf.yield") {
+    ends = block->back().operands_source();
+    block->pop_back();
+  }
+  ends.push_back(value);
+  pir::Builder(context, block)
+      .Insert(pir::Operation::Create(ends, {}, {}, info_of(context, "cf.yield")));
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> inplace_pairs(const pir::Operation& op) {
@@ -64,8 +93,7 @@ std::vector<pir::Value> insert_ngraph_engine(pir::Block* block, pir::Operation* 
   auto* context = pir::IrContext::Instance();
   const size_t capacity = output_capacity(outputs.size());
   const std::string name = concat("custom_op.ngraph_engine_", capacity, "_");
-  auto info = context->GetRegisteredOpInfo(name);
-  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
+  auto info = info_of(context, name);
 
   pir::Builder builder(context, block);
   if (anchor != nullptr) builder.set_insertion_point(anchor);
@@ -108,10 +136,8 @@ std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::strin
                                         const std::vector<pir::Value>& like,
                                         const pir::AttributeMap& attributes) {
   auto* context = pir::IrContext::Instance();
-  auto info = context->GetRegisteredOpInfo(name);
-  if (!info) throw NgraphError(concat("the operator ", name, " is not registered with Paddle"));
-  std::vector<pir::Type> types;
-  for (const auto& value : like) types.push_back(value.type());
+  auto info = info_of(context, name);
+  std::vector<pir::Type> types = types_of(like);
   pir::AttributeMap all = attributes;
   all["stop_gradient"] = bool_array(context, types.size(), true);
   pir::Builder builder(context, anchor->GetParent());
@@ -119,6 +145,39 @@ std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::strin
   auto* op = pir::Operation::Create(operands, all, types, info);
   builder.Insert(op);
   return op->results();
+}
+
+pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
+                                 const std::vector<pir::Value>& operands) {
+  auto* context = pir::IrContext::Instance();
+  auto* other = pir::Operation::Create(operands, op->attributes(), types_of(op->results()),
+                                       info_of(context, name));
+  put_in_place_of(op, other);
+  return other;
+}
+
+pir::Operation* hand_on(pir::Operation* op, pir::Value value) {
+  auto* context = pir::IrContext::Instance();
+  const bool repeats = op->name() == "pd_op.while";
+  std::vector<pir::Value> operands = op->operands_source();
+  if (repeats) operands.push_back(value);
+  std::vector<pir::Type> types = types_of(op->results());
+  types.push_back(value.type());
+  pir::AttributeMap attributes = op->attributes();
+  attributes["stop_gradient"] = bool_array(context, types.size(), true);
+  auto* wider = pir::Operation::Create(operands, attributes, types, op->info(), op->num_regions());
+  for (uint32_t i = 0; i < op->num_regions(); ++i) {
+    wider->region(i).TakeBody(std::move(op->region(i)));
+    pir::Block& block = wider->region(i).front();
+    pir::Value given = value;
+    if (repeats) {
+      given = block.AddArg(value.type());
+      given.set_attribute("stop_gradient", pir::BoolAttribute::get(context, true));
+    }
+    end_with(context, &block, given);
+  }
+  put_in_place_of(op, wider);
+  return wider;
 }
 
 }  // namespace paddle_ngraph

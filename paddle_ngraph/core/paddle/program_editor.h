@@ -33,4 +33,13 @@ std::vector<pir::Value> insert_operator(pir::Operation* anchor, const std::strin
                                         const std::vector<pir::Value>& like,
                                         const pir::AttributeMap& attributes);
 
+// Replaces an operator with another one that has the same attributes and types of results.
+pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
+                                 const std::vector<pir::Value>& operands);
+
+// Replaces a loop or branch with one that hands on one more variable: its last result, and the last
+// thing that its blocks end with. A loop starts from `value`, and has a last argument for it. For
+// now its blocks hand on what they were given: that argument, or `value`. Returns the operator.
+pir::Operation* hand_on(pir::Operation* op, pir::Value value);
+
 }  // namespace paddle_ngraph

@@ -1,0 +1,285 @@
+"""Loops and branches in single-assignment form.
+
+Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
+for one that never changes: the loop neither starts from it nor results in it, its body writes over
+a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
+start value, an argument of the body, something that a turn ends with, and a result. What overwrote
+it makes the next version of it, and what reads it afterwards reads that.
+
+A variable keeps its memory where that is known to somebody else: what is fed, parameters and
+variables of the scope, what shares its memory with another variable. So it does where not all of
+the loop or branch has converters: Paddle itself would copy what it now overwrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from paddle_ngraph import _core
+from paddle_ngraph.function.registry import find_converter
+from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.program.view import (
+    CONSTANTS,
+    LISTS,
+    REGIONS,
+    SINKS,
+    SOURCES,
+    WHILE,
+    YIELD,
+    blocks_outside_in,
+    overwritten,
+    value_id,
+)
+
+# In-place operators whose other form has another name; they only read their first operand.
+_OTHER_FORMS = {"pd_op.assign_out_": "pd_op.assign"}
+
+
+def rephrase(program: Program) -> None:
+    """Hands on what the loops and branches of a PIR program overwrite, one variable at a time."""
+    while (found := next(_Survey(program).overwritten_inside(), None)) is not None:
+        variable, home, writes = found
+        for write in writes:
+            write.result.replace_all_uses_with(variable)
+        _last_version(home, variable, variable)
+
+
+class _Write(NamedTuple):
+    """Something that overwrites a variable.
+
+    Attributes:
+        op: The operator.
+        operand: The variable, or another name of it.
+        result: One more name of it.
+        around: The operators that the block is in, and the number of their block, outer ones first.
+    """
+
+    op: Operation
+    operand: Value
+    result: Value
+    around: tuple[tuple[Operation, int], ...]
+
+
+class _Survey:
+    """What a program overwrites, and where its variables are made."""
+
+    def __init__(self, program: Program | Block) -> None:
+        self._homes: dict[str, tuple[Block, tuple[tuple[Operation, int], ...]]] = {}
+        self._variables: dict[str, Value] = {}  # by each of their names
+        self._writes: dict[str, list[_Write]] = {}
+        self._look_at(next(iter(blocks_outside_in(program))), ())
+
+    def _look_at(self, block: Block, around: tuple[tuple[Operation, int], ...]) -> None:
+        for arg in block.args():
+            self._homes[value_id(arg)] = block, around
+        for op in block.ops:
+            for result in op.results():
+                if result.initialized():
+                    self._homes[value_id(result)] = block, around
+            for operand, result in overwritten(op):
+                variable = self._variables.get(value_id(operand), operand)
+                self._variables[value_id(result)] = variable
+                write = _Write(op, operand, result, around)
+                self._writes.setdefault(value_id(variable), []).append(write)
+                self._variables[value_id(variable)] = variable
+            for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
+                self._look_at(inner, (*around, (op, number)))
+
+    def overwritten_inside(self) -> Iterator[tuple[Value, Block, list[_Write]]]:
+        """The variables to hand on, the block that each is made in, and what overwrites it."""
+        for vid, writes in self._writes.items():
+            variable = self._variables[vid]
+            if vid not in self._homes or not variable.is_dense_tensor_type():
+                continue
+            block, around = self._homes[vid]
+            is_inside = variable.get_defining_op() is None or any(
+                w.around != around for w in writes
+            )
+            if is_inside and self._can_be_handed_on(variable, writes):
+                yield variable, block, writes
+
+    def _can_be_handed_on(self, variable: Value, writes: list[_Write]) -> bool:
+        _, around = self._homes[value_id(variable)]
+        passed = [
+            write.around[len(around)][0] for write in writes if len(write.around) > len(around)
+        ]
+        names = [variable, *(write.result for write in writes)]
+        return (
+            not variable.persistable
+            and all(map(_has_other_form, writes))
+            and all(map(_has_converters, passed))
+            and self._is_own(variable)
+            and all(
+                self._is_read_as_it_is(reader, variable)
+                for v in names
+                for reader in v.all_used_ops()
+            )
+        )
+
+    def _is_own(self, value: Value) -> bool:
+        """Whether no other variable has the same memory, as far as it shows where it is made."""
+        maker = value.get_defining_op()
+        _, around = self._homes[value_id(value)]
+        if maker is None:
+            if not around or around[-1][0].name() != WHILE:
+                return False
+            loop = around[-1][0]
+            (number,) = (n for n, arg in enumerate(loop.blocks()[0].args()) if arg.is_same(value))
+            start = loop.operand_source(number + 1)
+            return value_id(self._variables.get(value_id(start), start)) == value_id(
+                start
+            ) and self._is_handed_on_alone(loop, 0, number + 1, value)
+        if maker.name() in REGIONS:
+            (number,) = (n for n, result in enumerate(maker.results()) if result.is_same(value))
+            first = 1 if maker.name() == WHILE else 0
+            return all(
+                self._is_handed_on_alone(maker, block, number + first, None)
+                for block in range(maker.num_regions())
+            )
+        return maker.name() not in SOURCES | LISTS
+
+    def _is_handed_on_alone(
+        self, op: Operation, block: int, number: int, variable: Value | None
+    ) -> bool:
+        """Whether a block hands on what it made itself and hands on once (or ``variable``)."""
+        end = op.blocks()[block].ops[-1]
+        value = end.operand_source(number)
+        root = self._variables.get(value_id(value), value)
+        if variable is not None and root.is_same(variable):
+            return True
+        if sum(value.is_same(other) for other in end.operands_source()) > 1:
+            return False
+        maker = value.get_defining_op()
+        _, around = self._homes.get(value_id(value), (None, ()))
+        return (
+            maker is not None
+            and root.is_same(value)
+            and around[-1:] == ((op, block),)
+            and maker.name() not in SOURCES | LISTS
+            and self._is_own(value)
+        )
+
+    def _is_read_as_it_is(self, reader: Operation, variable: Value) -> bool:
+        """Whether a reader takes the contents at this place, and nothing of the memory."""
+        if reader.name() in LISTS:
+            return _is_used_at_once(reader)
+        if reader.name() == YIELD:
+            return self._is_handed_to_itself(reader, variable)
+        if reader.name() == "builtin.set_parameter":
+            return False
+        if reader.name() in SINKS:
+            return all(op.name() in SINKS | SOURCES for op in _after(reader))
+        return True
+
+    def _is_handed_to_itself(self, end: Operation, variable: Value) -> bool:
+        """Whether a turn ends with it only as the condition, or in its own place."""
+        args = end.get_parent_block().args()
+        places = [
+            number
+            for number, value in enumerate(end.operands_source())
+            if self._variables.get(value_id(value), value).is_same(variable)
+        ]
+        return bool(args) and all(
+            place == 0 or args[place - 1].is_same(variable) for place in places
+        )
+
+
+def _after(op: Operation) -> list[Operation]:
+    """What follows an operator in its block."""
+    ops = op.get_parent_block().ops
+    (number,) = (n for n, other in enumerate(ops) if other.id() == op.id())
+    return ops[number + 1 :]
+
+
+def _is_used_at_once(op: Operation) -> bool:
+    """Whether nothing is overwritten between an operator on lists and what reads its results."""
+    users = {user.id() for result in op.results() for user in result.all_used_ops()}
+    for other in _after(op):
+        users.discard(other.id())
+        if not users:
+            return True
+        if other.num_regions() > 0 or next(overwritten(other), None) is not None:
+            return False
+    return not users
+
+
+def _has_other_form(write: _Write) -> bool:
+    """Whether there is an operator that makes a new variable of the same kind instead."""
+    same = write.operand.dtype == write.result.dtype and write.operand.shape == write.result.shape
+    name = _other_form(write.op)
+    is_only = len(list(overwritten(write.op))) == 1 == len(write.op.results())
+    return same and is_only and name != write.op.name() and find_converter(name) is not None
+
+
+def _other_form(op: Operation) -> str:
+    return _OTHER_FORMS.get(op.name(), op.name().removesuffix("_"))
+
+
+def _has_converters(op: Operation) -> bool:
+    """Whether an interval may have all of a loop or branch inside."""
+    return op.name() in REGIONS and all(
+        inner.name() in LISTS | CONSTANTS | {YIELD}
+        or (_has_converters(inner) if inner.num_regions() > 0 else _has_converter(inner))
+        for block in op.blocks()
+        for inner in block.ops
+    )
+
+
+def _has_converter(op: Operation) -> bool:
+    is_gradient = op.name().rstrip("_").endswith("_grad")
+    return not is_gradient and find_converter(op.name()) is not None
+
+
+def _last_version(block: Block, variable: Value, version: Value) -> Value:
+    """Has each operator of a block read the version of a variable that there is at its place.
+
+    Returns:
+        The version at the end of the block.
+    """
+    for op in block.ops:
+        if op.num_regions() > 0 and _overwrites(op, variable):
+            version = _handed_on(op, variable, version)
+            continue
+        is_written = any(operand.is_same(variable) for operand, _ in overwritten(op))
+        _read(op, variable, version)
+        if is_written:
+            name, operands = _other_form(op), op.operands_source()
+            if op.name() in _OTHER_FORMS:
+                operands = operands[:1]
+            version = _core.replace_operator(op, name, operands).result(0)
+    return version
+
+
+def _handed_on(op: Operation, variable: Value, version: Value) -> Value:
+    """Has a loop or branch hand on a variable that it overwrites; returns what it results in."""
+    wider = _core.hand_on(op, version)
+    for block in wider.blocks():
+        first = block.args()[-1] if wider.name() == WHILE else version
+        last = _last_version(block, variable, first)
+        end = block.ops[-1]
+        end.operand(end.num_operands() - 1).set_source(last)
+    result: Value = wider.results()[-1]
+    return result
+
+
+def _overwrites(op: Operation, variable: Value) -> bool:
+    """Whether a block of ``op`` overwrites a variable."""
+    return any(
+        operand.is_same(variable) for inner in _inside([op]) for operand, _ in overwritten(inner)
+    )
+
+
+def _read(op: Operation, variable: Value, version: Value) -> None:
+    for each in _inside([op]):
+        for number, value in enumerate(each.operands_source()):
+            if value.initialized() and value.is_same(variable):
+                each.operand(number).set_source(version)
+
+
+def _inside(ops: Iterable[Operation]) -> Iterator[Operation]:
+    """The operators, and those in their blocks."""
+    for op in ops:
+        yield op
+        for block in op.blocks() if op.num_regions() > 0 else ():
+            yield from _inside(block.ops)

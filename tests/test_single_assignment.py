@@ -1,0 +1,218 @@
+"""What loops and branches overwrite is handed on: drawn programs, and what keeps its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from paddle_ngraph.program import single_assignment
+from paddle_ngraph.program.view import blocks_outside_in, run_in_order
+from tests.ops.test_control_flow import parameter, while_loop
+from tests.programs import Program, floats
+
+WIDTH = 6
+
+
+def in_place(program: Program) -> list[str]:
+    """The in-place operators that are left once a copy of the program was rephrased."""
+    copy = program.main.clone()
+    single_assignment.rephrase(copy)
+    names = [op.name() for block in blocks_outside_in(copy) for op in block.ops]
+    return [name for name in names if name.endswith("_")]
+
+
+def in_order(build: Callable) -> Program:
+    """A program that runs natively in order: Paddle's threads miss what an inner block writes."""
+    program = Program(build)
+    run_in_order(program.main)
+    return program
+
+
+def count(counter: Any) -> None:
+    paddle.increment(counter)
+
+
+def is_one_interval(program: Program) -> bool:
+    report = paddle_ngraph.explain(program.main)
+    (interval,) = report.intervals
+    return not report.native and len(report.blocks) == 1 and "pd_op.while" in interval.types
+
+
+class Drawn:
+    """Loops whose bodies overwrite counters and a table, in branches and inner loops too."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = np.random.default_rng(seed)
+        self.shape = [[], [1]][self.draw.integers(2)]
+        self.kinds = list(self.draw.choice(KINDS, size=self.draw.integers(1, 5)))
+        self.before, self.carries = (bool(self.draw.integers(2)) for _ in range(2))
+        self.step = int(self.draw.integers(1, 3))
+
+    def build(self) -> Any:
+        x = paddle.static.data("x", [-1, WIDTH], "float32")
+        limit = paddle.static.data("limit", self.shape, "int64")
+        self.x, self.weight = x, parameter(WIDTH, WIDTH, seed=1)
+        self.i = paddle.full(self.shape, 0, "int64")
+        # In int64 it has no bound of its own, and stays native.
+        self.total = paddle.full(self.shape, 0, "float32")
+        self.table = paddle.zeros([4, WIDTH]) + paddle.mean(x)
+        early = [self.table * 2.0, paddle.cast(self.total, "float32") + 1.0]
+        if self.before:
+            paddle.increment(self.total, 3)
+            self.table[3] = paddle.mean(x, axis=0)
+
+        def turn(i: Any, h: Any) -> Any:
+            for kind in self.kinds:
+                h = self.part(str(kind), i, h)
+            return [paddle.increment(i), h] if self.carries else [i, h]
+
+        def turn_all(i: Any, h: Any) -> Any:
+            result = turn(i, h)
+            if not self.carries:
+                paddle.increment(i)
+            return result
+
+        i, h = while_loop(lambda i, _: i < limit, turn_all, [self.i, x * 1.0])
+        return [*early, i, h, self.total, self.table, self.table[1] + 1.0, self.total < 4]
+
+    def part(self, kind: str, i: Any, h: Any) -> Any:
+        if kind == "count":
+            paddle.increment(self.total, self.step)
+            return h + paddle.cast(self.total, "float32") * 0.01
+        if kind == "write":
+            self.table[1] = paddle.mean(paddle.tanh(h), axis=0)
+            return h * 0.9 + self.table[1]
+        if kind == "branch":
+            mean = paddle.mean(h)
+
+            def first() -> None:
+                self.table[2] = paddle.mean(h, axis=0) + self.table[1]
+                paddle.increment(self.total)
+
+            def second() -> None:
+                self.table[0] = self.table[2] * 0.5
+
+            paddle.static.nn.cond(mean > 0.1, first, second)
+            return h - self.table[2] * 0.3
+        if kind == "lone branch":
+            paddle.static.nn.cond(i > 1, lambda: count(self.total))
+            return h + paddle.cast(self.total, "float32") * 0.02
+        j = paddle.full(self.shape, 0, "int64")
+
+        def inner(j: Any, g: Any) -> Any:
+            self.table[1] = self.table[1] * 0.5 + paddle.mean(g, axis=0)
+            paddle.increment(j)
+            paddle.increment(self.total, 2)
+            return [j, paddle.tanh(paddle.matmul(g, self.weight)) + self.table[1]]
+
+        _, g = while_loop(lambda j, _: j < 2, inner, [j, h])
+        return g + paddle.cast(j, "float32") * 0.1
+
+
+KINDS = ["count", "write", "branch", "lone branch", "inner loop"]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_drawn_loop_hands_on_what_it_overwrites(seed: int) -> None:
+    drawn = Drawn(seed)
+    program, twin = Program(drawn.build), in_order(Drawn(seed).build)
+    assert not in_place(program) and is_one_interval(program)
+    for rows, limit in [(3, 2), (3, 0), (5, 4), (1, 1), (2, 7)]:
+        fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.full(drawn.shape, limit)}
+        native = twin.run(engine=False, **fed)
+        before = paddle_ngraph.stats()["engine_runs"]
+        for _ in range(2):
+            for expected, found in zip(native, program.run(**fed), strict=True):
+                assert (expected.dtype, expected.shape) == (found.dtype, found.shape)
+                np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+        assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+def test_counters_and_a_recurrence_are_one_interval() -> None:
+    """An RNN written as ``while``, which counts by ``increment`` and remembers how often."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, WIDTH], "float32")
+        limit = paddle.static.data("limit", [1], "int64")
+        i, often = paddle.zeros([1], "int64"), paddle.zeros([1], "float32")
+        weight = parameter(WIDTH, WIDTH)
+
+        def turn(i: Any, h: Any) -> Any:
+            h = paddle.tanh(paddle.matmul(h, weight) + x)
+            paddle.increment(i)
+            paddle.static.nn.cond(i > 2, lambda: count(often))
+            return [i, h]
+
+        i, h = while_loop(lambda i, _: i < limit, turn, [i, x * 0.5])
+        return [i, h, often * 2.0]
+
+    program, twin = Program(build), in_order(build)
+    assert is_one_interval(program)
+    for rows, limit in [(3, 5), (2, 0), (4, 1), (3, 5)]:
+        fed = {"x": floats(rows, WIDTH, seed=rows), "limit": np.array([limit])}
+        for expected, found in zip(twin.run(engine=False, **fed), program.run(**fed), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 4
+
+
+def test_what_is_assigned_to_is_handed_on() -> None:
+    def build() -> Any:
+        x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
+
+        def turn(i: Any, h: Any) -> Any:
+            paddle.assign(total + 1.0, total)
+            return [i + 1, h + total]
+
+        start = [paddle.zeros([1], "int64"), x * 1.0]
+        return [*while_loop(lambda i, _: i < 3, turn, start), total]
+
+    program = Program(build)
+    assert is_one_interval(program)
+    for seed in range(3):
+        x = floats(4, WIDTH, seed=seed)
+        for expected, found in zip(([3], x + 6.0, [3.0]), program.run(x=x), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+
+
+def of_a_feed() -> Any:
+    x = paddle.static.data("x", [-1, WIDTH], "float32")
+    i = paddle.static.data("i", [1], "int64")
+    return while_loop(
+        lambda i, _: i < 4, lambda i, h: [paddle.increment(i), paddle.tanh(h)], [i, x * 1.0]
+    )[1]
+
+
+def of_a_parameter() -> Any:
+    x = paddle.static.data("x", [-1, WIDTH], "float32")
+    kept = paddle.static.create_parameter(
+        [1], "float32", default_initializer=paddle.nn.initializer.Constant(0.0)
+    )
+    kept.stop_gradient = True
+    h = while_loop(
+        lambda i, _: i < 4,
+        lambda i, h: [i + 1, paddle.tanh(h) + paddle.increment(kept)],
+        [paddle.zeros([1], "int64"), x * 1.0],
+    )[1]
+    return h, kept + 0.0
+
+
+def beside_what_is_printed() -> Any:
+    x = paddle.static.data("x", [-1, WIDTH], "float32")
+    i = paddle.zeros([1], "int64")
+
+    def turn(i: Any, h: Any) -> Any:
+        paddle.static.Print(h, summarize=1)
+        paddle.increment(i)
+        return [i, paddle.tanh(h)]
+
+    return while_loop(lambda i, _: i < 2, turn, [i, x * 1.0])[1]
+
+
+@pytest.mark.parametrize("build", [of_a_feed, of_a_parameter, beside_what_is_printed])
+def test_what_keeps_its_memory(build: Callable) -> None:
+    assert "pd_op.increment_" in in_place(Program(build))
