@@ -34,7 +34,10 @@ _PACKAGE = Path(__file__).parents[2]
 FORMAT = 2
 MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.
-_CORE = ("core/ov/**/*.cc", "core/common/random_numbers.cc", "core/engine/size_guards.cc")
+_CORE = (
+    *("core/ov/**/*.cc", "core/ov/free_memory.h"),
+    *("core/common/random_numbers.cc", "core/engine/size_guards.cc"),
+)
 _INCLUDE = re.compile(r'#include "(core/[^"]+)"')
 _BUILT_HERE = "native"
 _SEEDS = 2**63
