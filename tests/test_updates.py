@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -449,23 +450,56 @@ def test_a_life(seed, native_in_order):
     assert stats["steps_in_place"] > 0
 
 
-def test_states_that_share_memory(native_in_order):
-    """Two variables are one memory: Paddle does what it does."""
+def _rate_is_a_state() -> Any:
+    rate, p, first = parameter("q", 1), parameter("p", 1), parameter("w", 4, 6)
+    loss = paddle.mean(paddle.tanh(static.data("x", [-1, 4], "float32") @ first))
+    (gradient,) = static.gradients(loss, [first])
+    half = paddle.full([1], 0.5)
+    paddle._C_ops.sgd_(p, half, half, None, False)
+    paddle._C_ops.sgd_(first, rate, gradient, None, False)
+    return loss
 
-    def build():
+
+def _steps(first: Any, others: Sequence[Any]) -> Callable[[], Any]:
+    """One of two parameters is updated by ``first``, the other one by each of ``others``."""
+
+    def build() -> Any:
         x = static.data("x", [-1, 4], "float32")
-        loss = paddle.mean(paddle.tanh(x @ parameter("p", 4, 6)) * (x @ parameter("q", 4, 6)))
-        O.SGD(0.1).minimize(loss)
-        return loss
+        p, q = parameter("p", 4, 6), parameter("q", 4, 6)
+        loss = paddle.mean(paddle.tanh(x @ p) * (x @ q))
+        of_p, of_q = static.gradients(loss, [p, q])
+        p.stop_gradient = q.stop_gradient = False
+        first(parameters=[p]).apply_gradients([(p, of_p)])
+        for other in others:
+            other(parameters=[q]).apply_gradients([(q, of_q)])
+        return [loss, paddle.mean(q)]
 
+    return build
+
+
+SHARING = {
+    "two in place": _steps(partial(O.SGD, 0.1), [partial(O.SGD, 0.2)]),
+    "one beside": _steps(partial(O.SGD, 0.1), [partial(O.Adagrad, 0.1)]),
+    "one with two steps": _steps(partial(O.SGD, 0.1), [partial(O.SGD, 0.2)] * 2),
+    "none in place": _steps(partial(O.Adagrad, 0.1), [partial(O.Lamb, 0.1)]),
+    "only read": _steps(partial(O.SGD, 0.5), []),
+    "a rate": _rate_is_a_state,
+}
+
+
+@pytest.mark.parametrize("build", SHARING.values(), ids=SHARING)
+def test_states_that_share_memory(native_in_order, build):
+    """Two variables are one memory: Paddle does what it does."""
     native, engine = Program(build), Program(build)
     for program in (native, engine):
         share(program, "p", "q")
     for step in range(3):
-        native.run(engine=False, x=floats(3, 4, seed=step))
-        engine.run(x=floats(3, 4, seed=step))
+        expected = native.run(engine=False, x=floats(3, 4, seed=step))
+        for value, other in zip(expected, engine.run(x=floats(3, 4, seed=step))):
+            np.testing.assert_allclose(other, value, rtol=1e-6)
         assert_same_states(native, engine)
-    assert paddle_ngraph.stats()["steps_in_place"] == 0
+    counts = paddle_ngraph.stats()
+    assert counts["steps_in_place"] == 0 and counts["native_runs"] == 3
 
 
 def test_slices_of_a_batch():

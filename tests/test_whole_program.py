@@ -98,6 +98,26 @@ def test_nan_is_found_where_the_flag_looks_for_it():
         paddle.set_flags({"FLAGS_check_nan_inf": False})
 
 
+@pytest.mark.parametrize("count", range(1, 10))
+def test_nan_is_looked_for_in_any_number_of_outputs(count):
+    """The operator has outputs to spare where their number is no power of two."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        return [paddle.exp(x * float(number)) for number in range(1, count + 1)]
+
+    program = Program(build)
+    expected = program.run(engine=False, x=floats(2, 4))
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        for _ in range(2):
+            for value, native in zip(program.run(x=floats(2, 4)), expected):
+                np.testing.assert_allclose(value, native, rtol=1e-6)
+        assert paddle_ngraph.stats()["native_runs"] == 0
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
+
+
 def test_feeds_are_dropped_as_native_paddle_drops_them():
     program = Program(chain)
     for engine in (False, True):

@@ -22,6 +22,8 @@
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
 
+COMMON_DECLARE_bool(check_nan_inf);  // Paddle's own
+
 namespace paddle_ngraph {
 
 namespace {
@@ -203,8 +205,27 @@ NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t n
   if (!built.updates.steps.empty()) updater_ = std::make_unique<Updater>(std::move(built.updates));
 }
 
+namespace {
+
+// Throws InvalidInput if a state shares memory with another state or with an input.
+void require_states_apart(const NgraphIO& io) {
+  if (io.num_states == 0) return;
+  const size_t first = io.inputs.size() - io.num_states;
+  std::vector<Stretch> stretches;
+  stretches.reserve(io.inputs.size());
+  for (size_t i = 0; i < io.inputs.size(); ++i) {
+    const auto& input = *io.inputs[i];
+    if (input.Holder() == nullptr) continue;
+    stretches.emplace_back(memory(input), num_bytes(input), i >= first);
+  }
+  require_apart(std::move(stretches));
+}
+
+}  // namespace
+
 void NgraphFunction::run(const NgraphIO& io) const {
   function_->require_elements();
+  require_states_apart(io);
   // Released first: this run may reuse the memory that the previous run left there.
   for (auto* output : io.outputs) *output = phi::DenseTensor();
   for (size_t input : parameter_inputs_) {
@@ -470,6 +491,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
   for (size_t i = 0; i < num_outputs_; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
+  if (FLAGS_check_nan_inf) place_spare_outputs(context);
   io.num_states = num_states_;
   if (num_states_ == 0) return io;
   const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
@@ -477,6 +499,15 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
   return io;
+}
+
+// Paddle's search for NaN asks all outputs for their place, also those that the operator has to
+// spare.
+void NgraphEngine::place_spare_outputs(paddle::CustomOpKernelContext* context) const {
+  const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
+  for (size_t i = num_outputs_; i + 1 < context->OutputRange().size(); ++i) {
+    dense(*context->MutableOutputAt(i))->ShareDataWith(*dense(nothing));
+  }
 }
 
 void NgraphEngine::require_inputs(size_t given) const {

@@ -156,6 +156,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   Settings settings() const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.
+  void place_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_inputs(size_t given) const;
 
   // The variables that go in and out, in the order of the graph string.

@@ -57,32 +57,6 @@ struct Prepared {
   }
 };
 
-// A stretch of memory, and whether it is written.
-struct Stretch {
-  uintptr_t begin, end;
-  bool is_written;
-
-  Stretch(const Floats& floats, bool written)
-      : begin(reinterpret_cast<uintptr_t>(floats.data)),
-        end(reinterpret_cast<uintptr_t>(floats.data + floats.size)),
-        is_written(written) {}
-};
-
-// Throws InvalidInput if one that is written overlaps another one.
-void require_apart(std::vector<Stretch> stretches) {
-  std::sort(stretches.begin(), stretches.end(), [](const Stretch& left, const Stretch& right) {
-    return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
-  });
-  uintptr_t end = 0, written_end = 0;  // of those before
-  for (const auto& next : stretches) {
-    if (next.begin < (next.is_written ? end : written_end)) {
-      throw InvalidInput("a state of an optimizer shares memory with what a step reads or writes");
-    }
-    end = std::max(end, next.end);
-    if (next.is_written) written_end = std::max(written_end, next.end);
-  }
-}
-
 float number(const Floats& source) {
   if (source.data == nullptr || source.size != 1) {
     throw InvalidInput("a number of an optimizer is not one element");
@@ -91,6 +65,24 @@ float number(const Floats& source) {
 }
 
 }  // namespace
+
+Stretch::Stretch(const void* data, size_t num_bytes, bool written)
+    : begin(reinterpret_cast<uintptr_t>(data)), end(begin + num_bytes), is_written(written) {}
+
+void require_apart(std::vector<Stretch> stretches) {
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& left, const Stretch& right) {
+    return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
+  });
+  uintptr_t end = 0, written_end = 0;  // of those before
+  for (const auto& next : stretches) {
+    if (next.begin == next.end) continue;
+    if (next.begin < (next.is_written ? end : written_end)) {
+      throw InvalidInput("what is overwritten shares memory with something else that is given");
+    }
+    end = std::max(end, next.end);
+    if (next.is_written) written_end = std::max(written_end, next.end);
+  }
+}
 
 bool Updates::write(size_t state) const {
   return std::any_of(steps.begin(), steps.end(), [&](const Update& step) {
@@ -137,13 +129,9 @@ class Updater::Run::Implementation {
     for (int64_t parameter : update.parameters) numbers.push_back(number(source(parameter)));
     for (int64_t factor : update.factors) next.factors.push_back(number(source(factor)));
     const size_t size = states.at(update.states.at(0)).size;
-    for (size_t state : update.states) {
-      next.states.push_back(of_size(size, states.at(state)));
-      stretches_.emplace_back(states.at(state), true);
-    }
+    for (size_t state : update.states) next.states.push_back(of_size(size, states.at(state)));
     for (int64_t gradient : update.gradients) {
       next.gradients.push_back(of_size(size, source(gradient)));
-      stretches_.emplace_back(source(gradient), false);
     }
     next.step = step_of(static_cast<Optimizer>(update.optimizer), update.attributes, numbers,
                         next.states.size());
@@ -152,8 +140,6 @@ class Updater::Run::Implementation {
     num_chunks_ += (next.size + kStepChunk - 1) / kStepChunk;
     steps_.push_back(std::move(next));
   }
-
-  void require_apart() { paddle_ngraph::require_apart(std::exchange(stretches_, {})); }
 
   void write() const {
     const DefaultFloatEnvironment environment;
@@ -187,7 +173,6 @@ class Updater::Run::Implementation {
 
   tbb::task_arena* arena_;
   std::vector<Prepared> steps_;
-  std::vector<Stretch> stretches_;
   int64_t num_chunks_ = 0;
 };
 
@@ -213,7 +198,6 @@ Updater::Run Updater::prepare(const std::vector<Floats>& inputs, const std::vect
   for (const auto& step : updates().steps) {
     run.implementation_->add(step, inputs, results, states);
   }
-  run.implementation_->require_apart();
   return run;
 }
 

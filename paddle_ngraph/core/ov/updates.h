@@ -36,6 +36,18 @@ constexpr size_t kNoResult = static_cast<size_t>(-1);
 std::vector<size_t> results_of_states(const Updates& updates, size_t num_outputs,
                                       size_t num_states);
 
+// A stretch of memory, and whether a run writes there.
+struct Stretch {
+  uintptr_t begin, end;
+  bool is_written;
+
+  Stretch(const void* data, size_t num_bytes, bool written);
+};
+
+// Throws InvalidInput if one that is written overlaps another one: what is read, and when, is then
+// for the order of the operators to say, which a function does not keep.
+void require_apart(std::vector<Stretch> stretches);
+
 // Memory of floats.
 struct Floats {
   float* data;
@@ -71,8 +83,7 @@ class Updater {
 
   // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs and
   // states are those of the interval, results those of the function; only what steps read or write
-  // has to be set. Throws InvalidInput where sizes disagree, or where what a step writes overlaps
-  // what it or another one reads or writes.
+  // has to be set, and what is written has to be apart. Throws InvalidInput where sizes disagree.
   Run prepare(const std::vector<Floats>& inputs, const std::vector<Floats>& results,
               const std::vector<Floats>& states) const;
 
