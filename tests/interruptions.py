@@ -6,8 +6,11 @@ the kind looked for hangs: so this is a script of its own, ``python -m tests.int
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import faulthandler
 import importlib
+import itertools
 import random
 import signal
 import sys
@@ -16,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +29,15 @@ import paddle.nn.functional as F
 from paddle import inference
 
 import paddle_ngraph
-from paddle_ngraph import _core, flags
+from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.function import build, refusals, registry
 from paddle_ngraph.program import background
 from tests.programs import Program, chain, floats
 
 # So often the run of each kind is interrupted by a timer.
 TRIES = 12
+
+WAIT = background.wait  # also where calls of it are interrupted
 
 
 def assert_close(found: Any, expected: Any) -> None:
@@ -53,10 +59,11 @@ def once_at(module: str, name: str, act: Callable[[], None], is_late: bool) -> I
         is_first = len(calls) == 1
         if is_first and not is_late:
             act()
-        found = original(*args)
-        if is_first and is_late:
-            act()
-        return found
+        try:
+            return original(*args)
+        finally:
+            if is_first and is_late:
+                act()
 
     setattr(home, name, struck)
     try:
@@ -109,7 +116,7 @@ class Play:
                     assert_close(program.run(**feed), right)
                 except KeyboardInterrupt:
                     met.append(feed)
-            paddle_ngraph.wait_for_compiles(60)
+            WAIT(60)
             _core.fail_at("")
         flags.set("ngraph_background_compile", "0")
         if calls:
@@ -181,18 +188,22 @@ def loaded(module: str, name: str, is_late: bool) -> int:
 
 def awaited(module: str, name: str, is_late: bool) -> int:
     """A run that waits for what another has ordered."""
+    if name != "wait":
+        return 0
     program = Program(chain)
     right = program.run(False, x=floats(2, 4))
     paddle_ngraph.clear_cache()
-    held = build.Pass("hold", "it takes a while", lambda _: time.sleep(0.5))
+    may_go_on = threading.Event()
+    held = build.Pass("hold", "until it is waited for", lambda _: may_go_on.wait(60))
     before, build.PASSES = build.PASSES, (*build.PASSES, held)
     flags.set("ngraph_background_compile", "1")
     assert_close(program.run(x=floats(2, 4)), right)
     flags.set("ngraph_background_compile", "0")
     with once_at(module, name, interrupt, is_late) as calls:
+        threading.Thread(target=open_when, args=(may_go_on, calls)).start()
         try:
-            assert_close(program.run(x=floats(2, 4)), right)
-            assert not calls
+            program.run(x=floats(2, 4))
+            raise AssertionError("it did not wait")
         except KeyboardInterrupt:
             assert calls
     build.PASSES = before
@@ -200,7 +211,15 @@ def awaited(module: str, name: str, is_late: bool) -> int:
     return len(calls)
 
 
-def calls() -> None:
+def open_when(gate: threading.Event, calls: list[int]) -> None:
+    """Opens it at the first call, or after a minute."""
+    until = time.monotonic() + 60
+    while not calls and time.monotonic() < until:
+        time.sleep(0.01)
+    gate.set()
+
+
+def calls(of: int, parts: int) -> None:
     """Each call, interrupted before and after; one that nobody has interrupted is an error."""
     plays: list[Callable[[str, str, bool], int]] = [
         Play(chain),
@@ -210,7 +229,7 @@ def calls() -> None:
         Play(chain, background="1"),
         *(by_name, acquitted, loaded, awaited),
     ]
-    for module, name in _core.python_calls:
+    for module, name in _core.python_calls[of::parts]:
         if name == "NgraphError":  # which is no function
             continue
         met = sum(play(module, name, is_late) for play in plays for is_late in (False, True))
@@ -377,7 +396,8 @@ def at_any_moment(name: str) -> None:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     drawn, interrupted, total = random.Random(name), 0, 0
     took = 0.0
-    while total < TRIES:
+    # More often where the machine has become faster meanwhile.
+    while total < TRIES or (interrupted < TRIES // 6 and total < 10 * TRIES):
         paddle_ngraph.clear_cache()
         start = time.perf_counter()
         assert_close(run(), native)
@@ -528,7 +548,8 @@ def during_a_build() -> None:
     right = program.run(False, x=floats(2, 4))
     flags.set("ngraph_background_compile", "1")
     home = build.PASSES
-    build.PASSES = (*home, build.Pass("hold", "", lambda _: time.sleep(1.0)))
+    may_go_on = threading.Event()
+    build.PASSES = (*home, build.Pass("hold", "", lambda _: may_go_on.wait(60)))
     assert_close(program.run(x=floats(2, 4)), right)
     assert len(background._orders) == 1
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -539,9 +560,190 @@ def during_a_build() -> None:
     except KeyboardInterrupt:
         pass
     build.PASSES = home
+    may_go_on.set()
     assert paddle_ngraph.wait_for_compiles(60)
     assert_close(program.run(x=floats(2, 4)), right)
     assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+# -- what handlers do, and what others have set ---------------------------------------------------
+
+
+@contextmanager
+def in_a_build(act: Callable[[], Any]) -> Iterator[Callable[[], None]]:
+    """A function that runs a program; each run builds a function and does something meanwhile."""
+    program = Program(chain)
+    right = program.run(False, x=floats(2, 4))
+    home = build.PASSES
+    build.PASSES = (*home, build.Pass("act", "", lambda _: act()))
+
+    def run() -> None:
+        paddle_ngraph.clear_cache()
+        before = paddle_ngraph.stats()["engine_runs"]
+        try:
+            results = program.run(x=floats(2, 4))
+        finally:
+            assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
+            assert refusals.count() == 0
+        assert_close(results, right)
+
+    try:
+        yield run
+    finally:
+        build.PASSES = home
+
+
+# Of every kind: Paddle's own DataLoader has a handler of SIGCHLD, profilers have those of timers.
+SOME = [signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF, signal.SIGWINCH]
+SOME += [signal.SIGUSR1, signal.SIGRTMIN]
+
+
+def handlers_that_raise() -> None:
+    """All of those whose signals came run once, when the run is over."""
+    came: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        assert frame.f_code.co_filename not in (interruptions.__file__, contextlib.__file__)
+        came.append(number)
+        raise TimeoutError(number)
+
+    before = {number: signal.signal(number, handle) for number in SOME}
+
+    def strike() -> None:
+        for number in 3 * SOME:
+            signal.raise_signal(number)
+        assert not came
+
+    with in_a_build(strike) as run:
+        try:
+            run()
+            raise AssertionError("none has raised")
+        except TimeoutError:
+            assert came == SOME
+        assert all(signal.getsignal(number) is handle for number in SOME)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def others_settings() -> None:
+    """What was set for a signal is there after a run, in Python and in the system."""
+    numbers: list[int] = []
+
+    def note(number: int, _: Any) -> None:
+        numbers.append(number)
+
+    def note_as_well(number: int, _: Any) -> None:
+        numbers.append(-number)
+
+    # asyncio, which is told by a byte in a file.
+    told: list[str] = []
+    loop = asyncio.new_event_loop()
+    loop.add_signal_handler(signal.SIGUSR1, told.append, "came")
+    with in_a_build(lambda: signal.raise_signal(signal.SIGUSR1)) as run:
+        run()
+    loop.run_until_complete(asyncio.sleep(0.05))
+    assert told == ["came"]
+    loop.remove_signal_handler(signal.SIGUSR1)
+    loop.close()
+    # A handler in C that somebody has put before Python's.
+    signal.signal(signal.SIGUSR2, note)
+    with tempfile.TemporaryFile() as file, in_a_build(lambda: None) as run:
+        faulthandler.register(signal.SIGUSR2, file=file, chain=False)
+        run()
+        signal.raise_signal(signal.SIGUSR2)
+        faulthandler.unregister(signal.SIGUSR2)
+        assert not numbers and file.seek(0, 2) > 0
+    # A handler that is set meanwhile; and the one that was found then, set again.
+    signal.signal(signal.SIGHUP, note)
+    found: list[Any] = []
+    with in_a_build(lambda: found.append(signal.signal(signal.SIGHUP, note_as_well))) as run:
+        run()
+    assert signal.getsignal(signal.SIGHUP) is note_as_well
+    signal.signal(signal.SIGHUP, found[0])
+    signal.raise_signal(signal.SIGHUP)
+    assert numbers == [signal.SIGHUP]
+    # A handler that gives the signal back to the system.
+    signal.signal(signal.SIGHUP, lambda number, _: signal.signal(number, signal.SIG_IGN))
+    with in_a_build(lambda: signal.raise_signal(signal.SIGHUP)) as run:
+        run()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@contextmanager
+def at_exchange(place: int, act: Callable[[], None], is_late: bool) -> Iterator[list[int]]:
+    """Does something before or after a handler is exchanged; notes which signals are."""
+    original = _core.set_signal_handler
+    exchanged: list[int] = []
+
+    def exchange(number: int, handler: Any) -> None:
+        exchanged.append(number)
+        is_it = len(exchanged) == place
+        if is_it and not is_late:
+            act()
+        original(number, handler)
+        if is_it and is_late:
+            act()
+
+    _core.set_signal_handler = exchange
+    try:
+        yield exchanged
+    finally:
+        _core.set_signal_handler = original
+
+
+def at_any_exchange() -> None:
+    """A signal at each exchange of a handler leaves all of them as they were, and is handled."""
+    came: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        came.append(number)
+        raise TimeoutError
+
+    before = {number: signal.signal(number, handle) for number in SOME}
+    numbers, places = (signal.SIGINT, signal.SIGALRM, signal.SIGRTMIN), range(2 * len(SOME) + 3)
+    struck = 0
+    for number, but_ctrl_c, place, is_late in itertools.product(
+        numbers, (True, False), places, (True, False)
+    ):
+        came.clear()
+        raised = None
+        with at_exchange(place, partial(signal.raise_signal, number), is_late) as exchanged:
+            try:
+                with interruptions.put_off(but_ctrl_c):
+                    pass
+            except (KeyboardInterrupt, TimeoutError) as error:
+                raised = error
+        is_struck = 1 <= place <= len(exchanged)
+        assert (raised is not None) == is_struck, (number, but_ctrl_c, place, is_late)
+        assert came == [number] * (is_struck and number != signal.SIGINT)
+        assert all(signal.getsignal(other) is handle for other in SOME)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        struck += is_struck
+    assert struck > 100
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def other_threads() -> None:
+    """Threads that may set no handlers run all the same, whichever Python takes for its main."""
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    failed: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            with in_a_build(lambda: None) as run:
+                run()
+        except BaseException as error:
+            failed.append(error)
+
+    original = threading.main_thread
+    for main in (original, threading.current_thread):
+        threading.main_thread = main
+        thread = threading.Thread(target=play)
+        thread.start()
+        thread.join()
+    threading.main_thread = original
+    assert not failed, failed
 
 
 def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]:
@@ -555,11 +757,15 @@ def of_each(case: Callable[[str], None], names: list[str]) -> Callable[[], None]
 
 NAMES = list(RUNNERS)
 CASES: dict[str, Callable[[], None]] = {
+    **{f"calls, {n}": partial(calls, n, 4) for n in range(4)},
     **{f"at any moment, {n}": of_each(at_any_moment, NAMES[n::3]) for n in range(3)},
     "from a handler": of_each(from_a_handler, NAMES),
     **{
         case.__name__: case
-        for case in (calls, timeouts, converters, exits, in_another_thread, during_a_build)
+        for case in (
+            *(timeouts, converters, exits, in_another_thread, during_a_build),
+            *(handlers_that_raise, others_settings, at_any_exchange, other_threads),
+        )
     },
 }
 

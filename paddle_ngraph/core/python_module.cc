@@ -607,6 +607,7 @@ PYBIND11_MODULE(_core, module) {
     FunctionCache::instance().reset_counters();
   });
   module.def("cache_info", &cache_info);
+  module.def("set_signal_handler", &set_signal_handler);
   module.def("fail_at", &fail_at, py::arg("step"), "For tests: see core/common/faults.h.");
   module.def(
       "try_again", [] { ++attempts(); },

@@ -137,19 +137,33 @@ common::enforce::EnforceNotMet native_error(const py::error_already_set& error) 
   return {common::ErrorSummary(code_of(error), text), file.c_str(), line};
 }
 
+// Calls Python. What is raised is handed to `fail`, which throws something else: while signals are
+// still held, as it asks Python what was raised.
+template <typename Function, typename Fail>
+auto while_held(HeldSignals::CtrlC ctrl_c, Function&& function, Fail&& fail) {
+  try {
+    const HeldSignals held(ctrl_c);
+    try {
+      return function();
+    } catch (const py::error_already_set& error) {
+      if (error.matches(PyExc_Exception)) fail(error);
+      throw;
+    }
+  } catch (const py::error_already_set& error) {
+    if (const auto interruption = Interrupted::of(error)) throw *interruption;
+    throw NgraphError(error.what());
+  }
+}
+
 template <typename Function>
 auto with_python(Function&& function) {
   py::gil_scoped_acquire gil;
-  try {
-    const HeldSignals held(HeldSignals::CtrlC::kRaises);
-    return function();
-  } catch (const py::error_already_set& error) {
-    if (const auto interruption = Interrupted::of(error)) throw *interruption;
+  return while_held(HeldSignals::CtrlC::kRaises, function, [](const py::error_already_set& error) {
     const auto text = text_of(error);
     if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
     if (error.matches(PyExc_ValueError)) throw InvalidInput(text);
     throw NgraphError(text);
-  }
+  });
 }
 
 const char* precision_of(const Settings& settings) { return settings.bfloat16 ? "bf16" : "f32"; }
@@ -253,18 +267,11 @@ void run_natively(const std::string& graph, const NgraphIO& io) {
     (i < num_read ? inputs : states).append(reference_to(io.inputs[i]));
   }
   for (auto* output : io.outputs) outputs.append(reference_to(output));
-  py::object error_of_ours;
-  try {
-    error_of_ours = python(PythonCall::kError);
-    const HeldSignals held(HeldSignals::CtrlC::kWaits);  // it writes states
-    python(PythonCall::kRunNatively)(graph, inputs, states, outputs);
-  } catch (const py::error_already_set& error) {
-    if (const auto interruption = Interrupted::of(error)) throw *interruption;
-    if (error.matches(error_of_ours)) {
-      throw NgraphError(text_of(error));
-    }
+  const auto run = [&] { python(PythonCall::kRunNatively)(graph, inputs, states, outputs); };
+  while_held(HeldSignals::CtrlC::kWaits, run, [](const py::error_already_set& error) {  // of states
+    if (error.matches(python(PythonCall::kError))) throw NgraphError(text_of(error));
     throw native_error(error);
-  }
+  });
   for (size_t i = 0; i < io.num_states; ++i) {
     if (io.state_outputs[i] != nullptr) *io.state_outputs[i] = *io.inputs[num_read + i];
   }

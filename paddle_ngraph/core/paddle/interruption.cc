@@ -52,6 +52,18 @@ class Hidden {
   std::optional<Interrupted> interruption_;
 };
 
+// Called by Python, in its main thread. The signals that came are not raised again: who waits for
+// them at a file descriptor has been told.
+int handle_signals(void* held) {
+  try {
+    py::reinterpret_steal<py::object>(static_cast<PyObject*>(held)).attr("handle")();
+    return 0;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return -1;
+  }
+}
+
 }  // namespace
 
 std::optional<Interrupted> Interrupted::of(const py::error_already_set& error) {
@@ -66,12 +78,18 @@ HeldSignals::HeldSignals(CtrlC ctrl_c)
 
 HeldSignals::~HeldSignals() {
   try {
-    held_.attr("end")();
-  } catch (const py::error_already_set&) {  // it was Ctrl-C, which is to be raised by Python itself
-    std::raise(SIGINT);
+    if (!held_.attr("end")().cast<bool>()) return;
+  } catch (const py::error_already_set& error) {  // Python itself is to raise it
+    if (error.matches(PyExc_KeyboardInterrupt)) std::raise(SIGINT);
   }
-  // In C, a handler of Python's only notes that it has to run.
-  for (const auto& number : py::list(held_.attr("came"))) std::raise(number.cast<int>());
+  Py_AddPendingCall(&handle_signals, held_.release().ptr());
+}
+
+void set_signal_handler(int number, const py::object& handler) {
+  struct sigaction action{};
+  const bool is_known = sigaction(number, nullptr, &action) == 0;
+  py::module_::import("_signal").attr("signal")(number, handler);
+  if (is_known) sigaction(number, &action, nullptr);
 }
 
 void hide_interruption(const Interrupted& interruption) {

@@ -41,6 +41,9 @@ class HeldSignals {
   pybind11::object held_;
 };
 
+// Sets what Python calls when a signal comes, and leaves what the system does. Needs the GIL.
+void set_signal_handler(int number, const pybind11::object& handler);
+
 // Throws an exception of Paddle's that stands for it, where Paddle has called the core.
 [[noreturn]] void hide_interruption(const Interrupted& interruption);
 
