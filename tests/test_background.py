@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -669,7 +669,8 @@ def test_no_order_waits_for_a_thread_that_did_not_start(raised, monkeypatch):
 
     program = Program(chain)
     monkeypatch.setattr(threading.Thread, "start", fail)
-    program.run(x=floats(3, 4))
+    with pytest.raises(raised) if raised is KeyboardInterrupt else nullcontext():
+        program.run(x=floats(3, 4))
     monkeypatch.undo()
     assert paddle_ngraph.wait_for_compiles(0.0)
     program.run(x=floats(3, 4))
