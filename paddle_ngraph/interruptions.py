@@ -13,8 +13,8 @@ may have changed that (``faulthandler``, ``signal.siginterrupt``), and a byte fo
 from __future__ import annotations
 
 import contextlib
+import inspect
 import signal
-import sys
 import threading
 
 # Those of the module signal make enumerations of all they return: 20 times as slow.
@@ -131,7 +131,7 @@ class put_off(contextlib.ContextDecorator):
 
 
 def _handle(number: int) -> None:
-    frame: FrameType | None = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename in (__file__, contextlib.__file__):
         frame = frame.f_back
     handler = getsignal(number)

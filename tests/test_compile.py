@@ -555,7 +555,7 @@ def test_a_change_is_seen_by_the_next_call(change):
             layer.clear_gradients()
         return results
 
-    both(scenario)
+    both(scenario, atol=1e-4)  # the gradient of a normalized sum is zero but for rounding
 
 
 def test_what_was_compiled_before_is_found_again():

@@ -125,7 +125,9 @@ class _Survey:
             if not around or around[-1][0].name() != WHILE:
                 return False
             loop = around[-1][0]
-            (number,) = (n for n, arg in enumerate(loop.blocks()[0].args()) if arg.is_same(value))
+            (number,) = (
+                n for n, arg in enumerate(next(iter(loop.blocks())).args()) if arg.is_same(value)
+            )
             start = loop.operand_source(number + 1)
             return value_id(self._variables.get(value_id(start), start)) == value_id(
                 start
@@ -143,7 +145,7 @@ class _Survey:
         self, op: Operation, block: int, number: int, variable: Value | None
     ) -> bool:
         """Whether a block hands on what it made itself and hands on once (or ``variable``)."""
-        end = op.blocks()[block].ops[-1]
+        end = tuple(op.blocks())[block].ops[-1]
         value = end.operand_source(number)
         root = self._variables.get(value_id(value), value)
         if variable is not None and root.is_same(variable):

@@ -249,3 +249,21 @@ def test_a_missing_variable_is_an_error():
         paddle_ngraph.automatic_plan(
             program.main, {"x": floats(8, WIDTH)}, program.fetches, paddle.static.Scope()
         )
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda h: paddle.gather(h, paddle.full([1], 5, "int64")),  # IndexError
+        lambda h: paddle.reshape(h, [8, WIDTH]),  # ValueError
+    ],
+    ids=["a row", "a shape"],
+)
+def test_a_way_that_fails_leaves_the_others(pick):
+    """No slice has that many rows."""
+
+    def build():
+        return paddle.mean(pick(tower(data())))
+
+    _, plan = planned(build, choosing(SLICES), x=floats(8, WIDTH))
+    assert plan.chosen != SLICES and option(plan, SLICES).reason
