@@ -26,7 +26,7 @@ from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by
+from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by, select
 from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing
@@ -703,7 +703,7 @@ class _InnerBridge(NgraphBridge):
         is_turn = opset15.greater_equal(counter, opset15.constant(np.int64(0)))
         for number in chosen:
             arg = self._parameters[number].output(0)
-            results[number + 1] = opset15.select(is_turn, results[number + 1], arg).output(0)
+            results[number + 1] = select(is_turn, results[number + 1], arg).output(0)
         return counter
 
 

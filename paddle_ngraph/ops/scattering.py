@@ -15,6 +15,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.node_tools import select
 from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.function.sizes import Number
@@ -26,7 +27,6 @@ from paddle_ngraph.ops.nodes import (
     broadcast_to,
     reduce_to,
     reshaped,
-    select,
     transposed,
 )
 from paddle_ngraph.ops.slicing import Positions, slice_ranges, sliced

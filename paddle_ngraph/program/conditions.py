@@ -14,7 +14,7 @@ _ABOVE = {"pd_op.less_than": -1, "pd_op.less_equal": 0, "pd_op.equal": 0}
 _BELOW = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0, "pd_op.equal": 0}
 _BOTH = ("pd_op.logical_and", "pd_op.bitwise_and")
 # They hand on what they read.
-_HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
+HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
 
 
 class Bound(NamedTuple):
@@ -66,7 +66,7 @@ def _compared(
 
 def source(view: BlockView, vid: str) -> str:
     """The variable whose numbers ``vid`` has, as far as the block shows."""
-    while (node := view.producer.get(vid)) is not None and node.type in _HANDING_ON:
+    while (node := view.producer.get(vid)) is not None and node.type in HANDING_ON:
         if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
             return vid
         vid = node.reads[0]
