@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paddle_ngraph.function.offsets import HANDING_ON, OPERANDS, Offsets, terms
 from paddle_ngraph.function.registry import (
     RANGES,
     Converter,
@@ -15,7 +16,7 @@ from paddle_ngraph.function.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec
+from paddle_ngraph.graph import FOLD_LIMIT, TensorSpec
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
@@ -26,14 +27,6 @@ _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 # Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
 # taken for these, and are not known if they go on growing.
 _FAR = -(2**40), 2**40
-_OPERANDS = "x", "y"
-# Operators that add something to each element of one of these inputs.
-_TERMS: Mapping[str, Sequence[str]] = {
-    "pd_op.add": _OPERANDS,
-    "pd_op.increment": ("x",),
-    "pd_op.scale": ("x",),
-    "pd_op.subtract": ("x",),
-}
 # How often bounds are brought back: those that depend on each other become smaller one by one.
 _MOST_SEARCHES = 4
 # How often bounds may grow before they are given up: words that are written into a list become no
@@ -101,6 +94,7 @@ class Integers:
         self._ranges: dict[str, Range | None] = {}
         self._position: dict[str, bool] = {}
         self._checked: set[str] = set()
+        self._offsets: Offsets | None = None
 
         # What comes from outside into a block inside of an operator is not checked there.
         for node in reversed(self._view.nodes if outside is None else ()):
@@ -370,16 +364,16 @@ class Integers:
 
     def _grown(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
         """What ``node`` and those before it add to a variable."""
-        if node.type in conditions.HANDING_ON:
+        if node.type in HANDING_ON:
             return growths.get(node.reads[0])
         entry, op = find_converter(node.type), self._candidates.ops.get(node)
         if entry is None or entry.integers is None or op is None:
             return None
         read = dict(self._candidates.slots[node])
-        term = next((name for name in _terms(op) if read[name] in growths), None)
+        term = next((name for name in terms(op) if read[name] in growths), None)
         if term is None:
             return None
-        ranges = {name: self.range(vid) for name, vid in read.items() if name in _OPERANDS}
+        ranges = {name: self.range(vid) for name, vid in read.items() if name in OPERANDS}
         ranges[term] = growths[read[term]]
         known = {name: found for name, found in ranges.items() if found is not None}
         return entry.integers(op, known) if known == ranges else None
@@ -420,12 +414,22 @@ class Integers:
         """Why this block inside of an operator has to stay native."""
         for node in self._candidates.ops:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
-                if not self.is_known_to(node, vid):
+                if not self.is_known_to(node, vid) and not self._takes_slices(node):
                     kind = node.type.removeprefix("pd_op.")
                     return f"inside of it, {kind} reads by value what only a run tells"
         for node, reason in self.what_needs_64_bits().items():
             return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
+
+    def _takes_slices(self, node: OpNode) -> bool:
+        """Whether all that only a run tells is where slices begin."""
+        if not self._candidates.converters[node].open_starts:
+            return False
+        if self._offsets is None:
+            numbers = self._candidates.numbers.items()
+            changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
+            self._offsets = Offsets(self._candidates.ops.values(), changing)
+        return self._offsets.taken(self._candidates.ops[node]) is not None
 
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"
@@ -527,13 +531,6 @@ def _widened(known: Range | None, grown: Range | None) -> Range | None:
         known[0] if grown[0] >= known[0] else _FAR[0],
         known[1] if grown[1] <= known[1] else _FAR[1],
     )
-
-
-def _terms(op: Op) -> Sequence[str]:
-    """The inputs, one or the other, to which an operator adds something."""
-    if op.type == "pd_op.scale" and op.constants.get("scale") != [1]:
-        return ()
-    return _TERMS.get(op.type, ())
 
 
 def _within(found: Range | None, first: Range, grown: Range, turns: int) -> Range | None:
