@@ -33,8 +33,8 @@ def in_order(build: Callable) -> Program:
     return program
 
 
-def count(counter: Any) -> None:
-    paddle.increment(counter)
+def count(counter: Any, step: int = 1) -> None:
+    paddle.increment(counter, step)
 
 
 def is_one_interval(program: Program) -> bool:
@@ -52,14 +52,14 @@ class Drawn:
         self.kinds = list(self.draw.choice(KINDS, size=self.draw.integers(1, 5)))
         self.before, self.carries = (bool(self.draw.integers(2)) for _ in range(2))
         self.step = int(self.draw.integers(1, 3))
+        self.dtype = str(self.draw.choice(["float32", "int64"]))
 
     def build(self) -> Any:
         x = paddle.static.data("x", [-1, WIDTH], "float32")
         limit = paddle.static.data("limit", self.shape, "int64")
         self.x, self.weight = x, parameter(WIDTH, WIDTH, seed=1)
         self.i = paddle.full(self.shape, 0, "int64")
-        # In int64 it has no bound of its own, and stays native.
-        self.total = paddle.full(self.shape, 0, "float32")
+        self.total = paddle.full(self.shape, 0, self.dtype)
         self.table = paddle.zeros([4, WIDTH]) + paddle.mean(x)
         early = [self.table * 2.0, paddle.cast(self.total, "float32") + 1.0]
         if self.before:
@@ -77,7 +77,10 @@ class Drawn:
                 paddle.increment(i)
             return result
 
-        i, h = while_loop(lambda i, _: i < limit, turn_all, [self.i, x * 1.0])
+        def goes_on(i: Any, _: Any) -> Any:  # a limit of 32 bits would be too many turns to count
+            return paddle.logical_and(i < limit, i < 1000)
+
+        i, h = while_loop(goes_on, turn_all, [self.i, x * 1.0])
         return [*early, i, h, self.total, self.table, self.table[1] + 1.0, self.total < 4]
 
     def part(self, kind: str, i: Any, h: Any) -> Any:
@@ -158,6 +161,43 @@ def test_counters_and_a_recurrence_are_one_interval() -> None:
         for expected, found in zip(twin.run(engine=False, **fed), program.run(**fed), strict=True):
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
     assert paddle_ngraph.stats()["engine_runs"] == 4
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "most", "is_bounded"),
+    [
+        (0, 2147483, 1000, True),
+        (0, 2147484, 1000, False),
+        (648, 2147483, 1000, False),
+        (-5, -2147483, 1000, True),
+        (-5, -2147484, 1000, False),
+        (0, 1, 2**31 - 1, True),
+        (1, 1, 2**31 - 1, False),
+    ],
+)
+def test_a_sum_is_bounded_by_the_number_of_turns(
+    start: int, step: int, most: int, is_bounded: bool
+) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, WIDTH], "float32")
+        limit = paddle.static.data("limit", [1], "int64")
+        i, total = paddle.zeros([1], "int64"), paddle.full([1], start, "int64")
+
+        def turn(i: Any, h: Any) -> Any:
+            paddle.static.nn.cond(paddle.mean(h) > -2, lambda: count(total, step))
+            return [i + 1, paddle.tanh(h)]
+
+        def goes_on(i: Any, _: Any) -> Any:
+            return paddle.logical_and(i < limit, i < most)
+
+        return [*while_loop(goes_on, turn, [i, x * 1.0]), total]
+
+    program = Program(build)
+    assert is_bounded == (not paddle_ngraph.explain(program.main).native)
+    for limit in (1000, 0, 3) if is_bounded else ():
+        _, _, total = program.run(x=floats(4, WIDTH), limit=np.array([limit]))
+        assert total == start + limit * step
+    assert paddle_ngraph.stats()["engine_runs"] > 0 or not is_bounded
 
 
 def test_what_is_assigned_to_is_handed_on() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -26,7 +26,8 @@ from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.dynamic_shapes import Opening
-from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by
+from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by, select
+from paddle_ngraph.function.offsets import Offsets
 from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing
@@ -182,6 +183,15 @@ class NgraphBridge:
         if len(arrays) == 1:
             return arrays[0]
         return np.concatenate([np.atleast_1d(array) for array in arrays])
+
+    def is_known(self, op: Op, name: str) -> bool:
+        """Whether :meth:`constant` knows the contents of input ``name``."""
+        return all(self._contents(node) is not None for node in self.get_input_nodes(op, name))
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """What numbers of the graph are to each other."""
+        return Offsets(self._graph.ops)
 
     def _contents(self, node: Output) -> np.ndarray | None:
         producer = node.get_node()
@@ -703,7 +713,7 @@ class _InnerBridge(NgraphBridge):
         is_turn = opset15.greater_equal(counter, opset15.constant(np.int64(0)))
         for number in chosen:
             arg = self._parameters[number].output(0)
-            results[number + 1] = opset15.select(is_turn, results[number + 1], arg).output(0)
+            results[number + 1] = select(is_turn, results[number + 1], arg).output(0)
         return counter
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from openvino import Node, Output, Tensor, Type, opset15
+from openvino.utils.types import NodeInput
 
 # Identifies an output among those of one build: the bindings make a new object at each access.
 Key = tuple[str, int]
@@ -77,6 +78,18 @@ def passed_on_by(result: Output) -> set[str]:
 def key_of(output: Output) -> Key:
     """The key that identifies an output."""
     return output.get_node().get_name(), output.get_index()
+
+
+def select(condition: NodeInput, x: NodeInput, y: NodeInput) -> Node:
+    """``x`` where ``condition`` holds, else ``y``, exact for whole numbers too.
+
+    The engine may select them in float32; bits it can only leave unchanged.
+    """
+    kind = x.get_element_type()
+    if kind not in (Type.i32, Type.i64):
+        return opset15.select(condition, x, y)
+    ones = opset15.negative(opset15.convert(condition, kind))
+    return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
 
 
 def constant_of(array: np.ndarray, kind: Type) -> Node:

@@ -115,6 +115,7 @@ class Converter:
     integers: RangeRule | None
     rounds: bool
     unchecked: tuple[str, ...]
+    open_starts: bool
 
     def role(self, input: str) -> Role:
         """The role of an input."""
@@ -181,6 +182,7 @@ def converter(
     integers: RangeRule | None = None,
     rounds: bool = True,
     unchecked: Iterable[str] = (),
+    open_starts: bool = False,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the converter of the Paddle operators ``types``.
 
@@ -202,6 +204,8 @@ def converter(
         unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is
             out of range, the engine raises instead of leaving the run to Paddle; nothing else runs
             while such a function is compiled.
+        open_starts: It takes slices. Inside of loops and branches, inputs ``starts`` and ``ends``
+            need not be known where it is certain how long each slice is (offsets.py).
 
     Raises:
         NgraphError: There is already a converter for one of them, or a role is invalid.
@@ -223,6 +227,7 @@ def converter(
             integers=integers,
             rounds=rounds,
             unchecked=tuple(unchecked),
+            open_starts=open_starts,
         )
         for type in types:
             if type in _converters:

@@ -74,7 +74,9 @@ def full_like(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", _filled(bridge, op, shape))
 
 
-@converter("pd_op.full_with_tensor", dtypes=ANY, inputs={"shape": Role.CONSTANT})
+@converter(
+    "pd_op.full_with_tensor", dtypes=ANY, inputs={"shape": Role.CONSTANT}, integers=_value_range
+)
 def full_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``out[...] = value``, of the shape in input ``shape`` (Paddle ``full_with_tensor``)."""
     bridge.set_output_node(op, "out", _filled(bridge, op, known_ints(bridge, op, "shape")))

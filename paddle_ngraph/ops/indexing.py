@@ -93,7 +93,7 @@ def _take(bridge: NgraphBridge, op: Op, axis: int) -> None:
     bridge.set_output_node(op, "out", taken(bridge, x, index, axis))
 
 
-def taken(bridge: NgraphBridge, x: Output, index: NodeInput, axis: int) -> Node:
+def taken(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> Node:
     """The slices of ``x`` at positions along an axis, which are read however many slices there are.
 
     The plugin drops a Gather of the only slice that there is, and the check of its position with

@@ -10,9 +10,10 @@ from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.node_tools import select
 from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, select, set_reduced
+from paddle_ngraph.ops.nodes import constant, reduce_to, reshaped, scalar_input, set_reduced
 
 Binary = Callable[[Any, Any], Node]
 Unary = Callable[[Any], Node]

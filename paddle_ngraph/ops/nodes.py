@@ -72,17 +72,6 @@ def counting(bridge: NgraphBridge, count: Number, kind: Type) -> Node:
     return opset15.range(*ends, output_type=kind)
 
 
-def select(condition: NodeInput, x: NodeInput, y: NodeInput) -> Node:
-    """``x`` where ``condition`` holds, else ``y``, exact for int32 too.
-
-    The engine may select int32 in float32; bits it can only leave unchanged.
-    """
-    if x.get_element_type() != Type.i32:
-        return opset15.select(condition, x, y)
-    ones = opset15.negative(opset15.convert(condition, Type.i32))
-    return opset15.bitwise_xor(y, opset15.bitwise_and(opset15.bitwise_xor(x, y), ones))
-
-
 def keep_nan(x: NodeInput, result: NodeInput) -> Node:
     """``result``, but NaN where ``x`` is NaN: some kernels of the engine lose it."""
     return opset15.select(opset15.not_equal(x, x), x, result)

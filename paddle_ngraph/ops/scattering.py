@@ -7,7 +7,8 @@ the values that stay are found first. Positions out of range are refused before 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,18 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, Limit, Role, converter
+from paddle_ngraph.function.node_tools import select
+from paddle_ngraph.function.registry import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INT32,
+    Limit,
+    Range,
+    Role,
+    converter,
+    range_of,
+)
 from paddle_ngraph.function.size_rules import broadcast_shapes
 from paddle_ngraph.function.sizes import Number
 from paddle_ngraph.graph import Op
@@ -26,12 +38,9 @@ from paddle_ngraph.ops.nodes import (
     broadcast_to,
     reduce_to,
     reshaped,
-    select,
     transposed,
 )
 from paddle_ngraph.ops.slicing import Positions, slice_ranges, sliced
-
-_MOVED = FLOAT | INT32 | BOOL
 
 # -- rows ------------------------------------------------------------------------------------------
 
@@ -298,6 +307,16 @@ def line_positions(bridge: NgraphBridge, index: NodeInput, shape: Sequence[int],
 # -- by one index tensor for each leading axis -----------------------------------------------------
 
 
+def _range_of_both(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    """What is written, or stays."""
+    if op.attr("accumulate"):
+        return None
+    written = op.attr("values")
+    both = [*ranges.values(), *([range_of(written)] if written else [])]
+    known = [found for found in both if found is not None]
+    return range_of(chain(*known)) if len(known) == len(both) else None
+
+
 def _is_mask(op: Op) -> bool:
     return op.inputs["indices"][0].dtype == "bool"
 
@@ -314,9 +333,10 @@ _ONE_MASK = Limit(
 @converter(
     "pd_op.index_put",
     "pd_op.index_put_",
-    dtypes=_MOVED,
+    dtypes=ANY,
     inputs={"indices": Role.INDEX},
     limits=[_ONE_MASK],
+    integers=_range_of_both,
     unchecked=["indices"],
 )
 def index_put(bridge: NgraphBridge, op: Op) -> None:
@@ -408,8 +428,10 @@ def _set_value(bridge: NgraphBridge, op: Op, value: NodeInput) -> None:
 @converter(
     "pd_op.set_value",
     "pd_op.set_value_",
-    dtypes=_MOVED,
+    dtypes=ANY,
     inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "steps": Role.CONSTANT},
+    integers=_range_of_both,
+    open_starts=True,
 )
 def set_value(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, an attribute (Paddle ``set_value``)."""
@@ -421,8 +443,10 @@ def set_value(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.set_value_with_tensor",
     "pd_op.set_value_with_tensor_",
-    dtypes=_MOVED,
+    dtypes=ANY,
     inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "steps": Role.CONSTANT},
+    integers=_range_of_both,
+    open_starts=True,
 )
 def set_value_with_tensor(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:steps] = values``, a tensor that broadcasts (``set_value_with_tensor``)."""

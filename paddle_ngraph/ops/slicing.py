@@ -21,16 +21,22 @@ from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.size_rules import taken as taken_of
 from paddle_ngraph.function.sizes import Number, Size
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.indexing import taken as gathered
 from paddle_ngraph.ops.nodes import axis_of, known_ints, reshaped
 from paddle_ngraph.ops.spatial import AxisMap
 
 _MOVED = FLOAT | INT32 | BOOL
+_ANYWHERE = -(2**31), 2**31
 
 # -- slices ----------------------------------------------------------------------------------------
 
 
 @converter(
-    "pd_op.slice", dtypes=ANY, inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT}, moves=True
+    "pd_op.slice",
+    dtypes=ANY,
+    inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT},
+    moves=True,
+    open_starts=True,
 )
 def slice_(bridge: NgraphBridge, op: Op) -> None:
     """``input[starts:ends]`` along ``axes``, without ``decrease_axis`` (Paddle ``slice``)."""
@@ -62,6 +68,7 @@ def slice_grad(bridge: NgraphBridge, op: Op) -> None:
     dtypes=ANY,
     inputs={"starts": Role.CONSTANT, "ends": Role.CONSTANT, "strides": Role.CONSTANT},
     moves=True,
+    open_starts=True,
 )
 def strided_slice(bridge: NgraphBridge, op: Op) -> None:
     """``x[starts:ends:strides]`` along ``axes`` (Paddle ``strided_slice``)."""
@@ -99,11 +106,19 @@ def flip(bridge: NgraphBridge, op: Op) -> None:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions along an axis, evenly spaced: a ``range`` whose sizes may be open."""
+    """Positions along an axis, evenly spaced: a ``range`` whose sizes may be open.
+
+    Attributes:
+        start: The first one.
+        count: How many there are.
+        step: How far they are apart.
+        read: What is added to them, one number that only a run tells.
+    """
 
     start: Number
     count: Number
     step: int = 1
+    read: Output | None = None
 
     @property
     def stop(self) -> Number:
@@ -112,7 +127,7 @@ class Positions:
 
     def are_all(self, size: Number) -> bool:
         """Whether they are those of an axis of ``size``, in order."""
-        return self.step == 1 and same([self.start, self.count], [0, size])
+        return self.read is None and self.step == 1 and same([self.start, self.count], [0, size])
 
     def are_none(self) -> bool:
         """Whether there are none."""
@@ -124,12 +139,13 @@ class Positions:
 
     def are_anywhere(self) -> bool:
         """Whether only where they begin is open: a slice of fixed shape."""
-        is_open_start = isinstance(self.start, Size) and isinstance(self.count, int)
-        return is_open_start and self.step == 1 and self.count > 0
+        is_open_start = self.read is not None or isinstance(self.start, Size)
+        is_fixed = not isinstance(self.count, Size) and self.count > 0
+        return is_open_start and is_fixed and self.step == 1
 
     def node(self, bridge: NgraphBridge) -> Node | Output:
         """The positions as a tensor, if they are :meth:`are_anywhere`."""
-        first = bridge.ints([self.start])
+        first = bridge.ints([self.start]) if self.read is None else self.read
         return first if self.count == 1 else opset15.add(first, bridge.ints(range(self.count)))
 
     def known(self) -> range:
@@ -140,6 +156,8 @@ class Positions:
 
 def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
     """The positions taken along every axis."""
+    if not bridge.is_known(op, "starts") or not bridge.is_known(op, "ends"):
+        return _ranges_of_a_run(bridge, op, dims)
     ranges = [Positions(0, dim) for dim in dims]
     starts, ends = (known_ints(bridge, op, name) for name in ("starts", "ends"))
     name = next((name for name in ("strides", "steps") if op.has_input(name)), None)
@@ -152,6 +170,31 @@ def slice_ranges(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[P
     return ranges
 
 
+def _ranges_of_a_run(bridge: NgraphBridge, op: Op, dims: Sequence[Number]) -> list[Positions]:
+    """The same, where only a run tells where slices begin: inside, or Paddle does that run."""
+    pairs = bridge.offsets.taken(op)
+    if pairs is None:
+        raise NgraphError("input 'starts' is known only at run time")
+    axes = [axis_of(axis, len(dims)) for axis in op.attr("axes")]
+    spaces = [
+        _ANYWHERE if start.base is None else (0, dims[axis] - (end.added - start.added) + 1)
+        for axis, (start, end) in zip(axes, pairs, strict=True)
+    ]
+    low, high = ([int(at) for at in side] for side in zip(*spaces))
+    bridge.require_range(op, "starts", low, high)
+    starts = bridge.get_input_node(op, "starts")
+    ranges = [Positions(0, dim) for dim in dims]
+    for number, (axis, (start, end)) in enumerate(zip(axes, pairs)):
+        if start.base is None:
+            taken = Positions(*taken_of(dims[axis], start.added, end.added, 1))
+            ranges[axis] = Positions(0, 0) if taken.are_none() else taken
+            continue
+        first = opset15.gather(starts, bridge.ints([number]), bridge.full(0, "int64"))
+        first = opset15.convert(first, "i64").output(0)
+        ranges[axis] = Positions(0, end.added - start.added, read=first)
+    return ranges
+
+
 def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> Node | Output:
     """``x`` at the positions ``ranges``, for each axis."""
     dims = bridge.shape(x)
@@ -159,7 +202,7 @@ def sliced(bridge: NgraphBridge, x: NodeInput, ranges: Sequence[Positions]) -> N
     axes = [axis for axis, dim in enumerate(dims) if not ranges[axis].are_all(dim)]
     for axis in [axis for axis in axes if ranges[axis].are_anywhere()]:
         axes.remove(axis)
-        x = opset15.gather(x, ranges[axis].node(bridge), bridge.full(axis, "int64"))
+        x = gathered(bridge, x, ranges[axis].node(bridge), axis)
     by_gather = last in axes and ranges[last].step != 1 and isinstance(ranges[last].count, int)
     if by_gather:  # Slice goes through single elements one by one
         axes.remove(last)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from paddle_ngraph.dtypes import Range
+from paddle_ngraph.function.offsets import HANDING_ON
 from paddle_ngraph.program.view import BlockView
 
 # Comparisons of one number with another: what is added to the maximum of the second one, or to its
@@ -13,8 +14,6 @@ from paddle_ngraph.program.view import BlockView
 _ABOVE = {"pd_op.less_than": -1, "pd_op.less_equal": 0, "pd_op.equal": 0}
 _BELOW = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0, "pd_op.equal": 0}
 _BOTH = ("pd_op.logical_and", "pd_op.bitwise_and")
-# They hand on what they read.
-_HANDING_ON = ("pd_op.assign", "pd_op.reshape", "pd_op.squeeze", "pd_op.unsqueeze", "pd_op.flatten")
 
 
 class Bound(NamedTuple):
@@ -66,7 +65,7 @@ def _compared(
 
 def source(view: BlockView, vid: str) -> str:
     """The variable whose numbers ``vid`` has, as far as the block shows."""
-    while (node := view.producer.get(vid)) is not None and node.type in _HANDING_ON:
+    while (node := view.producer.get(vid)) is not None and node.type in HANDING_ON:
         if view.is_overwritten(vid) or view.is_overwritten(node.reads[0]):
             return vid
         vid = node.reads[0]

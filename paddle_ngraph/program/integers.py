@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paddle_ngraph.function.offsets import HANDING_ON, OPERANDS, Offsets, terms
 from paddle_ngraph.function.registry import (
     RANGES,
     Converter,
@@ -28,6 +29,9 @@ _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 _FAR = -(2**40), 2**40
 # How often bounds are brought back: those that depend on each other become smaller one by one.
 _MOST_SEARCHES = 4
+# How often bounds may grow before they are given up: words that are written into a list become no
+# more than words.
+_MOST_JOINS = 2
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,14 @@ class Inside:
     Attributes:
         reason: Why they have to stay native; ``None`` if they need not.
         results: The ranges of the operator's results, in order.
+        blocks: Each of them.
+        turns: How many turns a loop takes at most; ``None`` if nothing is known.
     """
 
     reason: str | None
     results: list[Range | None]
+    blocks: list[Integers]
+    turns: int | None = None
 
 
 class Integers:
@@ -86,6 +94,7 @@ class Integers:
         self._ranges: dict[str, Range | None] = {}
         self._position: dict[str, bool] = {}
         self._checked: set[str] = set()
+        self._offsets: Offsets | None = None
 
         # What comes from outside into a block inside of an operator is not checked there.
         for node in reversed(self._view.nodes if outside is None else ()):
@@ -268,7 +277,9 @@ class Integers:
                 each = [i._ranges_of(b.results) for i, b in zip(inner, bodies)]
                 reasons = [i._reason_inside() for i in inner]
                 self._insides[node] = Inside(
-                    next(filter(None, reasons), None), [_joined(*ranges) for ranges in zip(*each)]
+                    next(filter(None, reasons), None),
+                    [_joined(*ranges) for ranges in zip(*each)],
+                    inner,
                 )
         return self._insides[node]
 
@@ -276,11 +287,15 @@ class Integers:
         """The ranges of what a loop counts: ranges that no turn leaves.
 
         A turn is entered with what the loop starts from, or with what the last turn ended with
-        where that says that there is another one. Bounds that grow are given up first, and then
-        brought back as far as the condition of the loop says.
+        where that says that there is another one. Bounds that go on growing are given up first, and
+        then brought back as far as the condition of the loop says: directly, or by the number of
+        turns.
         """
         starts = self._ranges_of(node.starts)
         args, entered = starts, self._entered(node, body, starts)
+        for _ in range(_MOST_JOINS):
+            args = [_joined(*pair) for pair in zip(args, entered)]
+            entered = self._entered(node, body, args)
         while not all(map(_covers, args, entered)):
             args = [_widened(*pair) for pair in zip(args, entered)]
             entered = self._entered(node, body, args)
@@ -293,7 +308,8 @@ class Integers:
         reason = inner._reason_inside()
         if not all(map(_covers, args, entered)):
             reason = "the ranges of its integers are not known"
-        return Inside(reason, [_joined(*pair) for pair in zip(starts, results)])
+        turns = _most_turns(starts, args, self._growth_of(node, body, inner))
+        return Inside(reason, [_joined(*pair) for pair in zip(starts, results)], [inner], turns)
 
     def _turn(self, node: OpNode, body: Body, args: list[Range | None]) -> Integers:
         """A turn of a loop that starts from these ranges."""
@@ -303,7 +319,81 @@ class Integers:
         """The ranges that turns are entered with, if one starts from ``args``."""
         inner = self._turn(node, body, args)
         starts = self._ranges_of(node.starts)
-        return [_joined(*pair) for pair in zip(starts, inner._handed_on(body))]
+        entered = [_joined(*pair) for pair in zip(starts, inner._handed_on(body))]
+        growth = self._growth_of(node, body, inner)
+        turns = _most_turns(starts, entered, growth)
+        if turns is None:
+            return entered
+        return [
+            found if grown is None or first is None else _within(found, first, grown, turns - 1)
+            for found, first, grown in zip(entered, starts, growth)
+        ]
+
+    def _growth_of(self, node: OpNode, body: Body, inner: Integers) -> list[Range | None]:
+        """How much a turn adds to each number that it starts from: at least, and at most."""
+        results = body.results[1:]
+        return [
+            inner._growths({arg: (0, 0)}).get(result)
+            if self._is_counted(start) and not inner._view.is_overwritten(arg)
+            else None
+            for start, arg, result in zip(node.starts, body.args, results)
+        ]
+
+    def _is_counted(self, vid: str) -> bool:
+        """Whether it is int64, of which natively nothing wraps around that has 32 bits."""
+        return self._view.is_tensor(vid) and self._is_int64(vid)
+
+    def _growths(self, known: Mapping[str, Range]) -> dict[str, Range]:
+        """What is added to a variable, element by element, to make others of this block.
+
+        Args:
+            known: The variable, to which 0 is added, and what was made of it outside.
+        """
+        growths = dict(known)
+        for node in self._view.nodes:
+            if not growths.keys() & {*node.reads, *node.captured}:
+                continue
+            found: Sequence[Range | None]
+            if node in self._candidates.bodies:
+                found = self._grown_inside(node, growths)
+            else:
+                found = [self._grown(node, growths)] if len(node.writes) == 1 else []
+            if not any(map(self._view.is_overwritten, (*node.reads, *node.writes))):
+                growths.update((v, g) for v, g in zip(node.writes, found) if g is not None)
+        return growths
+
+    def _grown(self, node: OpNode, growths: Mapping[str, Range]) -> Range | None:
+        """What ``node`` and those before it add to a variable."""
+        if node.type in HANDING_ON:
+            return growths.get(node.reads[0])
+        entry, op = find_converter(node.type), self._candidates.ops.get(node)
+        if entry is None or entry.integers is None or op is None:
+            return None
+        read = dict(self._candidates.slots[node])
+        term = next((name for name in terms(op) if read[name] in growths), None)
+        if term is None:
+            return None
+        ranges = {name: self.range(vid) for name, vid in read.items() if name in OPERANDS}
+        ranges[term] = growths[read[term]]
+        known = {name: found for name, found in ranges.items() if found is not None}
+        return entry.integers(op, known) if known == ranges else None
+
+    def _grown_inside(self, node: OpNode, growths: Mapping[str, Range]) -> list[Range | None]:
+        """The same of a loop or branch, for each of its results."""
+        bodies, inside = self._candidates.bodies[node], self._inside(node)
+        if node.type != WHILE:
+            blocks = zip(inside.blocks, bodies)
+            each = [
+                [inner._growths(growths).get(vid) for vid in body.results] for inner, body in blocks
+            ]
+            return [_joined(*pair) for pair in zip(*each)]
+        before = [growths.get(vid) for vid in node.starts]
+        ((inner,), (body,), turns) = inside.blocks, bodies, inside.turns
+        in_turns = self._growth_of(node, body, inner)
+        return [
+            None if turns is None or b is None or g is None else _within(None, b, g, turns)
+            for b, g in zip(before, in_turns)
+        ]
 
     def _handed_on(self, body: Body) -> list[Range | None]:
         """The ranges of what this turn of a loop hands to the next one, if there is one."""
@@ -324,12 +414,22 @@ class Integers:
         """Why this block inside of an operator has to stay native."""
         for node in self._candidates.ops:
             for vid in self._candidates.inputs_of(node, Role.CONSTANT):
-                if not self.is_known_to(node, vid):
+                if not self.is_known_to(node, vid) and not self._takes_slices(node):
                     kind = node.type.removeprefix("pd_op.")
                     return f"inside of it, {kind} reads by value what only a run tells"
         for node, reason in self.what_needs_64_bits().items():
             return f"inside of it, {node.type.removeprefix('pd_op.')} stays native: {reason}"
         return None
+
+    def _takes_slices(self, node: OpNode) -> bool:
+        """Whether all that only a run tells is where slices begin."""
+        if not self._candidates.converters[node].open_starts:
+            return False
+        if self._offsets is None:
+            numbers = self._candidates.numbers.items()
+            changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
+            self._offsets = Offsets(self._candidates.ops.values(), changing)
+        return self._offsets.taken(self._candidates.ops[node]) is not None
 
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"
@@ -431,6 +531,30 @@ def _widened(known: Range | None, grown: Range | None) -> Range | None:
         known[0] if grown[0] >= known[0] else _FAR[0],
         known[1] if grown[1] <= known[1] else _FAR[1],
     )
+
+
+def _within(found: Range | None, first: Range, grown: Range, turns: int) -> Range | None:
+    """``found``, or less: what starts in ``first`` and has grown in so many turns at most."""
+    least = first[0] + min(0, grown[0]) * turns
+    most = first[1] + max(0, grown[1]) * turns
+    if found is None:
+        return least, most
+    return max(found[0], least), min(found[1], most)
+
+
+def _most_turns(
+    starts: Sequence[Range | None], entered: Sequence[Range | None], growth: Sequence[Range | None]
+) -> int | None:
+    """How many turns there are at most, by what each adds to what turns are entered with."""
+    found = []
+    for first, whole, grown in zip(starts, entered, growth):
+        if first is None or whole is None or grown is None:
+            continue
+        if grown[0] > 0:
+            found.append((whole[1] - first[0]) // grown[0] + 1)
+        elif grown[1] < 0:
+            found.append((first[1] - whole[0]) // -grown[1] + 1)
+    return min(found, default=None)
 
 
 def _narrowed(known: Range, bound: conditions.Bound) -> Range:
