@@ -159,7 +159,8 @@ def test_products_with_open_sizes_have_rounded_operands(name: str, bfloat16, kin
         for ours, exact in zip(found, expected):
             assert 2e-5 < _difference(ours, exact) < 2e-2
     assert paddle_ngraph.stats()["functions_built"] == 3, "the third is for all sizes"
-    assert kinds["Bfloat16Gemm"] == 9 and kinds["MatMul"] == 0
+    # One more model may be tried, in which the size of the batch is closed.
+    assert kinds["Bfloat16Gemm"] in (9, 12) and kinds["MatMul"] == 0
 
 
 @needs_bfloat16
