@@ -468,6 +468,20 @@ def test_open_functions_in_parts_are_loaded_from_disk(parted, threads, stored):
     assert built() == 0
 
 
+def side_by_side(
+    programs: list[Program], feeds: list[np.ndarray], expected: list[Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each result of twenty runs of each program, in a thread of its own, and what is expected."""
+
+    def run(number: int) -> list[list[np.ndarray]]:
+        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
+
+    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
+        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
+            for results in runs:
+                yield from zip(results, wanted)
+
+
 def test_open_functions_in_parts_run_from_several_threads(parted, threads):
     program = Program(reader)
     for samples, width in [(6, 12), (6, 16)]:
@@ -476,14 +490,8 @@ def test_open_functions_in_parts_run_from_several_threads(parted, threads):
     feeds = [lines(6, width) for width in (20, 24, 28, 33)]
     expected = [each.both(x=feed) for each, feed in zip(programs, feeds)]
 
-    def run(number: int) -> list[list[np.ndarray]]:
-        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
-
-    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
-        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
-            for results in runs:
-                for one, other in zip(results, wanted):
-                    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for one, other in side_by_side(programs, feeds, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert 6 in parted[2:]
 
 
@@ -526,14 +534,8 @@ def test_runs_from_several_threads(parted, threads):
     programs = [Program(network) for _ in feeds]
     expected = [program.both(x=feed) for program, feed in zip(programs, feeds)]
 
-    def run(number: int) -> list[list[np.ndarray]]:
-        return [programs[number].run_as_is(x=feeds[number]) for _ in range(20)]
-
-    with paddle_ngraph.use_ngraph(), ThreadPoolExecutor(len(feeds)) as pool:
-        for runs, wanted in zip(pool.map(run, range(len(feeds))), expected):
-            for results in runs:
-                for one, other in zip(results, wanted):
-                    np.testing.assert_array_equal(one, other)
+    for one, other in side_by_side(programs, feeds, expected):
+        np.testing.assert_array_equal(one, other)
     assert set(parted) == {6}
 
 
