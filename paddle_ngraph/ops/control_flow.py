@@ -9,9 +9,26 @@ from openvino import Output, opset15
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.regions import Branch, Loop
-from paddle_ngraph.function.registry import ANY, converter
+from paddle_ngraph.function.registry import ANY, Limit, converter
 from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.graph import Op
+from paddle_ngraph.graph import Op, TensorSpec
+
+
+def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
+    """Whether tensors may have the same shapes, as far as the program declares them."""
+    return all(
+        len(a.shape) == len(b.shape)
+        and all(m == n or -1 in (m, n) for m, n in zip(a.shape, b.shape))
+        for a, b in zip(one, other)
+    )
+
+
+# Known before anything runs: what is inside can have intervals of its own. Of loops it is not, as
+# Paddle declares every size open that a turn changes.
+_SAME_SHAPES = Limit(
+    "its branches have results of several shapes",
+    lambda op: _may_be_alike(op.blocks[0].outputs, op.blocks[1].outputs),
+)
 
 
 @converter("pd_op.while", dtypes=ANY)
@@ -37,7 +54,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         bridge.set_output_node(op, "out", output, number)
 
 
-@converter("pd_op.if", dtypes=ANY)
+@converter("pd_op.if", dtypes=ANY, limits=[_SAME_SHAPES])
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
     sources = bridge.get_input_nodes(op, "captured")

@@ -731,3 +731,27 @@ def test_another_process_loads_the_loop(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
     assert counts[0] == [3, 0] and counts[1] == [0, 3]
+
+
+@pytest.mark.usefixtures("small_intervals_pay")
+def test_branches_with_results_of_several_shapes_stay_native_from_the_start() -> None:
+    def build() -> Any:
+        x = data(2, WIDTH)
+        weight = parameter(WIDTH, WIDTH)
+        return paddle.static.nn.cond(
+            paddle.sum(x) > 0,
+            lambda: paddle.tanh(paddle.matmul(x, weight)),
+            lambda: paddle.matmul(x[:1], weight),
+        )
+
+    program = Program(build)
+    report = paddle_ngraph.explain(program.main)
+    (kept,) = [op for op in report.native if op.type == "pd_op.if"]
+    assert kept.reason == "its branches have results of several shapes"
+    for sign in (1, -1):
+        x = sign * np.abs(floats(2, WIDTH))
+        (native,) = program.run(engine=False, x=x)
+        paddle_ngraph.reset_stats()
+        np.testing.assert_allclose(program.run(x=x)[0], native, rtol=1e-5, atol=1e-6)
+        stats = paddle_ngraph.stats()
+        assert stats["engine_runs"] > 0 and stats["native_runs"] == 0
