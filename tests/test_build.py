@@ -297,6 +297,7 @@ def test_what_onednn_may_not_use_nothing_else_does(most, withheld, rest, monkeyp
         assert withheld <= found and found.isdisjoint(rest)
         assert processor.has_avx512() == ("avx512f" not in found)
         assert processor.has_int8() == (not {"avx512_vnni", "amx_int8", "avx_vnni"} <= found)
+        assert processor.has_amx() == ("amx_bf16" not in found)
         if "avx512_bf16" in found:
             assert not processor.has_bfloat16()
     finally:

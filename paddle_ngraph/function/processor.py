@@ -92,7 +92,7 @@ def has_int8() -> bool:
 
 def has_amx() -> bool:
     """Whether it certainly multiplies tiles of bfloat16."""
-    return _target.get() is None and "amx_bf16" in field("flags").split()
+    return _target.get() is None and "amx_bf16" in _units()
 
 
 @cache

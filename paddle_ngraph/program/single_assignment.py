@@ -38,6 +38,9 @@ _OTHER_FORMS = {"pd_op.assign_out_": "pd_op.assign"}
 
 def rephrase(program: Program) -> None:
     """Hands on what the loops and branches of a PIR program overwrite, one variable at a time."""
+    outermost = next(iter(blocks_outside_in(program)))
+    if not any(op.num_regions() > 0 for op in outermost.ops):
+        return
     while (found := next(_Survey(program).overwritten_inside(), None)) is not None:
         variable, home, writes = found
         for write in writes:

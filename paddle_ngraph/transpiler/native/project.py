@@ -35,8 +35,10 @@ FORMAT = 2
 MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.
 _CORE = (
-    *("core/ov/**/*.cc", "core/ov/free_memory.h"),
-    *("core/common/random_numbers.cc", "core/engine/size_guards.cc"),
+    "core/ov/**/*.cc",
+    "core/ov/free_memory.h",
+    "core/common/random_numbers.cc",
+    "core/engine/size_guards.cc",
 )
 _INCLUDE = re.compile(r'#include "(core/[^"]+)"')
 _BUILT_HERE = "native"
