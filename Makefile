@@ -9,7 +9,7 @@ GRAPHS ?= 100000
 SEED ?= 1
 KILLS ?= 20
 THREADS ?= 1 3 8 64
-ISAS ?= AVX2 AVX512_CORE AVX512_CORE_VNNI
+ISAS ?= AVX512_CORE AVX512_CORE_VNNI
 BY_PROCESSOR := tests/ops tests/mkl_packed $(addprefix tests/test_,blocked.py products.py int8.py mixed_precision.py batch_parts.py)
 # Processes of the tests: each takes up to 3 GB.
 JOBS ?= $(shell [ $$(nproc) -gt 1 ] && echo 2 || echo 1)
@@ -63,7 +63,7 @@ test: $(VENV)/.built  ## Run the tests (in two processes if there are cores; JOB
 test-threads: $(VENV)/.built  ## Run the tests with 1, 3, 8 and 64 threads requested (THREADS="1 3").
 	set -e; for count in $(THREADS); do FLAGS_ngraph_num_threads=$$count $(RUN) -m pytest tests; done
 
-test-processors: $(VENV)/.built  ## Run what depends on the processor with fewer instructions (ISAS="AVX2").
+test-processors: $(VENV)/.built  ## Run what depends on the processor with fewer instructions (ISAS="AVX512_CORE").
 	set -e; for isa in $(ISAS); do ONEDNN_MAX_CPU_ISA=$$isa $(RUN) -m pytest $(BY_PROCESSOR); done
 
 sanitize: $(VENV)/.built  ## Run tests of the core built with a sanitizer (SANITIZERS="address thread").
