@@ -19,7 +19,7 @@ from paddle_ngraph import _core
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.build import Draft, make_model
-from paddle_ngraph.function.updates import RULES
+from paddle_ngraph.function.updates import FILL, RULES
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats
@@ -52,6 +52,13 @@ def parameter(name: str, *shape: int) -> Any:
     return static.create_parameter(
         list(shape), "float32", attr=paddle.ParamAttr(name, initializer=initial)
     )
+
+
+def variable(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+    """Zeros."""
+    zeros = paddle.nn.initializer.Constant(0)
+    attribute = paddle.ParamAttr(name, initializer=zeros, trainable=False)
+    return static.create_parameter(list(shape), dtype, attr=attribute)
 
 
 def trained(optimizer: str) -> Any:
@@ -521,3 +528,213 @@ def test_slices_of_a_batch():
             engine.executor.run(parallel.program, feed={"x": x}, fetch_list=parallel.fetches)
     assert paddle_ngraph.stats()["steps_in_place"] == 8
     assert_same_states(native, engine)
+
+
+# -- sums into states, and states that are filled --------------------------------------------------
+
+SUM_KINDS = ["plain", "fed", "swapped", "old", "itself", "other", "counted"]
+SUM_KINDS += ["new", "twice", "spread", "whole", "widened", "filled", "moved"]
+# What is a step that the engine takes in place; the others stay in the function.
+IN_PLACE = {"plain", "fed", "swapped", "old", "itself", "other", "filled", "moved"}
+
+
+class Sums:
+    """A drawn program that adds to its states, or fills them."""
+
+    def __init__(self, kinds: Sequence[str], is_clear: bool = False) -> None:
+        self.kinds = kinds
+        self.is_clear = is_clear
+
+    def build(self) -> list[Any]:
+        x = static.data("x", [-1, 4], "float32")
+        w = parameter("w", 4, 6)
+        w.stop_gradient = False
+        (gradient,) = static.gradients(paddle.mean(x @ w), [w])  # exact: a product of feeds
+        other = parameter("other", 4, 6)
+        fed = static.data("g", [4, 6], "float32")
+        results = [paddle.mean(x), paddle.mean(fed), paddle.mean(other)]
+        for number, kind in enumerate(self.kinds):
+            added = fed if kind == "fed" else gradient
+            results += self.change(f"{kind}_{number}", kind, added, other)
+        if self.is_clear:  # what steps have read is filled
+            state = parameter("clear", 4, 6)
+            w.stop_gradient = False
+            O.SGD(0.5, parameters=[w]).apply_gradients([(w, paddle.scale(state, 0.25))])
+            paddle._C_ops.assign_out_(paddle.full([4, 6], 2.0), state)
+        return results
+
+    def change(self, name: str, kind: str, gradient: Any, other: Any) -> list[Any]:
+        add = paddle._C_ops.add_
+        if kind == "whole":
+            state = variable(name, [6], "int32")
+            add(state, paddle.full([6], 2, "int32"))
+            return []
+        if kind == "counted":
+            state = variable(name, [1])
+            paddle.increment(state, 0.25)
+            return []
+        state = parameter(name, 4, 6)
+        if kind == "spread":
+            add(state, gradient[0])
+        elif kind == "swapped":
+            paddle._C_ops.assign_out_(gradient + state, state)
+        elif kind == "old":
+            before = [paddle.assign(state), state * 2.0]
+            add(state, gradient)
+            return before
+        elif kind == "new":
+            return [paddle.mean(add(state, gradient))]
+        elif kind == "itself":
+            add(state, state)
+        elif kind == "other":
+            add(state, other)
+        elif kind == "twice":
+            add(add(state, gradient), gradient * gradient)
+        elif kind == "widened":
+            half = paddle.cast(state, "float64") + paddle.cast(gradient, "float64")
+            paddle._C_ops.assign_out_(paddle.cast(half, "float32"), state)
+        elif kind == "filled":
+            before = [state + gradient]
+            paddle._C_ops.assign_out_(paddle.full([4, 6], -0.5), state)
+            return before
+        elif kind == "moved":
+            add(state, paddle.tanh(paddle.transpose(gradient, [1, 0])).reshape([4, 6]))
+        else:
+            add(state, gradient)
+        return []
+
+
+def run_sums(program: Program, engine: bool, step: int, rows: int = 3) -> list[np.ndarray]:
+    g = floats(4, 6, seed=step + 50)
+    return program.run(engine=engine, x=floats(rows, 4, seed=step), g=g)
+
+
+@pytest.mark.parametrize("kind", SUM_KINDS)
+def test_each_sum_into_a_state(kind):
+    build = Sums([kind]).build
+    native, engine = Program(build), Program(build)
+    for step in range(3):
+        expected, found = run_sums(native, False, step), run_sums(engine, True, step)
+        for one, other in zip(expected, found):
+            np.testing.assert_allclose(other, one, 1e-6, 1e-7)
+        assert_same_states(native, engine)
+    stats = paddle_ngraph.stats()
+    assert stats["native_runs"] == 0
+    assert stats["steps_in_place"] == (3 if kind in IN_PLACE else 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_sums(seed, native_in_order):
+    draw = random.Random(seed)
+    sums = Sums([*draw.sample(SUM_KINDS, 5), "plain"], is_clear=draw.random() < 0.5)
+    in_place = sum(kind in IN_PLACE for kind in sums.kinds) + 2 * sums.is_clear
+    native, engine = Program(sums.build), Program(sums.build)
+    for step in range(6):
+        is_shared = step == 5 and draw.random() < 0.5
+        if is_shared:
+            name = next(name for name in state_of(engine) if name.startswith("plain"))
+            for program in (native, engine):
+                share(program, name, "other")
+        rows = draw.choice([3, 3, 5, 7])
+        expected = run_sums(native, False, step, rows)
+        for one, other in zip(expected, run_sums(engine, True, step, rows)):
+            np.testing.assert_allclose(other, one, 1e-5, 1e-6)
+        assert_same_states(native, engine)
+        stats = paddle_ngraph.stats()
+        assert stats["native_runs"] == is_shared
+        assert stats["steps_in_place"] == (step + (not is_shared)) * in_place
+
+
+def test_a_sum_is_exact():
+    """The same float32 numbers as ``a + b``, infinities and NaN among them."""
+
+    def build():
+        state = variable("state", [5000])
+        total = paddle._C_ops.add_(state, static.data("g", [5000], "float32"))
+        del total
+        return paddle.mean(static.data("x", [-1], "float32"))
+
+    program = Program(build)
+    tensor = program.scope.find_var("state").get_tensor()
+    draw = np.random.default_rng(0)
+    expected = np.zeros(5000, "float32")
+    with np.errstate(all="ignore"):
+        for _ in range(5):
+            exponents = draw.integers(-44, 39, 5000)
+            g = (draw.normal(size=5000) * 10.0**exponents).astype("float32")
+            g[:4] = [np.inf, -np.inf, np.nan, 1e-44]
+            program.run(g=g, x=np.ones(3, "float32"))
+            expected = expected + g
+            np.testing.assert_array_equal(np.array(tensor), expected)
+    assert paddle_ngraph.stats()["steps_in_place"] == 5
+
+
+def test_nothing_but_a_sum():
+    """Its function has no result."""
+
+    def build():
+        state = variable("state", [6])
+        paddle._C_ops.add_(state, static.data("g", [6], "float32"))
+        return []
+
+    program = Program(build)
+    for step in range(3):
+        program.run(g=np.full(6, step, "float32"))
+    np.testing.assert_array_equal(state_of(program)["state"], np.full(6, 3.0, "float32"))
+    stats = paddle_ngraph.stats()
+    assert stats["native_runs"] == 0 and stats["steps_in_place"] == 3
+
+
+def test_views_follow_a_sum(native_in_order):
+    """The memory of a state stays the same, for all who hold it."""
+    build = Sums(["plain", "filled"]).build
+    native, engine = Program(build), Program(build)
+    run_sums(engine, True, 0)
+    run_sums(native, False, 0)
+    names = [n for n in state_of(engine) if n.startswith(("plain", "filled"))]
+    seen = []
+    for program in (native, engine):
+        for name in names:
+            tensor = program.scope.find_var(name).get_tensor()
+            view = np.ctypeslib.as_array((ctypes.c_float * 24).from_address(tensor._ptr()))
+            seen.append((tensor._to_dlpack(), view))
+    for step in range(1, 4):
+        run_sums(native, False, step)
+        run_sums(engine, True, step)
+        for (_, one), (_, other) in zip(seen[:2], seen[2:]):
+            np.testing.assert_allclose(other, one, 1e-6)
+    assert paddle_ngraph.stats()["steps_in_place"] == 8
+
+
+def test_wrong_labels_leave_sums_as_they_are(native_in_order):
+    def build():
+        x, label = static.data("x", [-1, 4], "float32"), static.data("label", [-1, 1], "int64")
+        w = parameter("w", 4, 3)
+        w.stop_gradient = False
+        loss = F.cross_entropy(x @ w, label).mean()
+        (gradient,) = static.gradients(loss, [w])
+        paddle._C_ops.add_(parameter("total", 4, 3), gradient)
+        return loss
+
+    native, engine = Program(build), Program(build)
+    good, bad = np.array([[0], [2], [1]]), np.array([[0], [3], [1]])
+    for labels in (good, bad, good):
+        for program, on in ((native, False), (engine, True)):
+            if labels is good:
+                program.run(engine=on, x=floats(3, 4), label=labels)
+                continue
+            before = state_of(program)
+            with pytest.raises(IndexError):
+                program.run(engine=on, x=floats(3, 4), label=labels)
+            np.testing.assert_array_equal(state_of(program)["total"], before["total"])
+        assert_same_states(native, engine)
+    assert paddle_ngraph.stats()["steps_in_place"] == 2
+
+
+def test_what_steps_have_read_is_filled():
+    """Sums of gradients, which begin anew: the step reads them where they are."""
+    draft = draft_of(Sums([], is_clear=True).build)
+    step, fill = sorted(draft.updates, key=lambda update: update.optimizer)
+    assert (step.optimizer, fill.optimizer, fill.attributes) == (0, FILL, [2.0])
+    assert step.gradients == [draft.bridge.border_sizes()[0] + fill.states[0]]
+    assert len(step.factors) == 1

@@ -6,6 +6,10 @@ steps out of the model. Their gradients become results, and the engine takes the
 run (core/ov/updates.h), in place. By then everything in the function has read the old values, and
 every check has passed; the model cannot read what a step writes. Steps that anything reads from
 within the function stay nodes.
+
+Two more things that a program does with a state are such steps: something is added to it (gradients
+of several micro-batches are added up so), and it is filled with one number. Filling comes last, so
+that a step may read what is filled afterwards.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from openvino import Model, Node, Output, opset15
+import numpy as np
+from openvino import Model, Node, Output, Type, opset15
 
-from paddle_ngraph.function.fusion import Readers, gradient_sum
+from paddle_ngraph.function.fusion import Readers, gradient_sum, is_like
 from paddle_ngraph.function.node_tools import Key, key_of
 
 if TYPE_CHECKING:
@@ -43,18 +48,21 @@ RULES = {
     "Momentum": Rule(1, (0, 2), 1, (3,)),
     "Adam": Rule(2, (0, 2, 3, 7), 1, (4, 5, 6)),
 }
+SUM = 3
+FILL = 4
 
 
 class Update(NamedTuple):
     """A step, as the engine takes it (core/ov/updates.h).
 
-    What it reads is an input of the interval, ``n``, or a result of the model, ``-1 - n``.
+    What it reads is an input of the interval, ``n``, where states follow the others, or a result of
+    the model, ``-1 - n``.
 
     Attributes:
         optimizer: Its number.
         attributes: Its attributes, in their order.
         states: The states that it writes, the parameter first.
-        gradients: What is added,
+        gradients: What is added (nothing to fill a state),
         factors: and multiplied by each of these, to be the gradient.
         parameters: Its numbers.
     """
@@ -68,11 +76,21 @@ class Update(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A step in the model that can be taken out."""
+    """A step in the model that can be taken out.
 
-    node: Node
-    rule: Rule
+    Attributes:
+        number: Of the optimizer, ``SUM`` or ``FILL``.
+        attributes: Its attributes.
+        states: The states that it writes.
+        gradient: The gradient, or what is added; ``None`` for ``FILL``.
+        parameters: What it reads that is one number each.
+    """
+
+    number: int
+    attributes: list[float]
     states: list[int]
+    gradient: Output | None
+    parameters: list[Output]
 
 
 def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
@@ -85,61 +103,130 @@ def update_in_place(draft: Draft, num_inputs: int, num_outputs: int) -> None:
     """
     if draft.parts > 1:
         return
-    readers = Readers(draft.model)
     feeds = {
         parameter.get_name(): position
         for parameter, position in zip(draft.model.get_parameters(), draft.positions)
     }
     values = [result.input_value(0) for result in draft.model.get_results()][num_outputs:]
-    found = [
-        _Found(node, rule, states)
-        for node in draft.model.get_ordered_ops()
-        for rule in [RULES.get(node.get_type_name())]
-        if rule is not None
-        for states in [_states_of(node, rule, readers, feeds, num_inputs, values)]
-        if states is not None
-    ]
+    finder = _Finder(Readers(draft.model), feeds, num_inputs, values)
+    found = finder.steps(draft.model)
     if not found:
         return
     # Results are computed in their order: a gradient when it is there, not all at the end.
     found.sort(key=lambda step: max(step.states))
     sources = _Sources(draft, num_inputs, num_outputs, feeds, found)
-    draft.updates = [_update(step, sources, readers) for step in found]
+    draft.updates = [_update(step, sources, finder.readers) for step in found]
     sources.finish()
 
 
-def _states_of(
-    node: Node,
-    rule: Rule,
-    readers: Readers,
-    feeds: dict[str, int],
-    num_inputs: int,
-    values: Sequence[Output],
-) -> list[int] | None:
-    """The states that a step reads as they are, and whose new values nothing else reads."""
-    found = []
-    inputs = node.get_input_size()
-    for output, place in zip(node.outputs(), [i for i in rule.states if i < inputs], strict=True):
-        state = feeds.get(node.input_value(place).get_node().get_name(), -1) - num_inputs
-        if not 0 <= state < len(values) or key_of(values[state]) != key_of(output):
+class _Finder:
+    """Finds the steps that can be taken out.
+
+    Args:
+        readers: Those of the model.
+        feeds: The input of the interval that feeds each parameter of the model, by its name.
+        num_inputs: How many inputs the interval has; states follow.
+        values: The new value of each state.
+    """
+
+    def __init__(
+        self, readers: Readers, feeds: dict[str, int], num_inputs: int, values: Sequence[Output]
+    ) -> None:
+        self.readers = readers
+        self._feeds = feeds
+        self._num_inputs = num_inputs
+        self._values = values
+
+    def steps(self, model: Model) -> list[_Found]:
+        """All of them."""
+        nodes = model.get_ordered_ops()
+        given = {
+            self._feeds[node.get_name()] - self._num_inputs: node.output(0)
+            for node in nodes
+            if node.get_name() in self._feeds
+        }
+        found = [step for node in nodes for step in [self._step(node)] if step is not None]
+        for state, value in enumerate(self._values):
+            # A state that is not read is unknown to the model, and so is its size.
+            step = self._change(state, value, given[state]) if state in given else None
+            if step is not None:
+                found.append(step)
+        return found
+
+    def _step(self, node: Node) -> _Found | None:
+        """The step of an optimizer that ``node`` is."""
+        rule = RULES.get(node.get_type_name())
+        if rule is None:
             return None
-        if len(readers.of(output)) != 1:
+        states = self._states_of(node, rule)
+        if states is None:
             return None
-        found.append(state)
-    return found
+        return _Found(
+            rule.number,
+            [float(value) for value in node.get_attributes().values()],
+            states,
+            node.input_value(rule.gradient),
+            [node.input_value(place) for place in rule.parameters],
+        )
+
+    def _states_of(self, node: Node, rule: Rule) -> list[int] | None:
+        """The states that a step reads as they are, and whose new values nothing else reads."""
+        found = []
+        inputs = node.get_input_size()
+        for output, place in zip(
+            node.outputs(), [i for i in rule.states if i < inputs], strict=True
+        ):
+            name = node.input_value(place).get_node().get_name()
+            state = self._feeds.get(name, -1) - self._num_inputs
+            if not 0 <= state < len(self._values) or key_of(self._values[state]) != key_of(output):
+                return None
+            if len(self.readers.of(output)) != 1:
+                return None
+            found.append(state)
+        return found
+
+    def _change(self, state: int, value: Output, old: Output) -> _Found | None:
+        """The sum with a state, or the number, that its new ``value`` is."""
+        shape = value.get_partial_shape()
+        if not is_like(value, shape) or not is_like(old, shape):
+            return None
+        number = _number_throughout(value)
+        if number is not None:
+            return _Found(FILL, [number], [state], None, [])
+        if value.get_node().get_type_name() != "Add" or len(self.readers.of(value)) != 1:
+            return None
+        left, right = value.get_node().input_values()
+        for term, added in ((left, right), (right, left)):
+            if key_of(term) == key_of(old) and is_like(added, shape):
+                return _Found(SUM, [], [state], added, [])
+        return None
+
+
+def _number_throughout(output: Output) -> float | None:
+    """The one number that all elements are known to be, to the bit."""
+    node = output.get_node()
+    if node.get_type_name() == "Broadcast":
+        return _number_throughout(node.input_value(0))
+    if node.get_type_name() != "Constant" or output.get_element_type() != Type.f32:
+        return None
+    bits = node.get_data().reshape(-1).view(np.uint32)
+    if bits.size == 0 or (bits != bits[0]).any():
+        return None
+    return float(bits[:1].view(np.float32)[0])
 
 
 def _update(step: _Found, sources: _Sources, readers: Readers) -> Update:
-    terms, factors = gradient_sum(
-        step.node.input_value(step.rule.gradient), readers, sources.is_given
-    )
+    terms: list[Output] = []
+    factors: list[Output] = []
+    if step.gradient is not None:
+        terms, factors = gradient_sum(step.gradient, readers, sources.is_given)
     return Update(
-        step.rule.number,
-        [float(value) for value in step.node.get_attributes().values()],
+        step.number,
+        step.attributes,
         step.states,
         [sources.of(term) for term in terms],
         [sources.of(factor) for factor in factors],
-        [sources.of(step.node.input_value(place)) for place in step.rule.parameters],
+        [sources.of(parameter) for parameter in step.parameters],
     )
 
 
@@ -155,8 +242,11 @@ class _Sources:
         found: Sequence[_Found],
     ) -> None:
         self._draft = draft
-        self._num_inputs = num_inputs
         self._feeds = feeds
+        # Filling comes after all that reads.
+        overwritten = {state for step in found for state in step.states if step.number != FILL}
+        self._overwritten = {num_inputs + state for state in overwritten}
+        self._num_given = num_inputs + len(draft.model.get_results()) - num_outputs
         written = {state for step in found for state in step.states}
         self._left_out = [
             result
@@ -172,9 +262,9 @@ class _Sources:
         self._added: list[Node] = []
 
     def is_given(self, output: Output) -> bool:
-        """Whether the interval is given it, as nothing that it writes."""
-        position = self._feeds.get(output.get_node().get_name(), self._num_inputs)
-        return position < self._num_inputs
+        """Whether the interval is given it, as nothing that a step overwrites."""
+        position = self._feeds.get(output.get_node().get_name(), self._num_given)
+        return position < self._num_given and position not in self._overwritten
 
     def of(self, output: Output) -> int:
         """The number of what an :class:`Update` reads."""

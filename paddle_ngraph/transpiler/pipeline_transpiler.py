@@ -43,6 +43,8 @@ from paddle_ngraph.transpiler.training_program import TrainingProgram
 
 _MOST = 4096  # stages, or micro-batches
 _BYTES = 4  # of an element, about
+# Functions have no memory of their own for these updates (function/updates.py).
+_IN_PLACE = frozenset({"pd_op.adam_", "pd_op.adamw_", "pd_op.momentum_", "pd_op.sgd_"})
 
 
 @dataclass(frozen=True)
@@ -421,10 +423,11 @@ class _Maker:
         takes = [self._name(vid) for vid in sent]
         nodes = self._updates.of_stage(stage)
         part = copy.part(kept=nodes, takes=takes, gives={}, results={})
-        # Paddle's kernels update one parameter after the other, in place. A function would hold the
-        # new parameters, states and sums beside the old ones.
-        for op in filter(can_be_placed, part.program.global_block().ops):
-            place_on(op, NATIVE)
+        if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
+            # Paddle's kernels update one parameter after the other, in place. A function would hold
+            # the new parameters and states beside the old ones.
+            for op in filter(can_be_placed, part.program.global_block().ops):
+                place_on(op, NATIVE)
         return part
 
     def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:

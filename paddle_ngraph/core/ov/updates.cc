@@ -43,7 +43,7 @@ struct Prepared {
     std::array<float, kStepChunk> sum;
     std::array<float*, 4> updated{};
     for (size_t i = 0; i < states.size(); ++i) updated.at(i) = states[i] + first;
-    const float* grad = gradients[0] + first;
+    const float* grad = gradients.empty() ? nullptr : gradients[0] + first;
     if (gradients.size() > 1) {
       add(count, grad, gradients[1] + first, sum.data());
       for (size_t i = 2; i < gradients.size(); ++i) add_to(count, gradients[i] + first, sum.data());
@@ -55,6 +55,39 @@ struct Prepared {
     for (float factor : factors) scale(count, factor, sum.data());
     step->update(count, grad, updated.data());
   }
+};
+
+// Steps that are taken at once: none reads what another one writes.
+class Round {
+ public:
+  void add(Prepared step) {
+    step.first_chunk = num_chunks_;
+    num_chunks_ += (step.size + kStepChunk - 1) / kStepChunk;
+    steps_.push_back(std::move(step));
+  }
+
+  void write() const {
+    // All steps are one loop: most parameters are too small to be shared among threads.
+    parallel_ranges(num_chunks_, 2 * kStepChunk,
+                    [&](int64_t begin, int64_t end) { update(begin, end); });
+  }
+
+ private:
+  // Updates chunks [begin, end) of all.
+  void update(int64_t begin, int64_t end) const {
+    auto step = std::upper_bound(
+        steps_.begin(), steps_.end(), begin,
+        [](int64_t chunk, const Prepared& prepared) { return chunk < prepared.first_chunk; });
+    --step;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      while (std::next(step) != steps_.end() && std::next(step)->first_chunk <= chunk) ++step;
+      const int64_t first = (chunk - step->first_chunk) * kStepChunk;
+      step->update(first, std::min(kStepChunk, step->size - first));
+    }
+  }
+
+  std::vector<Prepared> steps_;
+  int64_t num_chunks_ = 0;
 };
 
 float number(const Floats& source) {
@@ -133,20 +166,20 @@ class Updater::Run::Implementation {
     for (int64_t gradient : update.gradients) {
       next.gradients.push_back(of_size(size, source(gradient)));
     }
-    next.step = step_of(static_cast<Optimizer>(update.optimizer), update.attributes, numbers,
-                        next.states.size());
+    const auto optimizer = static_cast<Optimizer>(update.optimizer);
+    if (next.gradients.empty() != (optimizer == Optimizer::kFill)) {
+      throw NgraphError("an optimizer has no gradient, or a state that is filled has one");
+    }
+    next.step = step_of(optimizer, update.attributes, numbers, next.states.size());
     next.size = static_cast<int64_t>(size);
-    next.first_chunk = num_chunks_;
-    num_chunks_ += (next.size + kStepChunk - 1) / kStepChunk;
-    steps_.push_back(std::move(next));
+    (optimizer == Optimizer::kFill ? fills_ : steps_).add(std::move(next));
   }
 
   void write() const {
     const DefaultFloatEnvironment environment;
-    // All steps are one loop: most parameters are too small to be shared among threads.
     arena_->execute([&] {
-      parallel_ranges(num_chunks_, 2 * kStepChunk,
-                      [&](int64_t begin, int64_t end) { update(begin, end); });
+      steps_.write();
+      fills_.write();
     });
   }
 
@@ -158,22 +191,8 @@ class Updater::Run::Implementation {
     return floats.data;
   }
 
-  // Updates chunks [begin, end) of all.
-  void update(int64_t begin, int64_t end) const {
-    auto step = std::upper_bound(
-        steps_.begin(), steps_.end(), begin,
-        [](int64_t chunk, const Prepared& prepared) { return chunk < prepared.first_chunk; });
-    --step;
-    for (int64_t chunk = begin; chunk < end; ++chunk) {
-      while (std::next(step) != steps_.end() && std::next(step)->first_chunk <= chunk) ++step;
-      const int64_t first = (chunk - step->first_chunk) * kStepChunk;
-      step->update(first, std::min(kStepChunk, step->size - first));
-    }
-  }
-
   tbb::task_arena* arena_;
-  std::vector<Prepared> steps_;
-  int64_t num_chunks_ = 0;
+  Round steps_, fills_;
 };
 
 Updater::Run::Run(const Updater& updater)

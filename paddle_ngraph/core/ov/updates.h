@@ -2,7 +2,8 @@
 // and the states of the optimizers are.
 //
 // By then everything has read the old values, and every check has passed. So it does not matter
-// what else reads a parameter, nor in which order.
+// what else reads a parameter, nor in which order. What is filled is filled after all other steps,
+// which may read it.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +13,13 @@
 
 namespace paddle_ngraph {
 
-// One step. What it reads is an input of the interval, n, or a result of the function, -1 - n.
+// One step. What it reads is an input of the interval, n, where states follow the others, or a
+// result of the function, -1 - n. No state is read that another step overwrites, but by filling it.
 struct Update {
   int optimizer = 0;                // see kernels/optimizer.h
   std::vector<double> attributes;   // in the order of kernels/optimizer.h
   std::vector<size_t> states;       // which states it writes, the parameter first
-  std::vector<int64_t> gradients;   // which are added,
+  std::vector<int64_t> gradients;   // which are added (none to fill a state),
   std::vector<int64_t> factors;     // then multiplied by each of these numbers
   std::vector<int64_t> parameters;  // the numbers of the optimizer: its rate, ...
 };
@@ -81,9 +83,10 @@ class Updater {
 
   const Updates& updates() const;
 
-  // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs and
-  // states are those of the interval, results those of the function; only what steps read or write
-  // has to be set, and what is written has to be apart. Throws InvalidInput where sizes disagree.
+  // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs, which
+  // end with the states, and states are those of the interval, results those of the function; only
+  // what steps read or write has to be set, and what is written has to be apart. Throws
+  // InvalidInput where sizes disagree.
   Run prepare(const std::vector<Floats>& inputs, const std::vector<Floats>& results,
               const std::vector<Floats>& states) const;
 

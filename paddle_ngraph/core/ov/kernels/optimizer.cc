@@ -1,5 +1,6 @@
 #include "core/ov/kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -118,6 +119,30 @@ class AdamStep final : public OptimizerStep {
   bool has_largest_;
 };
 
+NGRAPH_VECTORIZED void sum_chunk(int64_t count, const float* __restrict__ added,
+                                 float* __restrict__ sum) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += added[i];
+}
+
+class SumStep final : public OptimizerStep {
+ public:
+  void update(int64_t count, const float* grad, float* const* states) const override {
+    sum_chunk(count, grad, states[0]);
+  }
+};
+
+class FillStep final : public OptimizerStep {
+ public:
+  explicit FillStep(float number) : number_(number) {}
+
+  void update(int64_t count, const float* /*grad*/, float* const* states) const override {
+    std::fill_n(states[0], count, number_);
+  }
+
+ private:
+  float number_;
+};
+
 template <typename Attributes>
 Attributes filled(const std::vector<double>& values) {
   Attributes attributes;
@@ -174,6 +199,12 @@ std::unique_ptr<OptimizerStep> step_of(Optimizer optimizer, const std::vector<do
     case Optimizer::kAdam:
       require(numbers.size() == 3 && (num_states == 3 || num_states == 4));
       return step_of(filled<AdamAttributes>(attributes), numbers.data(), num_states);
+    case Optimizer::kSum:
+      require(attributes.empty() && numbers.empty() && num_states == 1);
+      return std::make_unique<SumStep>();
+    case Optimizer::kFill:
+      require(attributes.size() == 1 && numbers.empty() && num_states == 1);
+      return std::make_unique<FillStep>(as_float(attributes[0]));
   }
   throw NgraphError("an optimizer is not known");
 }
