@@ -59,8 +59,10 @@ def measure(options: Namespace) -> None:
                 for name, each in times.items()
             ]
             progress.done(f"batch {batch}: {ratios}")
-    sections = [ABOUT, report.table(["", "ms", "ratio"], rows)]
-    report.write(options.output, "decoder", "A decoder", sections, {"ms": found})
+    header = ["", "ms", "ratio"]
+    sections = [ABOUT, report.table(header, rows)]
+    beside = report.column(header, rows, "ms", "ratio")
+    report.write(options.output, "decoder", "A decoder", sections, {"ms": found}, beside)
 
 
 class _Ops(NamedTuple):
