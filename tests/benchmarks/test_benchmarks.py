@@ -348,6 +348,12 @@ def test_intervals(tmp_path):
     assert "| copysign | 8 x 14 x 14 | 1 |" in (tmp_path / "intervals.md").read_text()
 
 
+def test_decoder(tmp_path):
+    ways = run(tmp_path, "decoder")["ms"]["1"]
+    assert len(ways) == 5 and all(min(times) > 0 for times in ways.values())
+    assert "| batch 8, engine, ids[:, i] = word |" in (tmp_path / "decoder.md").read_text()
+
+
 def test_paddleocr_says_in_one_sentence_where_it_is_missing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command.paddleocr_pages, "is_installed", lambda: False)
     assert command.main(["paddleocr", "--output", str(tmp_path)]) == 1
