@@ -222,4 +222,6 @@ def _write(folder: Path, found: Sequence[Found]) -> None:
     seeds = len(found[0].accuracies[PRECISIONS[0]])
     sections = [ABOUT.format(seeds=seeds), report.table(header, rows)]
     data = {"tasks": [asdict(item) for item in found]}
-    report.write(folder, "convergence", "Trained in bfloat16 and in float32", sections, data)
+    beside = report.column(header, rows, "difference")
+    title = "Trained in bfloat16 and in float32"
+    report.write(folder, "convergence", title, sections, data, beside)

@@ -37,16 +37,18 @@ def measure(options: Namespace) -> None:
         ]
         for name, times in found.items()
     ]
-    table = report.table(["seconds", "native Paddle", *_WAYS[1:]], rows)
-    sections = [ABOUT.format(rounds=rounds), table]
-    report.write(options.output, "first_run", "The first run", sections, {"first_run": found})
+    header = ["seconds", "native Paddle", *_WAYS[1:]]
+    sections = [ABOUT.format(rounds=rounds), report.table(header, rows)]
+    beside = report.column(header, rows, *header[1:])
     report.bars(
-        options.output / "first_run.png",
+        report.picture(options.output, "first_run"),
         "The first run, batch 1",
         "seconds",
         list(found),
         {way: [_medians(times)[way] for times in found.values()] for way in _WAYS},
     )
+    data = {"first_run": found}
+    report.write(options.output, "first_run", "The first run", sections, data, beside)
 
 
 _WAYS = ("native", "cold", "warm", "background")

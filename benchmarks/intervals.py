@@ -222,4 +222,6 @@ def _write(cells: Sequence[Cell], folder: Path) -> None:
     ]
     data = {"cells": [{**vars(cell), "chain": vars(cell.chain)} for cell in cells]}
     sections = [EXPLANATION, report.table(header, body)]
-    report.write(folder, "intervals", "Intervals beside oneDNN", sections, data)
+    title = "gain (us): between, pictures, operators of a piece"
+    beside = {title: {", ".join(row[:3]): row[-1] for row in body}}
+    report.write(folder, "intervals", "Intervals beside oneDNN", sections, data, beside)

@@ -93,7 +93,8 @@ def measure(options: Namespace) -> None:
             progress.done(f"{kind}, {name}: {', '.join(summary)}")
             about = ABOUT.format(runs=RUNS, turns=TURNS, rounds=rounds)
             tables = [_table(kind, rows) for kind, rows in found.items() if rows]
-            report.write(options.output, "memory", "Memory", [about, *tables], {"memory": found})
+            sections, data = [about, *tables], {"memory": found}
+            report.write(options.output, "memory", "Memory", sections, data, _beside(found))
 
 
 def _compare(name: str, trains: bool) -> dict[str, Found]:
@@ -135,11 +136,23 @@ def _check(work: str, found: dict[str, Found]) -> None:
             raise PeerError(f"{work}, {way}: {item.value} instead of {native}")
 
 
+def _beside(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, str]]:
+    return {
+        f"{kind}: MB with the engine, with native Paddle": {
+            _title(name): f"{_cell(items, 'engine')}, {_cell(items, 'native')}"
+            for name, items in networks.items()
+        }
+        for kind, networks in found.items()
+        if networks
+    }
+
+
+def _title(name: str) -> str:
+    return f"{NETWORKS[name].title}, batch {NETWORKS[name].batch}"
+
+
 def _table(kind: str, found: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        [f"{NETWORKS[name].title}, batch {NETWORKS[name].batch}", *(_cell(items, w) for w in WAYS)]
-        for name, items in found.items()
-    ]
+    rows = [[_title(name), *(_cell(items, w) for w in WAYS)] for name, items in found.items()]
     return f"## {kind.capitalize()}\n\n" + report.table([f"{kind}, MB", *WAYS], rows)
 
 

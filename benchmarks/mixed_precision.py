@@ -150,7 +150,8 @@ def _write(folder: Path, found: list[Found], pace: Pace) -> None:
     about = ABOUT.format(rounds=pace.rounds, steps=peers.CHECKED_STEPS)
     data = {"works": [asdict(item) for item in found]}
     sections = [about, report.table(header, rows)]
-    report.write(folder, "mixed_precision", "Training steps in bfloat16", sections, data)
+    beside = report.column(header, rows, f"{FLOAT32} (ratio)")
+    report.write(folder, "mixed_precision", "Training steps in bfloat16", sections, data, beside)
 
 
 def _cell(value: float | None) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import sys
 import time
@@ -27,11 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paddle
 
-from benchmarks.report import environment
+from benchmarks import report
 from demos import command_line
 from paddle_ngraph import _core, flags, mkl_packed
 
 STEPS = 100
+TOPIC, TITLE = "mkl_packed", "Recurrent layers with packed weights"
+COMMAND = "python benchmarks/mkl_packed.py"
 
 
 @dataclass(frozen=True)
@@ -169,27 +170,23 @@ def _torch(case: Case, x: np.ndarray) -> list[Contestant]:
     return [Contestant("PyTorch", infer, train)]
 
 
-def markdown(results: Sequence[Result], machine: dict[str, str], rounds: int) -> str:
-    """The results as a page of Markdown."""
-    lines = [
-        "# Recurrent layers with packed weights",
-        "",
+def sections(results: list[Result], rounds: int) -> list[str]:
+    """The results in Markdown."""
+    pages = [
         f"Milliseconds for {STEPS} steps in float32, median over {rounds} turns, all contestants "
         "in one process; in brackets how much faster than Paddle with as many threads. Paddle's "
-        "default is one thread. Made by `python benchmarks/mkl_packed.py`.",
+        "default is one thread."
     ]
     for way in ("forward", "training"):
-        lines += ["", f"## {way.capitalize()}", ""]
         names = list(results[0].forward)
-        lines.append(f"| network | threads | {' | '.join(names)} |")
-        lines.append(f"| --- | ---: |{' ---: |' * len(names)}")
+        rows = []
         for result in results:
             times = getattr(result, way)
             cells = [f"{times[n]:.1f} ({times['Paddle'] / times[n]:.1f}x)" for n in names]
-            cells[0] = f"{times['Paddle']:.1f}"
-            lines.append(f"| {result.title} | {result.threads} | {' | '.join(cells)} |")
-    lines += ["", *(f"- {name}: {value}" for name, value in machine.items())]
-    return "\n".join(lines) + "\n"
+            rows.append([result.title, str(result.threads), f"{times['Paddle']:.1f}", *cells[1:]])
+        header = ["network", "threads", *names]
+        pages += [f"## {way.capitalize()}", report.table(header, rows)]
+    return pages
 
 
 def plot(results: Sequence[Result], path: Path) -> None:
@@ -218,31 +215,25 @@ def plot(results: Sequence[Result], path: Path) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measures, prints and writes ``mkl_packed.md``, ``.json`` and ``.png``."""
     paddle.disable_static()
-    machine = environment()
     results = []
-    for threads in options.threads or sorted({1, int(machine["cores"])}):
+    for threads in options.threads or sorted({1, int(report.environment()["cores"])}):
         for name in options.cases:
             result = measure(name, threads, options.rounds)
             print(f"{name}, {threads} threads: {_line(result)}", flush=True)
             results.append(result)
     folder: Path = options.output
-    folder.mkdir(parents=True, exist_ok=True)
-    results = _with_earlier(results, folder / "mkl_packed.json", machine)
-    (folder / "mkl_packed.md").write_text(markdown(results, machine, options.rounds))
-    data = {"environment": machine, "results": [asdict(result) for result in results]}
-    (folder / "mkl_packed.json").write_text(json.dumps(data, indent=2) + "\n")
-    plot(results, folder / "mkl_packed.png")
+    results = _with_earlier(results, folder)
+    data = {"results": [asdict(result) for result in results]}
+    plot(results, report.picture(folder, TOPIC))
+    report.write(folder, TOPIC, TITLE, sections(results, options.rounds), data, command=COMMAND)
     print(f"written to {folder}")
 
 
-def _with_earlier(results: list[Result], path: Path, machine: dict[str, str]) -> list[Result]:
+def _with_earlier(results: list[Result], folder: Path) -> list[Result]:
     """The results, and what an earlier run on the same machine found for other cases."""
-    if path.exists():
-        earlier = json.loads(path.read_text())
-        measured = {(result.case, result.threads) for result in results}
-        if earlier["environment"] == machine:
-            found = [Result(**values) for values in earlier["results"]]
-            results = results + [r for r in found if (r.case, r.threads) not in measured]
+    measured = {(result.case, result.threads) for result in results}
+    found = [Result(**values) for values in report.earlier(folder, TOPIC).get("results", [])]
+    results = results + [r for r in found if (r.case, r.threads) not in measured]
     order = list(CASES)
     return sorted(results, key=lambda result: (order.index(result.case), result.threads))
 
@@ -279,7 +270,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path(__file__).resolve().parent / "results",
+        default=report.FOLDER,
         metavar="DIR",
         help="where the results go (default: benchmarks/results)",
     )

@@ -151,7 +151,6 @@ def _write(lines: list[int], chunk: int, replays: dict[str, Replay], folder: Pat
     data: dict[str, Any] = {"widths": lines}
     data["peers"] = {name: vars(replay) for name, replay in replays.items()}
     sections = [explanation, report.table(header, body)]
-    report.write(folder, "ocr_widths", "Lines of random widths", sections, data)
     done = {PEERS[name].title: replay for name, replay in replays.items() if not replay.failed}
     counts = [float(chunk * number) for number in range(1, CHUNKS + 1)]
     panels = {
@@ -160,4 +159,6 @@ def _write(lines: list[int], chunk: int, replays: dict[str, Replay], folder: Pat
         },
         "memory (MB)": {name: (counts, r.memory_mb[1:]) for name, r in done.items()},
     }
-    report.lines(folder / "ocr_widths.png", panels, "lines read", "linear")
+    report.lines(report.picture(folder, "ocr_widths"), panels, "lines read", "linear")
+    beside = report.column(header, body, header[2])
+    report.write(folder, "ocr_widths", "Lines of random widths", sections, data, beside)

@@ -13,6 +13,7 @@ from benchmarks.options import Progress
 from benchmarks.peers import PEERS, Assets
 from benchmarks.worker import Worker
 
+ABOUT = "What an engine operator costs, what small programs do, and how much memory training takes."
 OPERATOR = """\
 ## One engine operator
 
@@ -33,7 +34,7 @@ STEPS = 5
 
 def measure(options: Namespace) -> None:
     """Measures all of it; writes ``overhead.md``, ``.json`` and ``.png``."""
-    sections: list[str] = []
+    sections = [ABOUT]
     data: dict[str, Any] = {}
     with Progress("overhead", 3) as progress:
         for name, part in (
@@ -45,15 +46,16 @@ def measure(options: Namespace) -> None:
             page, data[name.replace(" ", "_")] = part(options)
             sections += page
             progress.done(f"{name}: {data[name.replace(' ', '_')]}")
-    report.write(options.output, "overhead", "Overhead", sections, data)
     programs = data["small_programs"]
     report.bars(
-        options.output / "overhead.png",
+        report.picture(options.output, "overhead"),
         "Small programs",
         "time native, measured by the engine's",
         [program["name"] for program in programs],
         {"native Paddle": [program["ratio"] for program in programs]},
     )
+    beside = {"small programs, ratio": {each["name"]: f"{each['ratio']:.2f}" for each in programs}}
+    report.write(options.output, "overhead", "Overhead", sections, data, beside)
 
 
 def _operator(options: Namespace) -> tuple[list[str], dict[str, float]]:

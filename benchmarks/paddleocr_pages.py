@@ -24,6 +24,7 @@ from demos.ocr_demo import files
 SIZES = {"small": (1, 1.0), "large": (1, 2.0), "long": (3, 1.0)}
 TOLERANCE = 1e-3  # of a score, which is a probability
 REFERENCE = "plain"
+BESIDE = ("plain by the engine", "best native by the engine")
 NOT_INSTALLED = "PaddleOCR is not installed: `make paddleocr` makes an environment that has it"
 EXPLANATION = """\
 One page with `PaddleOCR.predict` (mobile networks; detection, orientation and recognition of
@@ -222,7 +223,7 @@ def _best(row: Row) -> float | None:
 
 
 def _write(rows: Sequence[Row], options: Namespace) -> None:
-    header = ["a page (ms)", *(mode.title for mode in MODES.values()), "plain", "best native"]
+    header = ["a page (ms)", *(mode.title for mode in MODES.values()), *BESIDE]
     ratios = [(row.ratio(REFERENCE), _best(row)) for row in rows]
     body = [
         [row.description, *(_cell(row, name) for name in MODES), *map(_times, found)]
@@ -240,7 +241,6 @@ def _write(rows: Sequence[Row], options: Namespace) -> None:
     if failed:
         sections += ["## Not measured", "\n".join(sorted(failed))]
     data = {"rows": [row.to_json() for row in rows]}
-    report.write(options.output, "paddleocr", "PaddleOCR, a page", sections, data)
     series = {
         mode.title: [row.ratio(name) for row in rows]
         for name, mode in MODES.items()
@@ -249,7 +249,10 @@ def _write(rows: Sequence[Row], options: Namespace) -> None:
     if series:
         label = "time of the mode, measured by the engine's"
         names = [row.description for row in rows]
-        report.bars(options.output / "paddleocr.png", "PaddleOCR, a page", label, names, series)
+        path = report.picture(options.output, "paddleocr")
+        report.bars(path, "PaddleOCR, a page", label, names, series)
+    beside = report.column(header, body, *BESIDE)
+    report.write(options.output, "paddleocr", "PaddleOCR, a page", sections, data, beside)
 
 
 def _times(ratio: float | None) -> str:

@@ -25,6 +25,7 @@ TURNS, SECONDS = 12, 0.5
 TOLERANCE = 1e-3
 TOWER, LAYERS = 256, 6
 PICTURE = 96
+TITLE = "Execution plans"
 ABOUT = f"""\
 *Two towers*: two stacks of {LAYERS} layers of {TOWER} with layer normalization, whose results a
 layer compares. *Ensemble*: the mean of four MobileNetV2 of half width, {PICTURE} x {PICTURE}. *One
@@ -105,11 +106,12 @@ def measure(options: Namespace) -> None:
             texts = (f"{way} {item.ms:.2f} ms {item.ratio:.2f}x" for way, item in ways.items())
             progress.done(f"{name}: {', '.join(texts)}")
             sections = [ABOUT.format(rounds=rounds), *_tables(found)]
-            report.write(options.output, "plan", "Execution plans", sections, {"plan": found})
+            data: dict[str, Any] = {"plan": found}
+            report.write(options.output, "plan", TITLE, sections, data, _beside(found))
     automatic = _automatic(names, [] if options.quick else OTHERS)
     sections += ["## Automatic plans", ABOUT_AUTOMATIC, _table_of_choices(automatic)]
     data = {"plan": found, "automatic": automatic}
-    report.write(options.output, "plan", "Execution plans", sections, data)
+    report.write(options.output, "plan", TITLE, sections, data, _beside(found))
 
 
 def _automatic(names: Sequence[str], others: Sequence[Work]) -> dict[str, Choice]:
@@ -170,6 +172,12 @@ def _compare(name: str, rounds: int, turns: int) -> dict[str, Found]:
         )
         for way, mine in times.items()
     }
+
+
+def _beside(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
+    title = "how many times as fast as one function: its plan, or its slices"
+    ratios = {n: list(items.values())[-1]["ratio"] for n, items in found.items()}
+    return {title: {NETWORKS[n].title: f"{ratio:.2f}" for n, ratio in ratios.items()}}
 
 
 def _tables(found: dict[str, dict[str, Any]]) -> list[str]:

@@ -70,14 +70,15 @@ def measure(options: Namespace) -> None:
     header = ["", "float32 (ms)", "bfloat16 (ms)", "times as fast", "off by"]
     sections = [ABOUT.format(batch=batch, rounds=pace.rounds), report.table(header, rows)]
     data = {"batch": batch, "precision": [asdict(item) for item in found.values()]}
-    report.write(options.output, "precision", "bfloat16 beside float32", sections, data)
     report.bars(
-        options.output / "precision.png",
+        report.picture(options.output, "precision"),
         f"Inference in bfloat16, batch {batch}",
         "times as fast as in float32",
         [item.name for item in found.values()],
         {"bfloat16": [item.ratio for item in found.values()]},
     )
+    beside = report.column(header, rows, "times as fast")
+    report.write(options.output, "precision", "bfloat16 beside float32", sections, data, beside)
 
 
 def _compare(work: Work, pace: Pace) -> Found:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -36,12 +33,11 @@ SHAPES = (
 ABOUT = """\
 How many times as fast the core's `Gemm` (oneDNN) computes a product as the plugin's `MatMul`, on
 one thread, in turns: the median of the ratios. **Bold**: what the rule for the processor gives to
-oneDNN. *Packed*: the right operand is a weight that the function knows. There is a column for each
-processor that this was measured on: a run replaces its own."""
+oneDNN. *Packed*: the right operand is a weight that the function knows."""
 
 
 def measure(options: Namespace) -> None:
-    """Measures it; writes ``products.md`` and ``.json``, which keep what other processors had."""
+    """Measures it; writes ``products.md`` and ``.json``."""
     turns = 3 if options.quick else 15
     ratios: dict[str, float] = {}
     with Progress("products", 2 * len(SHAPES)) as progress:
@@ -50,22 +46,10 @@ def measure(options: Namespace) -> None:
                 name = _name(shape, packs)
                 ratios[name] = _ratio(shape, packs, turns)
                 progress.done(f"{name}: {ratios[name]:.2f}")
-    machine = report.environment()["processor"]
-    found = {**_earlier(options.output), machine: {"ratios": ratios, "rule": _ruled()}}
-    rows = [
-        [name, *(_cell(entry, name) for entry in found.values())]
-        for name in (_name(shape, packs) for shape in SHAPES for packs in (False, True))
-    ]
-    sections = [ABOUT, report.table(["", *found], rows)]
-    report.write(options.output, "products", "Products by oneDNN", sections, {"processors": found})
-
-
-def _earlier(folder: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((folder / "products.json").read_text())["processors"]
-    except (OSError, ValueError):
-        return {}
-    return found
+    ruled = _ruled()
+    beside = {"": {name: _cell(ratio, name in ruled) for name, ratio in ratios.items()}}
+    data = {"ratios": ratios, "rule": ruled}
+    report.write(options.output, "products", "Products by oneDNN", [ABOUT], data, beside)
 
 
 def _name(shape: tuple[int, int, int], packs: bool) -> str:
@@ -73,11 +57,8 @@ def _name(shape: tuple[int, int, int], packs: bool) -> str:
     return f"[{m}, {k}] x [{k}, {n}]" + (", packed" if packs else "")
 
 
-def _cell(entry: dict[str, Any], name: str) -> str:
-    if name not in entry["ratios"]:
-        return ""
-    text = f"{entry['ratios'][name]:.2f}"
-    return f"**{text}**" if name in entry["rule"] else text
+def _cell(ratio: float, is_ruled: bool) -> str:
+    return f"**{ratio:.2f}**" if is_ruled else f"{ratio:.2f}"
 
 
 def _ruled() -> list[str]:

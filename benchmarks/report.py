@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -16,6 +18,8 @@ from paddle_ngraph.function import processor
 FOLDER = Path(__file__).resolve().parent / "results"
 _ACROSS = 3  # panels of a picture side by side
 _PACKAGES = ("paddlepaddle", "openvino", "paddle-ngraph", "torch", "numpy")
+_UNITS = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+_ZEN = {"23": "2", "25": "3", "26": "5"}  # by family
 
 
 def environment() -> dict[str, str]:
@@ -54,32 +58,133 @@ def _vector_units() -> str:
     return ", ".join(found) or "unknown"
 
 
+def short_name(machine: Mapping[str, str]) -> str:
+    """What a processor is called, by what :func:`environment` says of it.
+
+    A generation of AMD, or a line of Intel with its widest units. Results of processors with one
+    name replace each other.
+    """
+    name, units = machine["processor"], machine["vector units"]
+    widest = next((title for unit, title in _UNITS.items() if unit in units), "")
+    family = re.search(r"\(family (\d+)", name)
+    if name.startswith("AMD") and family:
+        zen = "4" if family[1] == "25" and "avx512f" in units else _ZEN.get(family[1])
+        return f"Zen {zen}" if zen else f"AMD {family[1]} {widest}".strip()
+    if name.startswith("Intel"):
+        return f"{'Xeon' if 'Xeon' in name else 'Core'} {widest}".strip()
+    return f"{name.partition(' (')[0]} {widest}".strip()
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown, numbers to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def column(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *names: str
+) -> dict[str, dict[str, str]]:
+    """Columns of a table as one, which stands beside those of other processors."""
+    places = [header.index(name) for name in names]
+    return {", ".join(names): {row[0]: ", ".join(row[place] for place in places) for row in rows}}
+
+
 def write(
-    folder: Path, topic: str, title: str, sections: Sequence[str], data: Mapping[str, Any]
+    folder: Path,
+    topic: str,
+    title: str,
+    sections: Sequence[str],
+    data: Mapping[str, Any],
+    beside: Mapping[str, Mapping[str, str]] | None = None,
+    command: str = "",
 ) -> None:
-    """Writes ``<topic>.md`` of the sections, and ``<topic>.json`` of the data."""
+    """Writes ``<topic>_<processor>.json``, and ``<topic>.md`` of all processors that have one.
+
+    Args:
+        folder: Where to.
+        topic: The name of the files.
+        title: The title of the page.
+        sections: Markdown; the first one explains what is measured.
+        data: What was measured.
+        beside: Tables that have a column for each processor: their titles, and cells by row.
+        command: What made it, if not the topic of ``python -m benchmarks``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     machine = environment()
-    facts = "\n".join(f"- {name}: {value}" for name, value in machine.items())
-    page = [f"# {title}", *sections, facts, f"Made by `python -m benchmarks {topic}`."]
-    (folder / f"{topic}.md").write_text("\n\n".join(page) + "\n")
-    content = json.dumps({"environment": machine, **data}, indent=1)
-    (folder / f"{topic}.json").write_text(content + "\n")
+    content = {
+        "topic": topic,
+        "processor": short_name(machine),
+        "date": datetime.date.today().isoformat(),
+        "environment": machine,
+        "page": {
+            "title": title,
+            "sections": sections,
+            "beside": beside or {},
+            "command": command or f"python -m benchmarks {topic}",
+        },
+        **data,
+    }
+    _path(folder, topic, "json").write_text(json.dumps(content, indent=1) + "\n")
+    render(folder, topic)
 
 
 def earlier(folder: Path, topic: str) -> dict[str, Any]:
     """The data of an earlier run, if nothing that numbers depend on has changed; else nothing."""
     try:
-        data: dict[str, Any] = json.loads((folder / f"{topic}.json").read_text())
+        data: dict[str, Any] = json.loads(_path(folder, topic, "json").read_text())
     except (OSError, ValueError):
         return {}
     return data if data["environment"] == environment() else {}
+
+
+def picture(folder: Path, topic: str) -> Path:
+    """Where the picture of this processor is: a page shows it if it is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return _path(folder, topic, "png")
+
+
+def _path(folder: Path, topic: str, ending: str) -> Path:
+    return folder / f"{topic}_{_slug(short_name(environment()))}.{ending}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "_", name.lower()).strip("_")
+
+
+def render(folder: Path, topic: str) -> None:
+    """Writes ``<topic>.md`` of what each processor has found."""
+    found = {}
+    for path in sorted(folder.glob(f"{topic}_*.json")):
+        data = json.loads(path.read_text())
+        if data.get("topic") == topic:  # others begin with this name, too
+            found[data["processor"]] = data
+    pages = {name: data["page"] for name, data in found.items()}
+    about = {page["sections"][0] for page in pages.values()}
+    newest = max(found.values(), key=lambda data: data["date"])["page"]
+    lines = [f"# {newest['title']}", *(about if len(about) == 1 else [])]
+    if len(pages) > 1 or len(newest["sections"]) == 1:
+        lines += _beside(pages)
+    for name, data in found.items():
+        sections = data["page"]["sections"][len(about) == 1 :]
+        lines += [f"## {name}", *(re.sub("^##", "###", text) for text in sections)]
+        drawn = f"{topic}_{_slug(name)}.png"
+        if (folder / drawn).exists():
+            lines.append(f"![{newest['title']}, {name}]({drawn})")
+        facts = {**data["environment"], "date": data["date"]}
+        lines.append("\n".join(f"- {fact}: {value}" for fact, value in facts.items()))
+    lines.append(f"Made by `{newest['command']}`.")
+    (folder / f"{topic}.md").write_text("\n\n".join(lines) + "\n")
+
+
+def _beside(pages: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tables with a column for each processor."""
+    tables = []
+    for title in dict.fromkeys(title for page in pages.values() for title in page["beside"]):
+        columns = {name: page["beside"].get(title, {}) for name, page in pages.items()}
+        keys = dict.fromkeys(key for cells in columns.values() for key in cells)
+        rows = [[key, *(cells.get(key, "") for cells in columns.values())] for key in keys]
+        tables.append(table([title, *columns], rows))
+    return ["## Side by side", *tables] if tables else []
 
 
 def bars(

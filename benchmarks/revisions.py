@@ -128,13 +128,14 @@ def _write(found: list[Comparison], options: Namespace) -> None:
     header = ["", "here (ms)", "before (ms)", "ratio", "spread"]
     data = {"rows": [item.to_json() for item in found]}
     sections = [EXPLANATION, report.table(header, body)]
-    report.write(options.output, "revisions", "Beside another revision", sections, data)
     label = "time here, measured by the time before"
     ratios = {"ratio": [item.ratio for item in found]}
     report.bars(
-        options.output / "revisions.png",
+        report.picture(options.output, "revisions"),
         "Beside another revision",
         label,
         [item.name for item in found],
         ratios,
     )
+    beside = report.column(header, body, "ratio")
+    report.write(options.output, "revisions", "Beside another revision", sections, data, beside)

@@ -134,8 +134,8 @@ def _write(
     tables, divisions = splits.sections()
     sections += ["## How work is divided among threads", *tables]
     contents = {"curves": data, "divisions": divisions}
+    report.lines(report.picture(options.output, "scaling"), panels, "size (time in ms)")
     report.write(options.output, "scaling", "Cost as work grows", sections, contents)
-    report.lines(options.output / "scaling.png", panels, "size (time in ms)")
 
 
 def _points(rows: dict[int, Row], name: str) -> tuple[list[float], list[float]]:

@@ -208,10 +208,10 @@ def _write(loads: Mapping[str, Mapping[str, Load]], folder: Path) -> None:
         shown = "-" if ratio is None else f"{ratio:.2f}x"
         body.append([way, *map(_rate, modes.values()), shown])
         memory.append([way, *(f"{load.memory_mb:.0f}" for load in modes.values())])
-    table = report.table(["requests in a second", *MODES, "engine by best native"], body)
+    header = ["requests in a second", *MODES, "engine by best native"]
     sections = [
         EXPLANATION,
-        table,
+        report.table(header, body),
         "## Memory of a process (MB)",
         report.table(["", *MODES], memory),
     ]
@@ -224,4 +224,5 @@ def _write(loads: Mapping[str, Mapping[str, Load]], folder: Path) -> None:
     if failed:
         sections += ["## Not measured", "\n".join(failed)]
     data = {way: {mode: vars(load) for mode, load in modes.items()} for way, modes in loads.items()}
-    report.write(folder, "serving", "Serving under load", sections, {"loads": data})
+    beside = report.column(header, body, header[-1])
+    report.write(folder, "serving", "Serving under load", sections, {"loads": data}, beside)

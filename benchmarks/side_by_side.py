@@ -22,6 +22,7 @@ GROUPS = {
     "raw OpenVINO": ("function",),
     "PyTorch, best": ("torch", "torch-last", "torch-compile"),
 }
+BESIDE = ("Paddle, defaults (ratio)", "Paddle, best (ratio)", "predictor, best (ratio)")
 EXPLANATION = """\
 Times are medians over the turns of the median step of a turn: all peers of a work take turns within
 one run, each in a process of its own. A ratio says how many times as long as the engine's a peer's
@@ -70,12 +71,12 @@ def summary(row: Row) -> str:
 
 
 def _write(topic: str, title: str, rows: Sequence[Row], folder: Path) -> None:
-    sections = [EXPLANATION, _ratios(rows), "## Milliseconds", SETTINGS, _times(rows)]
+    header, body = _ratios(rows)
+    sections = [EXPLANATION, report.table(header, body), "## Milliseconds", SETTINGS, _times(rows)]
     failures = _failures(rows)
     if failures:
         sections += ["## Not measured", failures]
     data: dict[str, Any] = {"rows": [row.to_json() for row in rows]}
-    report.write(folder, topic, title, sections, data)
     series = {
         name: [row.best_ratio(group) for row in rows]
         for name, group in GROUPS.items()
@@ -83,10 +84,12 @@ def _write(topic: str, title: str, rows: Sequence[Row], folder: Path) -> None:
     }
     label = "time of the peer, measured by the engine's"
     if series:
-        report.bars(folder / f"{topic}.png", title, label, [row.name for row in rows], series)
+        path = report.picture(folder, topic)
+        report.bars(path, title, label, [row.name for row in rows], series)
+    report.write(folder, topic, title, sections, data, report.column(header, body, *BESIDE))
 
 
-def _ratios(rows: Sequence[Row]) -> str:
+def _ratios(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     body = []
     for row in rows:
         ours = row.columns.get(peers.ENGINE)
@@ -104,7 +107,7 @@ def _ratios(rows: Sequence[Row]) -> str:
         means.append(_number(geometric_mean(ratios) if ratios else None))
     body.append(["geometric mean", "", *means, ""])
     header = ["", "engine (ms)", *(f"{name} (ratio)" for name in GROUPS), "first run (s)"]
-    return report.table(header, body)
+    return header, body
 
 
 def _times(rows: Sequence[Row]) -> str:

@@ -44,6 +44,8 @@ ABOUT = """\
 Each way has a process of its own, and they take turns: medians over {rounds} turns of the median
 step of a turn. A ratio says how many times as long as {reference} it takes: the median of the
 ratios of the turns. What is computed is compared with native Paddle's."""
+INTRODUCTION = """\
+Networks of dynamic mode, in all the ways in which they run, natively and through the engine."""
 TRAINING = """\
 A step is forward pass, backward pass and optimizer (momentum). *dynamic*: native Paddle, operator
 by operator. *compile()*: the layer by `paddle_ngraph.compile`. *to_static*: `paddle.jit.to_static`,
@@ -406,15 +408,16 @@ def _write(
     shape: tuple[int, ...],
 ) -> None:
     sections = [
-        "## Training\n",
+        INTRODUCTION,
+        "## Training",
         TRAINING,
         ABOUT.format(rounds=pace.rounds, reference=f"*{ENGINE}*"),
         _table(rows, TRAINING_WAYS, ENGINE),
-        "## Layers\n",
+        "## Layers",
         LAYERS,
         ABOUT.format(rounds=pace.rounds, reference=f"*{COMPILED}*"),
         _table(layers, LAYER_WAYS, COMPILED),
-        "## Saved models\n",
+        "## Saved models",
         INFERENCE.format(batch=shape[0], side=shape[-1]),
         ABOUT.format(rounds=pace.rounds, reference=f"*{EXECUTOR}*"),
         _table([loaded], list(loaded.turns_ms), EXECUTOR),
@@ -422,14 +425,23 @@ def _write(
     data = {"quick": options.quick, "training": [asdict(row) for row in rows]}
     data["layers"] = [asdict(row) for row in layers]
     data["inference"] = asdict(loaded)
-    report.write(options.output, "to_static", "Programs of dynamic mode", sections, data)
     report.bars(
-        options.output / "to_static.png",
+        report.picture(options.output, "to_static"),
         "A training step",
         f"times as long as {ENGINE}",
         [row.name for row in rows],
         {way: [row.ratio(way, ENGINE) for row in rows] for way in TRAINING_WAYS},
     )
+    beside = {
+        f"{title}: dynamic, measured by {reference}": {
+            row.description: f"{row.ratio('dynamic', reference):.2f}" for row in measured
+        }
+        for title, measured, reference in (
+            ("training", rows, ENGINE),
+            ("layers", layers, COMPILED),
+        )
+    }
+    report.write(options.output, "to_static", "Programs of dynamic mode", sections, data, beside)
 
 
 def _table(rows: Sequence[Row], ways: Sequence[str], reference: str) -> str:

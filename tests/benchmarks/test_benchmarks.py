@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import comparison, ocr_widths, profile, serving, to_static, works
+from benchmarks import comparison, ocr_widths, profile, report, serving, to_static, works
 from benchmarks.comparison import Column, Row
 from benchmarks.peers import Results
 from benchmarks.worker import PeerError, Worker
@@ -18,7 +18,8 @@ from paddle_ngraph.function import processor
 
 def run(tmp_path, *arguments: str) -> dict:
     assert command.main([*arguments, "--quick", "--output", str(tmp_path)]) == 0
-    return json.loads((tmp_path / f"{arguments[0]}.json").read_text())
+    (path,) = tmp_path.glob(f"{arguments[0]}_*.json")
+    return json.loads(path.read_text())
 
 
 def test_training(tmp_path):
@@ -102,6 +103,79 @@ def test_rows_of_other_models_are_kept(tmp_path):
     run(tmp_path, "training", "--models", "mlp", *peers)
     data = run(tmp_path, "training", "--models", "lenet", *peers)
     assert [row["model"] for row in data["rows"]] == ["mlp", "lenet"]
+
+
+ZEN_4 = {
+    "processor": "AMD EPYC (family 25, model 17)",
+    "vector units": "avx2, avx512f, avx512_bf16",
+}
+XEON = {
+    "processor": "Intel(R) Xeon(R) Processor (family 6, model 167)",
+    "vector units": "avx2, avx512f, avx512_bf16, amx_tile",
+}
+
+
+@pytest.mark.parametrize(
+    "processor, units, name",
+    [
+        (*ZEN_4.values(), "Zen 4"),
+        (*XEON.values(), "Xeon AMX"),
+        ("AMD EPYC (family 25, model 1)", "avx2", "Zen 3"),
+        ("AMD EPYC (family 26, model 2)", "avx2, avx512f", "Zen 5"),
+        ("AMD EPYC (family 99, model 2)", "avx2, avx512f", "AMD 99 AVX-512"),
+        ("AMD EPYC", "avx2", "AMD EPYC AVX2"),
+        ("Intel(R) Core(TM) i7-1185G7 (family 6, model 140)", "avx2", "Core AVX2"),
+        ("Neoverse-N1", "unknown", "Neoverse-N1"),
+        ("unknown", "unknown", "unknown"),
+    ],
+)
+def test_short_names_of_processors(processor, units, name):
+    assert report.short_name({"processor": processor, "vector units": units}) == name
+
+
+def written(folder, monkeypatch, machine, ratio, about="How fast it is.") -> str:
+    """The page after a run on a processor, which draws a picture too."""
+    monkeypatch.setattr(report, "environment", lambda: machine)
+    rows = [["a network", "1.0", ratio]]
+    header = ["", "ms", "ratio"]
+    report.picture(folder, "speed").write_text("a picture")
+    sections = [about, "## Numbers", report.table(header, rows)]
+    beside = report.column(header, rows, "ratio")
+    report.write(folder, "speed", "Speed", sections, {"rows": rows}, beside)
+    return (folder / "speed.md").read_text()
+
+
+def test_processors_stand_side_by_side(tmp_path, monkeypatch):
+    alone = written(tmp_path, monkeypatch, ZEN_4, "4.00")
+    assert "Side by side" not in alone and "## Zen 4" in alone
+    (tmp_path / "speed_profile.json").write_text("{}")  # not of this topic
+    both = written(tmp_path, monkeypatch, XEON, "8.00")
+    assert "| ratio | Xeon AMX | Zen 4 |" in both and "| a network | 8.00 | 4.00 |" in both
+    assert both.count("How fast it is.") == 1
+    for name, machine in (("Zen 4", ZEN_4), ("Xeon AMX", XEON)):
+        section = both.partition(f"## {name}\n\n### Numbers")[2]
+        picture = f"speed_{name.lower().replace(' ', '_')}.png"
+        assert f"]({picture})" in section and (tmp_path / picture).exists()
+        assert f"- processor: {machine['processor']}" in section and "- date: 20" in section
+
+
+def test_a_run_replaces_the_results_of_its_own_processor(tmp_path, monkeypatch):
+    for machine, ratio in ((ZEN_4, "4.00"), (XEON, "8.00"), (ZEN_4, "5.00")):
+        page = written(tmp_path, monkeypatch, machine, ratio, f"Measured to be {ratio}.")
+    assert "| a network | 8.00 | 5.00 |" in page and "4.00" not in page
+    assert page.count("Measured to be ") == 2  # each with its own
+    assert report.earlier(tmp_path, "speed")["rows"] == [["a network", "1.0", "5.00"]]
+    monkeypatch.setattr(report, "environment", lambda: {**ZEN_4, "cores": "64"})
+    assert report.earlier(tmp_path, "speed") == {}
+
+
+def test_pages_are_of_the_results_beside_them(tmp_path):
+    """Nobody edits them by hand."""
+    for page in report.FOLDER.glob("*.md"):
+        for path in report.FOLDER.glob(f"{page.stem}_*"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+        report.render(tmp_path, page.stem)
+        assert (tmp_path / page.name).read_text() == page.read_text()
 
 
 # What is left out takes long, or amplifies rounding by its normalizations over small batches.
@@ -272,6 +346,12 @@ def test_intervals(tmp_path):
     assert [cell["chain"]["depth"] for cell in data["cells"]] == [1, 2]
     assert all(cell["engine"][0] > 0 and cell["onednn"][0] > 0 for cell in data["cells"])
     assert "| copysign | 8 x 14 x 14 | 1 |" in (tmp_path / "intervals.md").read_text()
+
+
+def test_decoder(tmp_path):
+    ways = run(tmp_path, "decoder")["ms"]["1"]
+    assert len(ways) == 5 and all(min(times) > 0 for times in ways.values())
+    assert "| batch 8, engine, ids[:, i] = word |" in (tmp_path / "decoder.md").read_text()
 
 
 def test_paddleocr_says_in_one_sentence_where_it_is_missing(tmp_path, capsys, monkeypatch):
