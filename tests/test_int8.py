@@ -147,15 +147,31 @@ def test_loaded_layer(tmp_path, make):
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-def kernels(run, scope, feed):
-    """The kernels of the layers that a program's functions have, by OpenVINO's names."""
+def requests(run, scope, feed):
+    """Requests of a program's functions."""
     with paddle.static.scope_guard(scope):
         found = functions.functions(run, scope, feed, constant_weights=True)
-    requests = [function.request(PERF_COUNT="YES") for function in found]
-    for request in requests:
+    return [function.request(PERF_COUNT="YES") for function in found]
+
+
+def kernels(run, scope, feed):
+    """The kernels of the layers that a program's functions have, by OpenVINO's names."""
+    found = requests(run, scope, feed)
+    for request in found:
         request.infer()
-    infos = [info for request in requests for info in request.profiling_info]
+    infos = [info for request in found for info in request.profiling_info]
     return [info.exec_type for info in infos if info.node_type.startswith(LAYERS)]
+
+
+def results(run, scope, feed):
+    """The types in which the layers of a program's functions write their results."""
+    nodes = [
+        node.get_rt_info()
+        for request in requests(run, scope, feed)
+        for node in request.get_compiled_model().get_runtime_model().get_ordered_ops()
+    ]
+    layers = [info for info in nodes if info["layerType"].astype(str).startswith(LAYERS)]
+    return [info["outputPrecisions"].astype(str) for info in layers]
 
 
 def are_int8(names):
@@ -208,6 +224,12 @@ class Small(Program):
             return self.run(**feed)
 
         return kernels(run, self.scope, feed)
+
+    def results(self, **feed):
+        def run(feed):
+            return self.run(**feed)
+
+        return results(run, self.scope, feed)
 
 
 # What reaches the ends of a grid: 127 and -127 quanta, or -128.
@@ -280,6 +302,38 @@ def test_many_shapes():
 def test_a_batch_in_parts():
     x = np.random.default_rng(0).normal(size=(4, 3, 56, 56)).astype("float32")
     assert are_int8(Small(convolutions).kernels(x=x)) == [True, True]
+
+
+ACTIVATIONS = {
+    "relu": nn.functional.relu,
+    "relu6": nn.functional.relu6,
+    "hardtanh": lambda x: nn.functional.hardtanh(x, -0.25, 3.0),
+    "hardswish": nn.functional.hardswish,
+    "none": lambda x: x,
+}
+
+
+@needs_int8
+@pytest.mark.parametrize("round_type", [0, 1])
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_convolutions_round_their_results(activation, round_type):
+    """No pass of its own over what lies between two convolutions, as in MobileNet."""
+
+    def build():
+        x = paddle.static.data("x", [2, 3, 56, 56], "float32")
+        for shape in ((32, 3, 3, 3), (32, 1, 3, 3), (64, 32, 1, 1)):
+            filters = on_grid(parameter(weights(*shape)), 0.5, round_type)
+            groups = 32 if shape[1] == 1 else 1
+            x = nn.functional.conv2d(on_grid(x, 2.0, round_type), filters, groups=groups)
+            x = activation(x)
+        return x
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 56, 56)).astype("float32")
+    native, found = (Small(build).run(engine=engine, x=x)[0] for engine in (False, True))
+    off = np.abs(native - found)
+    assert np.median(off) < 1e-5
+    assert off.max() < 0.05, "more than a few quanta"
+    assert Small(build).results(x=x) == ["i8", "i8", "f32"]
 
 
 # -- saved by Paddle's static tools ----------------------------------------------------------------

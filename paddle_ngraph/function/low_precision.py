@@ -7,7 +7,8 @@ product, the plugin can compute with the whole numbers themselves. It learns tha
 
 The sums are exact then, where Paddle's are rounded. What is quantized next may thus lie on the
 other side of a boundary, one quantum off, as with float32 sums added up in another order. NaN is
-not kept. Functions without quantized products keep the arithmetic, bit by bit.
+not kept, neither by the grid nor by the activation before it. Functions without quantized products
+keep the arithmetic, bit by bit.
 """
 
 from __future__ import annotations
@@ -241,11 +242,36 @@ def _quantize(tensor: _Tensor, known: Contents) -> None:
 
 def _bounded(tensor: _Tensor, factor: Array) -> Output:
     """The tensor without what the grid, which has all numbers of eight bits, does not end at."""
-    if tensor.x.get_node().get_type_name() == "Relu" and tensor.high == _HIGHEST:
-        return tensor.x
+    x = _without_nan(tensor.x)
+    least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
-    is_whole = (tensor.low, tensor.high) == (_LOWEST, _HIGHEST)
-    return tensor.x if is_whole else opset15.clamp(tensor.x, low, high).output(0)
+    starts = tensor.low == _LOWEST or low <= least
+    ends = tensor.high == _HIGHEST or most <= high
+    return x if starts and ends else opset15.clamp(x, low, high).output(0)
+
+
+def _without_nan(value: Output) -> Output:
+    """``value`` as far as it is not NaN.
+
+    The grid has no NaN. Activations that keep it would stand between a convolution and the grid:
+    only those that are a single node become part of the convolution, as the rounding does.
+    """
+    node = value.get_node()
+    if node.get_type_name() != "Select":
+        return value
+    is_nan, x, other = node.input_values()
+    compared = [key_of(each) for each in is_nan.get_node().input_values()]
+    if is_nan.get_node().get_type_name() != "NotEqual" or compared != [key_of(x)] * 2:
+        return value
+    return _without_nan(other)
+
+
+def _range(node: Node) -> tuple[float, float]:
+    """Bounds of what an activation computes."""
+    kind, attributes = node.get_type_name(), node.get_attributes()
+    if kind == "Clamp":
+        return attributes["min"], attributes["max"]
+    return (0.0 if kind == "Relu" else -math.inf), math.inf
 
 
 def _on_grid(x: Any, scale: Any, quantum: Any = None) -> Output:
