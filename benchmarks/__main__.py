@@ -10,6 +10,7 @@
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_widths   500 lines of text of random widths
   precision    inference in bfloat16 against float32
+  int8         networks quantized by Paddle's tools: int8 against float32
   mixed_precision  training in bfloat16 against float32, and both of PyTorch
   convergence  test metrics after training in bfloat16 and in float32
   intervals    networks split into several intervals, against Paddle's oneDNN
@@ -35,6 +36,7 @@ from benchmarks import (
     convergence,
     decoder,
     first_run,
+    int8,
     intervals,
     memory,
     mixed_precision,
@@ -66,6 +68,7 @@ TOPICS: dict[str, Callable] = {
     "decoder": decoder.measure,
     "ocr_widths": ocr_widths.measure,
     "precision": precision.measure,
+    "int8": int8.measure,
     "mixed_precision": mixed_precision.measure,
     "convergence": convergence.measure,
     "intervals": intervals.measure,

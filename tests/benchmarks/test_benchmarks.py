@@ -56,6 +56,13 @@ def test_precision(tmp_path):
     assert "| PP-OCR orientation" in (tmp_path / "precision.md").read_text()
 
 
+def test_int8(tmp_path):
+    (found,) = run(tmp_path, "int8", "--models", "rec")["models"]
+    assert all(min(turns) > 0 for turns in found["turns_ms"].values())
+    assert 0.9 < found["agreement"]["engine, int8"] <= 1 and found["answers"] > 1
+    assert "| PP-OCRv4 recognition, 48 x 320 |" in (tmp_path / "int8.md").read_text()
+
+
 def test_mixed_precision(tmp_path):
     data = run(tmp_path, "mixed_precision", "--models", "lenet")
     (found,) = data["works"]
