@@ -165,7 +165,7 @@ def _factor_apart(product: Output) -> tuple[Output, Output] | None:
     for term, factor in ((left, right), (right, left)):
         sizes = factor.get_partial_shape()
         is_number = sizes.is_static and factor.get_element_type() == Type.f32
-        if is_number and math.prod(sizes.get_shape()) == 1 and is_like(term, shape):
+        if is_number and math.prod(sizes.get_shape()) == 1 and _is_like(term, shape):
             return term, factor
     return None
 
@@ -176,15 +176,20 @@ def _terms(total: Output, readers: Readers) -> list[Output]:
     while total.get_node().get_type_name() == "Add" and len(readers.of(total)) == 1:
         shape = total.get_partial_shape()
         terms = total.get_node().input_values()
-        if not all(is_like(term, shape) for term in terms):
+        if not all(_is_like(term, shape) for term in terms):
             break
         total = terms[0]
         others.insert(0, terms[1])
     return [total, *others]
 
 
-def is_like(output: Output, shape: PartialShape) -> bool:
+def _is_like(output: Output, shape: PartialShape) -> bool:
     """Whether ``output`` certainly has this shape, and is float32."""
     sizes = output.get_partial_shape()
     is_same = sizes.is_static and shape.is_static and sizes == shape
     return is_same and output.get_element_type() == Type.f32
+
+
+def are_alike(*outputs: Output) -> bool:
+    """Whether all certainly have the same shape, and are float32."""
+    return all(_is_like(output, outputs[0].get_partial_shape()) for output in outputs)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from openvino import Model, Node, Output, Type, opset15
 
-from paddle_ngraph.function.fusion import Readers, gradient_sum, is_like
+from paddle_ngraph.function.fusion import Readers, are_alike, gradient_sum
 from paddle_ngraph.function.node_tools import Key, key_of
 
 if TYPE_CHECKING:
@@ -187,8 +187,7 @@ class _Finder:
 
     def _change(self, state: int, value: Output, old: Output) -> _Found | None:
         """The sum with a state, or the number, that its new ``value`` is."""
-        shape = value.get_partial_shape()
-        if not is_like(value, shape) or not is_like(old, shape):
+        if not are_alike(value, old):
             return None
         number = _number_throughout(value)
         if number is not None:
@@ -197,7 +196,7 @@ class _Finder:
             return None
         left, right = value.get_node().input_values()
         for term, added in ((left, right), (right, left)):
-            if key_of(term) == key_of(old) and is_like(added, shape):
+            if key_of(term) == key_of(old) and are_alike(added, value):
                 return _Found(SUM, [], [state], added, [])
         return None
 

@@ -241,6 +241,45 @@ def test_a_batch_of_one_part_needs_no_stages():
     assert_trains_alike(mlp, batches("mlp"), stages=1, micro_batches=1)
 
 
+UPDATES = {
+    "sgd": lambda **clip: paddle.optimizer.SGD(0.02, **clip),
+    "momentum": lambda **clip: paddle.optimizer.Momentum(0.02, 0.9, **clip),
+    "adam": lambda **clip: paddle.optimizer.Adam(0.01, **clip),
+    "adamw": lambda **clip: paddle.optimizer.AdamW(0.01, **clip),
+    "adagrad": lambda **clip: paddle.optimizer.Adagrad(0.02, **clip),
+}
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("optimizer", UPDATES)
+def test_sums_and_updates_are_in_place(optimizer, clips):
+    """No stage holds a second copy of its sums, or of what Paddle has made of them."""
+
+    def build():
+        x, y = paddle.static.data("x", [-1, 12]), paddle.static.data("y", [-1, 1])
+        # Without biases, whose gradient may be nothing but rounding.
+        layers = [nn.Linear(12, 32, bias_attr=False), nn.Linear(32, 1, bias_attr=False)]
+        loss = F.mse_loss(layers[1](paddle.tanh(layers[0](x))), y)
+        clip = {"grad_clip": nn.ClipGradByGlobalNorm(0.1)} if clips else {}
+        UPDATES[optimizer](**clip).minimize(loss)
+        return [loss]
+
+    steps = 3
+    together = assert_trains_alike(build, batches("mlp", steps=steps))
+    stats = paddle_ngraph.stats()
+    assert stats["native_runs"] == 0
+    # Of each of the two parameters: the gradients of two micro-batches, a step, zeros.
+    is_native = optimizer == "adagrad"
+    assert stats["steps_in_place"] == steps * 2 * (2 if is_native else 4)
+    sums = [
+        np.array(scope.find_var(name).get_tensor())
+        for stage, scope in zip(together.form.stages, together.scopes)
+        for name in stage.variables
+        if name.startswith(ACCUMULATED)
+    ]
+    assert len(sums) == 2 and not any(total.any() for total in sums)
+
+
 # -- bad input -----------------------------------------------------------------------------------
 
 
