@@ -268,6 +268,24 @@ def test_weights_off_the_grid_stay_float():
     assert are_int8(Small(build).kernels(x=weights(4, 16))) == [False]
 
 
+@needs_int8
+@pytest.mark.parametrize("fraction", [1, 8])
+def test_results_without_weights(fraction):
+    """Filters that are 0 are common in trained networks; their scale is 0, and no obstacle."""
+    filters = weights(16, 8, 3, 3)
+    filters[::fraction] = 0
+    quantize = paddle._C_ops.fake_channel_wise_quantize_dequantize_abs_max
+
+    def build():
+        x = paddle.static.data("x", [4, 8, 16, 16], "float32")
+        on_channel_grids, _ = quantize(parameter(filters), 8, 1, 0)
+        return nn.functional.conv2d(on_grid(x, 2.0), on_channel_grids)
+
+    x = np.random.default_rng(0).normal(size=(4, 8, 16, 16)).astype("float32")
+    Small(build).both(x=x)
+    assert are_int8(Small(build).kernels(x=x)) == [True]
+
+
 def test_scales_that_are_fed():
     """No constants: the arithmetic stays."""
 

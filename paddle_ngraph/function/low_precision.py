@@ -216,9 +216,12 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
     scales = _applied(weights.steps, np.ones_like(codes), known)
     channels = [axis % scales.ndim for axis in _channels(weights.product)]
     scale = scales[tuple(slice(None if i in channels else 1) for i in range(scales.ndim))]
-    if not (scale > 0).all() or (scales != scale).any():
+    if not (scale >= 0).all() or (scales != scale).any():
         return False
-    values = opset15.constant(np.ascontiguousarray(_applied(weights.steps, codes, known)))
+    # Where all weights of a result are 0, so is their scale, and a grid needs one.
+    values = np.where(scales == 0, 0, _applied(weights.steps, codes, known))
+    scale = np.where(scale == 0, 1, scale)
+    values = opset15.constant(np.ascontiguousarray(values, np.float32))
     weights.product.input(1).replace_source_output(_on_grid(values, scale))
     return True
 
