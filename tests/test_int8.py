@@ -268,6 +268,51 @@ def test_weights_off_the_grid_stay_float():
     assert are_int8(Small(build).kernels(x=weights(4, 16))) == [False]
 
 
+POOLINGS = {
+    "ResNet's": {"kernel_size": 3, "stride": 2, "padding": 1},
+    "rounded up": {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    "part of the input": {"kernel_size": 2, "stride": 3},
+}
+
+
+@needs_int8
+@pytest.mark.parametrize("round_type", [0, 1])
+@pytest.mark.parametrize("pooling", POOLINGS.values(), ids=POOLINGS)
+def test_a_pooling_of_whole_numbers(pooling, round_type):
+    def build():
+        x = paddle.static.data("x", [2, 3, 25, 25], "float32")
+        for channels, scale in ((3, 2.0), (32, 1.93)):  # 2.0 would round many ties
+            filters = on_grid(parameter(weights(32, channels, 3, 3)), 0.5, round_type)
+            x = nn.functional.conv2d(on_grid(x, scale, round_type), filters)
+            x = nn.functional.max_pool2d(x, **pooling) if channels == 3 else x
+        return x
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 25, 25)).astype("float32")
+    native, found = (Small(build).run(engine=engine, x=x)[0] for engine in (False, True))
+    off = np.abs(native - found)
+    assert np.median(off) < 1e-5
+    assert off.max() < 0.05, "more than a few quanta"
+    assert Small(build).results(x=x) == ["i8", "f32"]
+
+
+@needs_int8
+def test_a_pooling_with_a_second_reader():
+    """In float32 the second reader gets it, so it is there already."""
+
+    def build():
+        x = on_grid(paddle.static.data("x", [2, 8, 16, 16], "float32"), 2.0)
+        filters = on_grid(parameter(weights(8, 8, 1, 1)), 0.5)
+        pooled = nn.functional.max_pool2d(nn.functional.conv2d(x, filters), 2)
+        return nn.functional.conv2d(on_grid(pooled, 2.0), filters), pooled
+
+    x = np.random.default_rng(0).normal(size=(2, 8, 16, 16)).astype("float32")
+    for native, found in zip(*(Small(build).run(engine=e, x=x) for e in (False, True))):
+        off = np.abs(native - found)
+        assert np.median(off) < 1e-4
+        assert off.max() < 0.05
+    assert Small(build).results(x=x) == ["f32", "f32"]
+
+
 @needs_int8
 @pytest.mark.parametrize("fraction", [1, 8])
 def test_results_without_weights(fraction):

@@ -239,13 +239,54 @@ def _quantize(tensor: _Tensor, known: Contents) -> None:
         name = tuple(step.get_name() for step in steps)
         if name not in made:
             scale = _applied(steps, np.ones((), np.float32), known).reshape(())
-            made[name] = _on_grid(_bounded(tensor, factor), scale, 1 / factor)
+            made[name] = _rounded(tensor, factor, scale)
         target.replace_source_output(made[name])
 
 
-def _bounded(tensor: _Tensor, factor: Array) -> Output:
-    """The tensor without what the grid, which has all numbers of eight bits, does not end at."""
+def _rounded(tensor: _Tensor, factor: Array, scale: Array) -> Output:
+    """The tensor on its grid.
+
+    A maximum of rounded numbers is the rounded maximum: so the convolution before a pooling rounds,
+    and the plugin pools whole numbers, in its own layout.
+    """
     x = _without_nan(tensor.x)
+    window = _window(x)
+    if window is None:
+        return _on_grid(_bounded(x, tensor, factor), scale, 1 / factor)
+    inside = _bounded(_without_nan(x.get_node().input_value(0)), tensor, factor)
+    rounded = _on_grid(inside, scale, 1 / factor)
+    return opset15.max_pool(rounded, dilations=[1, 1], **window).output(0)
+
+
+# The arithmetic of a quantization: two comparands for NaN, what is taken then, and the factor's.
+_READS_TO_ROUND = 4
+
+
+def _window(x: Output) -> dict[str, list[int]] | None:
+    """The attributes of OpenVINO's pooling, if it may take the place of Paddle's before a grid."""
+    pool = x.get_node()
+    if pool.get_type_name() != "PaddleMaxPool" or len(x.get_target_inputs()) != _READS_TO_ROUND:
+        return None
+    shape, given = pool.get_input_partial_shape(0), pool.get_attributes()
+    if given["adaptive"] or len(shape) != 4 or any(shape[axis].is_dynamic for axis in (2, 3)):
+        return None
+    found: dict[str, list[int]] = {"strides": [], "pads_begin": [], "pads_end": []}
+    found["kernel_shape"] = [int(length) for length in given["kernel"]]
+    for axis, kernel in enumerate(found["kernel_shape"]):
+        size, out = shape[2 + axis].get_length(), int(given["output"][axis])
+        stride, begin = int(given["strides"][axis]), int(given["pads"][axis])
+        reach = (out - 1) * stride + kernel - begin
+        end = max(0, reach - size)
+        # A window in the padding alone has Paddle's lowest number.
+        if max(begin, end) >= kernel or size - reach >= stride:
+            return None
+        for name, number in (("strides", stride), ("pads_begin", begin), ("pads_end", end)):
+            found[name].append(number)
+    return found
+
+
+def _bounded(x: Output, tensor: _Tensor, factor: Array) -> Output:
+    """``x`` without what the grid, which has all numbers of eight bits, does not end at."""
     least, most = _range(x.get_node())
     low, high = (float(np.float32(bound) / factor) for bound in (tensor.low, tensor.high))
     starts = tensor.low == _LOWEST or low <= least
