@@ -331,6 +331,22 @@ def test_results_without_weights(fraction):
     assert are_int8(Small(build).kernels(x=x)) == [True]
 
 
+@pytest.mark.parametrize("name", ["", "dequantize_"])
+@pytest.mark.parametrize("round_type", [0, 1])
+@pytest.mark.parametrize("scale", [0.0, 1e-38, 3e38, np.inf])
+def test_scales_without_a_grid(scale, round_type, name):
+    """What Paddle clips to next to nothing is 0; and no grid is infinitely wide."""
+    quantize = getattr(paddle._C_ops, f"fake_quantize_{name}moving_average_abs_max")
+
+    def build():
+        x = paddle.static.data("x", [4, 16], "float32")
+        given = (parameter([scale]), None, None, 0.9, 8, True, round_type)
+        rounded = quantize(x, *given)[0]
+        return rounded @ on_grid(parameter(weights(16, 8)), 0.5), rounded * 1.0
+
+    Small(build).both(x=weights(4, 16) * 4)
+
+
 def test_scales_that_are_fed():
     """No constants: the arithmetic stays."""
 

@@ -51,7 +51,8 @@ def use_int8(model: Model) -> None:
     known = dict(zip(read, constants.evaluated(list(read.values()))))
     if any([_quantize_weights(weights, known) for weights in found.products]):
         for tensor in found.tensors:
-            _quantize(tensor, known)
+            if _has_grid(tensor, known):
+                _quantize(tensor, known)
 
 
 class _Tensor(NamedTuple):
@@ -60,6 +61,7 @@ class _Tensor(NamedTuple):
     Attributes:
         x: The tensor.
         factor: What it is multiplied by before it is rounded, one number.
+        limit: What clips it before, from both sides; ``None`` if nothing does.
         low: The least of the whole numbers.
         high: The largest.
         readers: What reads the whole numbers, or these times scales, and the scalings in between.
@@ -67,6 +69,7 @@ class _Tensor(NamedTuple):
 
     x: Output
     factor: Output
+    limit: Output | None
     low: int
     high: int
     readers: list[tuple[Input, tuple[Node, ...]]]
@@ -105,6 +108,7 @@ class _Quantized:
         needed = [step.input_value(1) for step in steps if step.get_type_name() in _SCALINGS]
         needed += [weights.source for weights in self.products]
         needed += [tensor.factor for tensor in self.tensors]
+        needed += [tensor.limit for tensor in self.tensors if tensor.limit is not None]
         return {key_of(value): value for value in needed}
 
     def _look_at(self, node: Node) -> None:
@@ -131,8 +135,8 @@ class _Quantized:
         """Whether it multiplies its first input by a number, or divides it by one."""
         return node.get_type_name() in _SCALINGS and self._is_number(node.input_value(1))
 
-    def _rounding(self, node: Node) -> tuple[Output, Output, int, int] | None:
-        """Tensor, factor and bounds, if ``node`` ends a quantization to eight bits."""
+    def _rounding(self, node: Node) -> tuple[Output, Output, Output | None, int, int] | None:
+        """Tensor, factor, limit and bounds, if ``node`` ends a quantization to eight bits."""
         if node.get_type_name() != "Select":
             return None
         is_nan, x, bounded = node.input_values()
@@ -147,7 +151,11 @@ class _Quantized:
         low, high = (int(clamp.get_attributes()[name]) for name in ("min", "max"))
         if key_of(x) not in (key_of(source), key_of(_unclipped(source))):
             return None
-        return (x, factor, low, high) if _LOWEST <= low < high <= _HIGHEST else None
+        is_clipped = key_of(x) != key_of(source)
+        limit = source.get_node().input_value(1) if is_clipped else None
+        if limit is not None and not self._is_set(limit):
+            return None
+        return (x, factor, limit, low, high) if _LOWEST <= low < high <= _HIGHEST else None
 
     def _readers(
         self, value: Output, path: tuple[Node, ...]
@@ -229,6 +237,20 @@ def _quantize_weights(weights: _Weights, known: Contents) -> bool:
 def _channels(product: Node) -> tuple[int, ...]:
     is_transposed = product.get_attributes().get("transpose_b", False)
     return (-2,) if is_transposed else _CHANNELS[product.get_type_name()]
+
+
+def _has_grid(tensor: _Tensor, known: Contents) -> bool:
+    """Whether the rounded numbers are those of a grid.
+
+    A scale that is 0 or infinite makes none. Paddle clips by a scale of next to nothing, but does
+    not divide by it: what it clips is rounded to 0.
+    """
+    factor = known[key_of(tensor.factor)].reshape(())
+    if not 0 < factor < np.inf or (_HIGHEST - _LOWEST) / float(factor) > np.finfo(np.float32).max:
+        return False
+    if tensor.limit is None:
+        return True
+    return bool(np.rint(known[key_of(tensor.limit)].reshape(()) * factor) == tensor.high)
 
 
 def _quantize(tensor: _Tensor, known: Contents) -> None:

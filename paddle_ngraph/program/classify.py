@@ -172,8 +172,10 @@ class _Classifier:
             captured: Variables of outer blocks, read by this block or one beside it.
         """
         view = self._view
+        if not view.nodes or view.nodes[-1].type != YIELD:
+            return "a block hands nothing on"
         *nodes, end = view.nodes
-        if end.type != YIELD or not all(map(view.is_tensor, end.reads)):
+        if not all(map(view.is_tensor, end.reads)):
             return "something is handed on that is not a dense tensor"
         given = [view.known(value) for value in (*args, *captured)]
         if not all(map(view.is_tensor, given)):

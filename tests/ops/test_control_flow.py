@@ -549,9 +549,16 @@ def has_no_converter() -> Any:
     return counted(lambda i, h: [paddle.lgamma(paddle.abs(h) + 1.0)], data(4, WIDTH))
 
 
+def does_nothing() -> Any:
+    """Paddle leaves such a branch in the program, its blocks empty."""
+    x = data(4, WIDTH)
+    paddle.static.nn.cond(paddle.mean(x) > 0.0, lambda: None, lambda: None)
+    return x * 2.0
+
+
 @pytest.mark.parametrize(
     "build",
-    [drops, prints, sums_words, repeats_as_often_as_it_counts, has_no_converter],
+    [drops, prints, sums_words, repeats_as_often_as_it_counts, has_no_converter, does_nothing],
 )
 def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
     program = Program(build)
