@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import paddle
 import pytest
@@ -113,9 +115,43 @@ def test_nan_is_looked_for_in_any_number_of_outputs(count):
         for _ in range(2):
             for value, native in zip(program.run(x=floats(2, 4)), expected):
                 np.testing.assert_allclose(value, native, rtol=1e-6)
-        assert paddle_ngraph.stats()["native_runs"] == 0
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (0, 2)
     finally:
         paddle.set_flags({"FLAGS_check_nan_inf": False})
+
+
+def infinite_gradient():
+    """A step that makes parameters infinite, and a loss that is finite."""
+    hidden = paddle.static.nn.fc(paddle.static.data("x", [-1, 4], "float32"), 3, bias_attr=False)
+    loss = paddle.mean(paddle.sqrt(hidden * hidden))
+    paddle.optimizer.SGD(0.1).minimize(loss)
+    return loss
+
+
+def masked():
+    """A result without the infinity that is made on the way."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return paddle.where(x > 0.0, 1.0 / x, x)
+
+
+@pytest.mark.parametrize("build", [infinite_gradient, masked])
+def test_the_operator_that_makes_nan_or_infinity_is_named(build):
+    """Paddle runs the intervals while the flag is on, and looks at what each operator computes."""
+    zeros, errors = np.zeros((2, 4), "float32"), []
+    for engine in (False, True):
+        program = Program(build)
+        program.run(engine=engine, x=zeros + 1.0)
+        paddle.set_flags({"FLAGS_check_nan_inf": True})
+        try:
+            with pytest.raises(Exception, match=r"num_inf|There are NAN or INF") as error:
+                program.run(engine=engine, x=zeros)
+        finally:
+            paddle.set_flags({"FLAGS_check_nan_inf": False})
+        errors.append(re.findall(r"op=(\w+)", str(error.value)))
+        assert errors[-1]
+    assert errors[0] == errors[1]
+    assert paddle_ngraph.stats()["engine_runs"] == 1
 
 
 def test_feeds_are_dropped_as_native_paddle_drops_them():
