@@ -14,7 +14,7 @@ from paddle_ngraph.program.view import BlockView, OpNode, value_id
 from paddle_ngraph.transpiler.training_program import is_update
 
 # What the borders of two intervals cost, where one waits for the other.
-_US_OF_BORDER = 200.0
+US_OF_BORDER = 200.0
 
 
 def spread(
@@ -41,7 +41,7 @@ def spread(
         us = cost.us_of(view, node)
 
         def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
-            ready = (ends[m] + _US_OF_BORDER * (found[m] != device) for m in makers)
+            ready = (ends[m] + US_OF_BORDER * (found[m] != device) for m in makers)
             return max(free.get(device, 0.0), *ready, 0.0) + us
 
         device = fixed.get(node) or found.get(followed.get(node, node))
