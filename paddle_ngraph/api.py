@@ -463,8 +463,9 @@ def automatic_plan(
     """Finds out how a program runs fastest on the cores of this process.
 
     There is one function on all cores (``serial``); slices of the batch, each on an equal part of
-    the cores (:func:`data_parallel`); and independent parts on core groups of equal size
-    (:func:`execution_plan`). The intervals of each are timed, and a run is predicted from what has
+    the cores (:func:`data_parallel`); independent parts on core groups of equal size
+    (:func:`execution_plan`); and pipelines, whose stages, each on a core group, compute slices one
+    after the other. The intervals of each are timed, and a run is predicted from what has
     to wait for what. Those that come close to the best prediction are timed as a whole, and the
     fastest of them is taken::
 

@@ -25,10 +25,10 @@ from paddle_ngraph.paddle_seam.protocols import Program as PirProgram
 from paddle_ngraph.paddle_seam.protocols import Scope, Value
 from paddle_ngraph.plan import devices
 from paddle_ngraph.plan.data_dependency_engine import Schedule, schedule_of, timing
-from paddle_ngraph.plan.data_parallel import data_parallel
+from paddle_ngraph.plan.data_parallel import data_parallel, pipeline
 from paddle_ngraph.plan.execution_plan import ExecutionPlan
 from paddle_ngraph.program import background
-from paddle_ngraph.program.placement import core_group
+from paddle_ngraph.program.placement import core_group, cores_of
 from paddle_ngraph.program.view import BlockView, scope_name
 from paddle_ngraph.simulation.events import Task, total_ms
 from paddle_ngraph.transpiler import ngraph_transpiler
@@ -38,6 +38,8 @@ SERIAL = "serial"
 # Predictions are right to about so much, so plans that are closer to each other are all timed.
 _CLOSE = 1.15
 _MOST_GROUPS = 8
+# Numbers of slices that pipelines are tried with.
+_IN_PIPELINES = (2, 4)
 _Planned = tuple[PirProgram, list[Value]]
 _Make = Callable[[], _Planned]
 _RUNS, _SECONDS = 7, 0.5
@@ -132,7 +134,7 @@ class Option:
     """What became of a way to run the program.
 
     Attributes:
-        name: ``serial``, ``N slices`` or ``N core groups``.
+        name: ``serial``, ``N slices``, ``N core groups`` or ``pipeline of N stages, M slices``.
         predicted_ms: The predicted time of a run in milliseconds; ``None`` if it was left out, or
             if its intervals do not say it: if there is but one, or Paddle's executor runs them.
         measured_ms: The measured time of a run; ``None`` if it was predicted to be slow.
@@ -245,18 +247,43 @@ class _Choice:
             if len(cores) % count == 0:
                 yield f"{count} slices", partial(self._slices, count)
                 yield f"{count} core groups", partial(self._groups, count)
+                for slices in _IN_PIPELINES:
+                    if slices >= count:  # else a stage has nothing to do all the time
+                        name = f"pipeline of {count} stages, {slices} slices"
+                        yield name, partial(self._pipeline, name, count, slices)
 
     def _slices(self, count: int) -> _Planned:
-        if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
-            raise NgraphError(f"the batch does not divide into {count} slices")
+        self._refuse_uneven(count)
         made = data_parallel(self._program, count, self._wanted)
         return made.program, made.fetches
 
+    def _refuse_uneven(self, count: int) -> None:
+        if all(value.ndim == 0 or value.shape[0] % count for value in self._feed.values()):
+            raise NgraphError(f"the batch does not divide into {count} slices")
+
+    def _pipeline(self, name: str, count: int, slices: int) -> _Planned:
+        """A pipeline whose stages take about as long as each other, measured."""
+        self._refuse_uneven(slices)
+        groups = _core_groups(count)
+        made = pipeline(self._program, slices, groups, self._wanted)
+        way = self._way(name, made.program, made.fetches)
+        measured = self._ms_of(way, groups)
+        if max(measured, default=0.0) > _CLOSE * sum(measured) / count:
+            made = pipeline(self._program, slices, groups, self._wanted, measured)
+        return made.program, made.fetches
+
+    def _ms_of(self, way: Way, groups: Sequence[str]) -> list[float]:
+        """How long each of these core groups computes; nothing if the intervals do not say it."""
+        if way.schedule is None:
+            return []
+        found = dict.fromkeys((frozenset(cores_of(group)) for group in groups), 0.0)
+        for step, ms in zip(way.schedule.steps, self._stopwatch.steps(way).in_company):
+            if step.groups[0] in found:
+                found[step.groups[0]] += ms
+        return list(found.values())
+
     def _groups(self, count: int) -> _Planned:
-        cores = devices.usable_cores()
-        size = len(cores) // count
-        groups = [core_group(cores[size * i : size * (i + 1)]) for i in range(count)]
-        plan = ExecutionPlan(self._program, groups, self._wanted)
+        plan = ExecutionPlan(self._program, _core_groups(count), self._wanted)
         if len({op.device for op in plan.operators}) < count:
             raise NgraphError(f"the program has no {count} parts that do not depend on each other")
         return plan.program, plan.fetches
@@ -296,6 +323,13 @@ class _Choice:
         steps = self._stopwatch.steps(way)
         # The engine runs them in one thread where that is faster.
         return min(sum(steps.alone), total_ms(way.tasks(steps.in_company))) + steps.besides
+
+
+def _core_groups(count: int) -> list[str]:
+    """All cores, in so many groups of equal size."""
+    cores = devices.usable_cores()
+    size = len(cores) // count
+    return [core_group(cores[size * i : size * (i + 1)]) for i in range(count)]
 
 
 def _gradients(program: Any, wanted: Sequence[Any]) -> dict[str, float]:

@@ -4,11 +4,15 @@ What is computed of the data becomes one interval, and that interval several ope
 slice. They have one graph, so that one function serves them all, with one copy of the parameters.
 What they compute is put together: results for samples one after the other, everything else as the
 mean over slices. Clipping, decay and updates follow once, with the gradients of the whole batch.
+
+In a pipeline that interval is cut into stages, each on a core group of its own, and each stage
+becomes an operator for each slice: a stage computes one slice while the next stage computes the one
+before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +22,9 @@ from paddle_ngraph.graph import Graph
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.plan import rows
+from paddle_ngraph.plan.pipelining import staged
 from paddle_ngraph.program import program_pass
-from paddle_ngraph.program.placement import NATIVE, device_of, parts_of, place_on, share, unplace
+from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
     BlockView,
@@ -28,7 +33,6 @@ from paddle_ngraph.program.view import (
     dtype_name,
     is_engine,
     is_fed,
-    nodes_of,
     scope_name,
     value_id,
 )
@@ -38,6 +42,8 @@ from paddle_ngraph.transpiler.training_program import TrainingProgram, is_update
 
 # More slices than any machine has cores.
 _MOST_PLACES = 1024
+# The devices of operators of a block, in program order.
+_Placing = Callable[[BlockView, Sequence[OpNode]], dict[OpNode, str]]
 
 
 @dataclass(frozen=True)
@@ -78,24 +84,53 @@ def feeds_in_slices(program: Program) -> tuple[int, list[str]]:
     """Into how many slices a program divides what it is fed, and the names of those feeds.
 
     Returns:
-        1, and no names, if it is none that :func:`data_parallel` has made.
+        1, and no names, if it is none that this module has made.
     """
-    graphs = (Graph.from_string(node.graph) for node in nodes_of(program) if node.is_engine)
-    parts = max((parts_of(graph.device) for graph in graphs), default=0)
-    feeds = (op for op in program.global_block().ops if is_fed(op)) if parts > 1 else ()
-    return max(1, parts), [scope_name(op) for op in feeds if _is_sliced(op.result(0))]
+    view = BlockView(program.global_block())
+    parts = rows.divided_feeds(view)
+    return max(parts.values(), default=1), [scope_name(node.op) for node in parts]
 
 
 def data_parallel(program: Any, places: int, wanted: Sequence[Any]) -> DataParallel:
     """See :func:`paddle_ngraph.data_parallel`."""
+    return _in_slices(
+        program, places, wanted, lambda view, nodes: dict.fromkeys(nodes, share(places))
+    )
+
+
+def pipeline(
+    program: Any,
+    places: int,
+    devices: Sequence[str],
+    wanted: Sequence[Any],
+    measured: Sequence[float] = (),
+) -> DataParallel:
+    """Makes a program that computes slices of a batch in stages.
+
+    Args:
+        program, places, wanted: As for :func:`data_parallel`.
+        devices: The core group of each stage.
+        measured: As for :func:`staged`.
+
+    Raises:
+        NgraphError: As :func:`data_parallel`, or there are too few operators.
+    """
+
+    def staging(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
+        stages = staged(view, nodes, len(devices), measured)
+        return {node: devices[stage] for node, stage in stages.items()}
+
+    return _in_slices(program, places, wanted, staging)
+
+
+def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placing) -> DataParallel:
     given = ngraph_transpiler.static_program(program, "data_parallel")
     is_number = isinstance(places, int) and not isinstance(places, bool)
     if not is_number or not 1 <= places <= _MOST_PLACES:
         raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MOST_PLACES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
     program_pass.prepare(copy)
-    slices = _Slices(copy, places)
-    slices.make()
+    _Slices(copy, places, placing).make()
     ngraph_transpiler.rewrite(copy, open_size=None)
     return DataParallel(copy, ngraph_transpiler.taken_out(copy, fetching), places)
 
@@ -106,12 +141,15 @@ class _Slices:
     Args:
         program: The program.
         places: The number of slices.
+        placing: Where what is computed of the data is placed.
     """
 
-    def __init__(self, program: Program, places: int) -> None:
+    def __init__(self, program: Program, places: int, placing: _Placing) -> None:
         self._program = program
         self._block = program.global_block()
         self._places = places
+        self._placing = placing
+        self._slices: dict[str, list[Value]] = {}  # of feeds and results, by id
 
     def make(self) -> None:
         """Replaces what is computed of the data with one engine operator for each slice.
@@ -119,14 +157,19 @@ class _Slices:
         Raises:
             NgraphError: The program is none that can be computed in slices.
         """
-        engine = self._gather()
+        engines = self._gather()
+        for engine in engines:
+            self._divide(engine)
+        for engine in reversed(engines):  # what read its results in another stage is gone
+            self._replace(engine)
+
+    def _divide(self, engine: Operation) -> None:
+        """Puts an engine operator for each slice before that for the batch."""
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
-        inputs = _members(engine.operand_source(0))
-        parts = [self._parts(before, value) for value in inputs]
+        parts = [self._parts(before, value) for value in _members(engine.operand_source(0))]
         before.place()
         outputs = list(engine.results()[: len(graph.outputs)])
-        interval = list(engine.attrs()["interval"])
         made = [
             _core.insert_ngraph_engine(
                 self._block,
@@ -135,22 +178,26 @@ class _Slices:
                 [],
                 outputs,
                 engine.attrs()["graph"],
-                interval,
+                list(engine.attrs()["interval"]),
             )
             for number in range(self._places)
         ]
+        self._slices.update(zip(map(value_id, outputs), map(list, zip(*made))))
+
+    def _replace(self, engine: Operation) -> None:
+        """Removes an engine operator for the batch; what slices have computed is put together."""
         after = Builder(self._block, engine)
-        for old, slices in zip(outputs, zip(*made)):
+        for old in engine.results():
             if not old.use_empty():
-                old.replace_all_uses_with(self._together(after, list(slices)))
+                old.replace_all_uses_with(self._together(after, self._slices[value_id(old)]))
         after.place()
         combined = [maker_of(value) for value in engine.operands_source() if value.initialized()]
         self._block.remove_op(engine)
         for op in combined:
             self._block.remove_op(op)
 
-    def _gather(self) -> Operation:
-        """Makes one engine operator of all that is computed of the data."""
+    def _gather(self) -> list[Operation]:
+        """Makes engine operators of all that is computed of the data, one on each device."""
         view = BlockView(self._block)
         computing = [node for node in view.nodes if can_be_placed(node.op)]
         if any(node.is_engine for node in computing):
@@ -158,26 +205,27 @@ class _Slices:
                 "the program has engine operators already: pass the program that they were made of"
             )
         local = self._of_data(view)
+        placed = self._placing(view, [node for node in computing if node in local])
         for node in computing:
-            place_on(node.op, share(self._places) if node in local else NATIVE)
+            place_on(node.op, placed.get(node, NATIVE))
         report = ngraph_transpiler.rewrite(self._program, open_size=None)
         _refuse_native(report, {node.index for node in local})
         engines = [op for op in self._block.ops if is_engine(op.name())]
         for op in self._block.ops:
             if device_of(op) == NATIVE:
                 unplace(op)
-        if len(engines) != 1:
+        graphs = [Graph.from_string(op.attrs()["graph"]) for op in engines]
+        if len(set(placed.values())) <= 1 and len(engines) != 1:
             raise NgraphError(
                 f"what the program computes of its data makes {len(engines)} intervals, not one: "
                 "such a program cannot be computed in slices"
             )
-        (engine,) = engines
-        if Graph.from_string(engine.attrs()["graph"]).states:
+        if any(graph.states for graph in graphs):
             raise NgraphError(
                 "the program updates variables while it computes gradients or results: such a "
                 "program cannot be computed in slices"
             )
-        return engine
+        return engines
 
     def _of_data(self, view: BlockView) -> set[OpNode]:
         """The operators that compute something of the data, up to the gradients of parameters."""
@@ -210,11 +258,13 @@ class _Slices:
         return found
 
     def _parts(self, build: Builder, value: Value) -> list[Value]:
-        """An input of the interval for each slice."""
-        maker = maker_of(value)
-        if self._places == 1 or not is_fed(maker) or not _is_sliced(value):
-            return [value] * self._places
-        return rows.divided(build, value, self._places)
+        """An input of an interval for each slice."""
+        vid = value_id(value)
+        if vid not in self._slices:
+            is_divided = self._places > 1 and is_fed(maker_of(value)) and _is_sliced(value)
+            parts = rows.divided(build, value, self._places) if is_divided else None
+            self._slices[vid] = parts or [value] * self._places
+        return self._slices[vid]
 
     def _together(self, build: Builder, slices: list[Value]) -> Value:
         """What the slices have computed, for the whole batch."""

@@ -12,7 +12,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Program, Value
 from paddle_ngraph.plan.devices import known_device
-from paddle_ngraph.plan.spreading import makers_of, spread
+from paddle_ngraph.plan.spreading import followed, makers_of, spread
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.program.placement import (
     CPU,
@@ -30,7 +30,6 @@ from paddle_ngraph.program.view import (
     OpNode,
     can_be_placed,
     scope_name,
-    value_id,
 )
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.training_program import is_update
@@ -212,8 +211,8 @@ class ExecutionPlan:
                 is_meant = node.index == rule if isinstance(rule, int) else False
                 if is_meant or (isinstance(rule, str) and _matches(view, node, rule)):
                     fixed[node] = device
-        followed = _followed(view, nodes)
-        for node, device in spread(view, nodes, fixed, followed, self._defaults).items():
+        forward = followed(view, nodes)
+        for node, device in spread(view, nodes, fixed, forward, self._defaults).items():
             place_on(node.op, device)
 
 
@@ -235,33 +234,6 @@ def _matches(view: BlockView, node: OpNode, pattern: str) -> bool:
         if maker is not None and maker.type == "builtin.parameter":
             names.append(scope_name(maker.op))
     return any(fnmatchcase(name, pattern) for name in names)
-
-
-def _followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
-    """The operator that each operator of the backward pass, or update, is placed with."""
-    found: dict[OpNode, OpNode] = {}
-    users: dict[str, list[OpNode]] = {}
-    for node in nodes:
-        base = node.type.removesuffix("_").removesuffix("_grad")
-        is_backward = node.type.removesuffix("_").endswith("_grad")
-        touched = {m for vid in [*node.reads, *node.writes] for m in view.members(vid)}
-        if is_update(node.op):
-            names = node.op.get_input_names()
-            gradient = value_id(node.op.operand_source(names.index("grad")))
-            maker = view.producer.get(gradient)
-            if maker is not None and maker in nodes:
-                found[node] = maker
-        elif is_backward:
-            shared: dict[OpNode, int] = {}
-            for vid in touched:
-                for other in users.get(vid, ()):
-                    if other.type.removesuffix("_") == base:
-                        shared[other] = shared.get(other, 0) + 1
-            if shared:
-                found[node] = max(shared, key=lambda other: (shared[other], other.index))
-        for vid in touched:
-            users.setdefault(vid, []).append(node)
-    return found
 
 
 # -- copies --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Value
 from paddle_ngraph.program.placement import NATIVE, place_on
-from paddle_ngraph.program.view import BlockView, OpNode, value_id
+from paddle_ngraph.program.view import BlockView, OpNode, is_fed, value_id
 from paddle_ngraph.transpiler.building import Builder
 
 _SPLIT, _CONCAT, _NUMBER = "pd_op.split_with_num", "pd_op.concat", "pd_op.full"
@@ -59,6 +59,17 @@ def parts_of_rows(view: BlockView) -> dict[str, RowPart]:
             parts = node.op.attrs()["num"]
             for number, vid in _members(view, node):
                 found[vid] = RowPart(view.root(node.reads[0]), number, parts)
+    return found
+
+
+def divided_feeds(view: BlockView) -> dict[OpNode, int]:
+    """The feeds that :func:`divided` divides, and into how many parts."""
+    found = {}
+    for node in view.nodes:
+        if node.type == _SPLIT and node.device == NATIVE and _is_along_rows(view, node):
+            whole = view.producer.get(view.root(node.reads[0]))
+            if whole is not None and is_fed(whole.op):
+                found[whole] = node.op.attrs()["num"]
     return found
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from paddle_ngraph.program import cost
-from paddle_ngraph.program.view import BlockView, OpNode
+from paddle_ngraph.program.view import BlockView, OpNode, value_id
+from paddle_ngraph.transpiler.training_program import is_update
 
 # What the borders of two intervals cost, where one waits for the other.
-_US_OF_BORDER = 200.0
+US_OF_BORDER = 200.0
 
 
 def spread(
@@ -40,7 +41,7 @@ def spread(
         us = cost.us_of(view, node)
 
         def end_on(device: str, makers: Sequence[OpNode] = makers, us: float = us) -> float:
-            ready = (ends[m] + _US_OF_BORDER * (found[m] != device) for m in makers)
+            ready = (ends[m] + US_OF_BORDER * (found[m] != device) for m in makers)
             return max(free.get(device, 0.0), *ready, 0.0) + us
 
         device = fixed.get(node) or found.get(followed.get(node, node))
@@ -48,6 +49,33 @@ def spread(
             device = min(devices, key=end_on)
         ends[node] = free[device] = end_on(device)
         found[node] = device
+    return found
+
+
+def followed(view: BlockView, nodes: Sequence[OpNode]) -> dict[OpNode, OpNode]:
+    """The operator that each operator of the backward pass, or update, is placed with."""
+    found: dict[OpNode, OpNode] = {}
+    users: dict[str, list[OpNode]] = {}
+    for node in nodes:
+        base = node.type.removesuffix("_").removesuffix("_grad")
+        is_backward = node.type.removesuffix("_").endswith("_grad")
+        touched = {m for vid in [*node.reads, *node.writes] for m in view.members(vid)}
+        if is_update(node.op):
+            names = node.op.get_input_names()
+            gradient = value_id(node.op.operand_source(names.index("grad")))
+            maker = view.producer.get(gradient)
+            if maker is not None and maker in nodes:
+                found[node] = maker
+        elif is_backward:
+            shared: dict[OpNode, int] = {}
+            for vid in touched:
+                for other in users.get(vid, ()):
+                    if other.type.removesuffix("_") == base:
+                        shared[other] = shared.get(other, 0) + 1
+            if shared:
+                found[node] = max(shared, key=lambda other: (shared[other], other.index))
+        for vid in touched:
+            users.setdefault(vid, []).append(node)
     return found
 
 

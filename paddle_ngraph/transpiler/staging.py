@@ -19,6 +19,7 @@ from paddle_ngraph.program.view import (
     LISTS,
     SCOPE_NAMES,
     SINKS,
+    BlockView,
     OpNode,
     is_fed,
     scope_name,
@@ -38,6 +39,57 @@ _ACCESSES_OF_UPDATE = 8
 _USELESS = 0.9
 
 _COMBINE = "builtin.combine"
+
+
+def best_ends(
+    us: Sequence[float], sent: Sequence[float], stages: int, places: Sequence[int]
+) -> list[int] | None:
+    """Where to cut operators into stages so that the longest stage is shortest.
+
+    Args:
+        us: How long each operator takes.
+        sent: How long it takes to send what has to be there before each operator.
+        stages: How many stages there should be.
+        places: Before which operators they may be cut.
+
+    Returns:
+        The first operator of each stage but the first; ``None`` if there are too few places.
+    """
+    until, count = [0.0, *accumulate(us)], len(us)
+    sent = [0.0, *sent[1:count], 0.0]  # nothing comes before the first stage, or after the last
+    # For each place: the longest stage up to there, all messages, the ends of the stages.
+    best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
+    for number in range(stages):
+        is_last = number == stages - 1
+        found = {}
+        for end in [count] if is_last else places:
+            ways = [
+                (
+                    max(longest, until[end] - until[start] + sent[start] + sent[end]),
+                    messages + sent[end],
+                    [*ends, end],
+                )
+                for start, (longest, messages, ends) in best.items()
+                if start < end
+            ]
+            found[end] = min(ways, default=None)
+        best = {end: each for end, each in found.items() if each is not None}
+    return best[count][2][:-1] if count in best else None
+
+
+def elements_between(view: BlockView, nodes: Sequence[OpNode]) -> list[int]:
+    """How many elements are there before each of these operators, and are read by it or later."""
+    last: dict[str, int] = {}
+    made: dict[str, int] = {}
+    for position, node in enumerate(nodes):
+        read = (m for vid in node.reads for m in view.members(vid))
+        last.update((vid, position) for vid in read if vid in made)
+        made.update((vid, position) for vid in node.writes)
+    changes = [0] * (len(nodes) + 1)
+    for vid, end in last.items():
+        changes[made[vid] + 1] += cost.elements_of(view, vid)
+        changes[end + 1] -= cost.elements_of(view, vid)
+    return list(accumulate(changes))[:-1]
 
 
 class Staging:
@@ -272,44 +324,10 @@ class Staging:
 
     def _best_ends(self, places: Sequence[int]) -> list[int] | None:
         """The places among these at which the longest stage is shortest."""
-        until = [0.0]
-        for node in self._forward:
-            until.append(until[-1] + self._us(node))
-        count, sent = len(self._forward), self._us_of_sending()
-        # For each place: the longest stage up to there, all messages, the ends of the stages.
-        best: dict[int, tuple[float, float, list[int]]] = {0: (0.0, 0.0, [])}
-        for number in range(self._stages):
-            is_last = number == self._stages - 1
-            found = {}
-            for end in [count] if is_last else places:
-                ways = [
-                    (
-                        max(longest, until[end] - until[start] + sent[start] + sent[end]),
-                        messages + sent[end],
-                        [*ends, end],
-                    )
-                    for start, (longest, messages, ends) in best.items()
-                    if start < end
-                ]
-                found[end] = min(ways, default=None)
-            best = {end: each for end, each in found.items() if each is not None}
-        return best[count][2][:-1] if count in best else None
-
-    def _us_of_sending(self) -> list[float]:
-        """About how long it takes to send what is there before each operator, and read later."""
-        last: dict[str, int] = {}
-        made: dict[str, int] = {}
-        for position, node in enumerate(self._forward):
-            last.update((vid, position) for vid in self.reads(node) if vid in made)
-            made.update((vid, position) for vid in node.writes)
-        changes = [0.0] * (len(self._forward) + 2)
-        for vid, end in last.items():
-            us = 2 * cost.elements_of(self.view, vid) / _SENT_ELEMENTS_PER_US
-            changes[made[vid] + 1] += us
-            changes[end + 1] -= us
-        sent = [us + _US_OF_MESSAGE for us in accumulate(changes[:-1])]
-        sent[0] = sent[-1] = 0.0  # nothing comes before the first stage, or after the last
-        return sent
+        us = list(map(self._us, self._forward))
+        crossing = elements_between(self.view, self._forward)
+        sent = [_US_OF_MESSAGE + 2 * each / _SENT_ELEMENTS_PER_US for each in crossing]
+        return best_ends(us, sent, self._stages, places)
 
     # -- the backward pass -----------------------------------------------------------------------
 

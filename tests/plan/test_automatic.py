@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.plan import automatic, devices
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.plan import automatic, data_dependency_engine, devices
 from paddle_ngraph.plan.automatic import Steps
 from paddle_ngraph.simulation.events import total_ms
 from tests.plan.networks import WIDTH, data, tower, training, two_towers
@@ -15,6 +18,7 @@ from tests.programs import Program, floats
 
 pytestmark = pytest.mark.usefixtures("small_intervals_pay")
 GROUPS, SLICES = "2 core groups", "2 slices"
+PIPELINE, LONGER = (f"pipeline of {n} stages, {m} slices" for n, m in ((2, 2), (4, 4)))
 
 
 class Given:
@@ -66,11 +70,12 @@ def option(plan, name):
     [
         ({GROUPS: 1.0, SLICES: 9.0}, 10.0, GROUPS),
         ({GROUPS: 9.0, SLICES: 1.0}, 10.0, SLICES),
-        ({GROUPS: 9.0, SLICES: 9.0}, 5.0, "serial"),
+        ({GROUPS: 9.0, SLICES: 9.0, PIPELINE: 1.0}, 10.0, PIPELINE),
+        ({GROUPS: 9.0, SLICES: 9.0, PIPELINE: 9.0}, 5.0, "serial"),
     ],
 )
 def test_measured_intervals_decide(of_step, serial, chosen):
-    given = {"2_core_groups": 4.0, "2_slices": 4.0, "serial": serial}
+    given = {way.replace(" ", "_"): 4.0 for way in (GROUPS, SLICES, PIPELINE)} | {"serial": serial}
     stopwatch = Given(of_step, **given)
     _, plan = planned(two_towers, stopwatch, x=floats(8, WIDTH))
     assert plan.chosen == chosen
@@ -100,7 +105,7 @@ def test_close_predictions_are_measured(groups, chosen):
     assert option(plan, SLICES).measured_ms is None
 
 
-@pytest.mark.parametrize("way", ["serial", GROUPS, SLICES, "4 slices"])
+@pytest.mark.parametrize("way", ["serial", GROUPS, SLICES, "4 slices", PIPELINE, LONGER])
 @pytest.mark.parametrize("build", [two_towers, training])
 def test_results_are_those_of_native(build, way):
     x = floats(8, WIDTH)
@@ -130,7 +135,7 @@ def test_it_measures_and_changes_nothing():
     for name in names:
         np.testing.assert_array_equal(program.variable(name), before[name])
     tried = [each for each in plan.options if not each.reason]
-    assert {each.name for each in tried} >= {"serial", GROUPS, SLICES, "4 slices"}
+    assert {each.name for each in tried} >= {"serial", GROUPS, SLICES, "4 slices", PIPELINE, LONGER}
     assert all(each.predicted_ms > 0 for each in tried if each.name != "serial")
     measured = {each.name: each.measured_ms for each in tried if each.measured_ms is not None}
     assert plan.chosen == min(measured, key=measured.__getitem__)
@@ -139,6 +144,10 @@ def test_it_measures_and_changes_nothing():
 
 def one_tower():
     return [paddle.mean(tower(data()))]
+
+
+def one_layer():
+    return [paddle.nn.functional.relu(data())]
 
 
 def summed():
@@ -205,6 +214,10 @@ def dropped():
         (two_towers, 7, SLICES, "the batch does not divide into 2 slices"),
         (summed, 8, SLICES, "it computes other numbers than the serial plan"),
         (dropped, 8, SLICES, "it computes other numbers than the serial plan"),
+        (two_towers, 6, LONGER, "the batch does not divide into 4 slices"),
+        (one_layer, 8, PIPELINE, "too few operators compute something of the data: 1 in the"),
+        (summed, 8, PIPELINE, "it computes other numbers than the serial plan"),
+        (dropped, 8, PIPELINE, "it computes other numbers than the serial plan"),
     ],
 )
 def test_what_is_left_out_and_why(build, batch, name, reason):
@@ -212,6 +225,100 @@ def test_what_is_left_out_and_why(build, batch, name, reason):
     assert reason in option(plan, name).reason
     assert f"{name}: left out: " in str(plan)
     assert plan.chosen != name
+
+
+# -- pipelines -----------------------------------------------------------------------------------
+
+
+def stages_of(way, *groups):
+    """The steps of each stage, in program order."""
+    steps = way.schedule.steps
+    return [[s for s in steps if s.groups == [frozenset(cores)]] for cores in groups]
+
+
+def test_the_prediction_of_a_pipeline_counts_how_it_fills_and_drains():
+    stopwatch = Given({PIPELINE: 4.0, LONGER: 3.0})
+    _, plan = planned(one_tower, stopwatch, x=floats(8, WIDTH))
+    mean = 1
+    assert option(plan, PIPELINE).predicted_ms == 4.0 * (2 + 1 + mean) + 0.5
+    assert option(plan, LONGER).predicted_ms == 3.0 * (4 + 3 + mean) + 0.5
+    assert f"{PIPELINE}: predicted 16.5 ms, measured 60 ms" in str(plan)
+    assert f"{LONGER}: predicted 24.5 ms, which is too far from the best to be measured" in str(
+        plan
+    )
+
+
+def test_a_stage_runs_beside_the_one_before(monkeypatch, planned_runs):
+    """The second slice in the first stage and the first slice in the second wait for each other."""
+    program, plan = planned(one_tower, choosing(PIPELINE), x=floats(8, WIDTH))
+    both = threading.Barrier(2)
+    meeting = {frozenset({0, 1}): 2, frozenset({2, 3}): 1}
+    made = {}
+    interval = data_dependency_engine._interval
+
+    class Meeting:
+        def __init__(self, operator):
+            self._operator = operator
+
+        def run(self):
+            both.wait(600)
+            return self._operator.run()
+
+    def watched(step, given):
+        operator = interval(step, given)
+        (cores,) = step.groups
+        made.setdefault(cores, []).append(operator)
+        return Meeting(operator) if len(made[cores]) == meeting.get(cores) else operator
+
+    monkeypatch.setattr(data_dependency_engine, "_interval", watched)
+    planned_runs.clear()
+    x = floats(8, WIDTH)
+    (result,) = program.executor.run(
+        plan.program, feed={"x": x}, fetch_list=plan.fetches, scope=program.scope
+    )
+    assert len(planned_runs) == 1 and [len(made[cores]) for cores in meeting] == [2, 2]
+    np.testing.assert_allclose(result, program.run(engine=False, x=x)[0], rtol=2e-5)
+
+
+def test_a_stage_waits_for_its_slice_alone():
+    stopwatch = choosing(PIPELINE)
+    planned(one_tower, stopwatch, x=floats(8, WIDTH))
+    way = stopwatch.ways[PIPELINE]
+    first, second = stages_of(way, {0, 1}, {2, 3})
+    assert [step.after for step in first] == [frozenset()] * 2
+    numbers = [way.schedule.steps.index(step) for step in first]
+    assert [step.after for step in second] == [frozenset({number}) for number in numbers]
+
+
+class Uneven(Given):
+    """A stopwatch that shows stages of which the first takes much longer."""
+
+    def steps(self, way):
+        shown = super().steps(way)
+        ms = [9.0 if step.groups[0] == {0, 1} else 1.0 for step in way.schedule.steps]
+        return shown._replace(in_company=ms)
+
+
+def test_measured_times_move_the_cut():
+    sizes = []
+    for stopwatch in (choosing(PIPELINE), Uneven({})):
+        planned(one_tower, stopwatch, x=floats(8, WIDTH))
+        steps = stages_of(stopwatch.ways[PIPELINE], {0, 1}, {2, 3})
+        sizes.append([len(Graph.from_string(stage[0].node.graph).ops) for stage in steps])
+    (one, other), (shorter, longer) = sizes
+    assert abs(one - other) <= 2
+    assert shorter < one and longer > other and shorter + longer == one + other
+
+
+def test_a_pipeline_refuses_a_batch_that_does_not_divide():
+    program, plan = planned(training, choosing(PIPELINE), x=floats(8, WIDTH))
+    with pytest.raises(paddle_ngraph.NgraphError, match="7 samples, which do not divide among 2"):
+        program.executor.run(
+            plan.program,
+            feed={"x": floats(7, WIDTH)},
+            fetch_list=plan.fetches,
+            scope=program.scope,
+        )
 
 
 def test_random_numbers_are_those_of_a_serial_run():
