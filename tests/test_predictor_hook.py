@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import timeit
 import types
 from pathlib import Path
 
@@ -525,11 +524,17 @@ def test_clones_of_a_model_whose_files_changed_share_nothing(tmp_path):
 
 
 def test_the_hook_costs_next_to_nothing(tmp_path, monkeypatch):
-    """What stands between a run and Paddle's own, with Paddle's left out."""
+    """What stands between a run and Paddle's own: so many calls, whatever else the machine does."""
     predictor = inference.create_predictor(config_of(save(tmp_path, perceptron)))
     monkeypatch.setattr(predictor_hook, "_run", lambda predictor: None)
-    seconds = timeit.repeat(predictor.run, number=1000, repeat=20)
-    assert min(seconds) / 1000 < 5e-6
+    predictor.run()
+    calls = []
+    sys.setprofile(lambda frame, event, what: calls.append(event))
+    try:
+        predictor.run()
+    finally:
+        sys.setprofile(None)
+    assert 0 < sum(event.endswith("call") for event in calls) <= 100
 
 
 # -- configurations ------------------------------------------------------------------------------
