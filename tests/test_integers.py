@@ -148,6 +148,45 @@ def test_what_is_computed_in_64_bits_may_be_looked_up():
     program.both(n=np.array([WIDE, -WIDE, 2**31, 5]))
 
 
+NARROWING = {
+    "floor_divide": lambda n: n // 2**20,
+    "remainder": lambda n: n % (2**40 + 1) // 2**20,
+    "clip": lambda n: paddle.clip(n, -(2**31), 2**31) // 2**12,
+    "minimum": lambda n: paddle.minimum(n, paddle.full([], 7, "int64")) // 2**20,
+    "where": lambda n: paddle.where(n > 0, n, -n) // 2**20,
+    "cast": lambda n: paddle.cast(paddle.cast(n // 2**20, "int32"), "int64"),
+}
+
+
+@pytest.mark.parametrize("name", NARROWING)
+def test_what_a_refused_run_has_made_has_no_range(name):
+    """If one interval is Paddle's in a run, another does not rely on what it would have checked."""
+
+    def build():
+        n, x = paddle.static.data("n", [4], "int64"), paddle.static.data("x", [4, 4], "float32")
+        few = NARROWING[name](n)
+        mask = paddle.nn.functional.sequence_mask(n, maxlen=4, dtype="float32")
+        y = paddle.exp(x * mask + paddle.cast(few, "float32").unsqueeze(1) * 1e-9)
+        z = paddle.lgamma(y)  # Paddle's
+        many = few * paddle.cast(z[:, 0] < 1e38, "int64") * 2**18
+        return z, few, many, many < 5, many // 3
+
+    program = Program(build)
+    assert len(paddle_ngraph.explain(program.main).intervals) > 1
+    for n in ([1, 2, 3, 9], [2**40, 2, -(2**40), 2**40 + 2**33], [2**31, 2**33, 5, -7]):
+        program.both(n=np.array(n), x=floats(4, 4))
+
+
+def test_long_chains_of_whole_numbers():
+    def build():
+        n = paddle.static.data("n", [4], "int32")
+        for _ in range(1500):
+            n = n + 1
+        return paddle.cast(n, "int64") + 1
+
+    Program(build).both(n=np.arange(4, dtype="int32"))
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_what_is_known_is_computed_in_64_bits(exclusive, reverse):

@@ -198,7 +198,7 @@ def converter(
             as they are only used as positions in the end.
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
         integers: Which values int64 outputs may have, given those of the integer inputs; called
-            only if all of these are known.
+            only if all of these are known. ``None`` if the operator does not say it.
         rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
             converter may see float32 (bfloat16.py). Without, it does not get bfloat16.
         unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is

@@ -112,12 +112,20 @@ def assign_value(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", opset15.constant(values, kind))
 
 
+def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    if not {"start", "end"} <= op.constants.keys():
+        return None
+    found = range_of([*op.constants["start"], *op.constants["end"]])
+    return found and (found[0] - 1, found[1] + 1)  # of fractions it has what is nearer to 0
+
+
 @converter(
     "pd_op.arange",
     dtypes=ANY,
     inputs={"start": Role.CONSTANT, "end": Role.CONSTANT, "step": Role.CONSTANT},
     limits=[_NEAR],
     small_integers=True,
+    integers=_counted_range,
 )
 def arange(bridge: NgraphBridge, op: Op) -> None:
     """``start, start + step, ...`` up to, but not including, ``end`` (Paddle ``arange``)."""

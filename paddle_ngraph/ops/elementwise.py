@@ -88,6 +88,21 @@ _register_binary("divide", opset15.divide, FLOAT)
 # -- floor_divide, remainder ---------------------------------------------------------------------
 
 
+def _quotient_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    low, high = ranges["y"]
+    divisors = {low, high, *(one for one in (-1, 1) if low <= one <= high)} - {0}
+    values = [x // y for x in ranges["x"] for y in divisors]
+    return (min(values), max(values)) if values else None
+
+
+def _remainder_range(op: Op, ranges: Mapping[str, Range]) -> Range:
+    """Of the sign of the divisor, and smaller; what is between 0 and the divisor stays as it is."""
+    (least, most), (low, high) = ranges["x"], ranges["y"]
+    if (least >= 0 and most < low) or (high < least and most <= 0):
+        return least, most
+    return min(0, low + 1), max(0, high - 1)
+
+
 def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any:
     """The core's ``FloorDivide`` or ``Remainder`` of x and y, broadcast to each other."""
     shape = broadcast_shapes(bridge.shape(x), bridge.shape(y))
@@ -98,22 +113,34 @@ def _floored(bridge: NgraphBridge, name: str, x: NodeInput, y: NodeInput) -> Any
     return bridge.extension(name, operands)
 
 
-@converter("pd_op.floor_divide", dtypes=_NUMBERS)
-@converter("pd_op.floor_divide_", dtypes=_NUMBERS)
-def floor_divide(bridge: NgraphBridge, op: Op) -> None:
-    """``floor(x / y)`` (Paddle ``floor_divide``); int64 only where it is known beforehand."""
+def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) -> None:
+    """Converts to the core's operator; where int64 is known at the build, to nGraph's ``of_known``.
+
+    The core's has 32 bits, into which int64 that is not known surely fits.
+    """
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    is_shape = x.get_element_type() == Type.i64
-    out = opset15.divide(x, y) if is_shape else _floored(bridge, "FloorDivide", x, y)
+    if x.get_element_type() != Type.i64:
+        out = _floored(bridge, name, x, y)
+    elif bridge.is_known(op, "x") and bridge.is_known(op, "y"):
+        out = of_known(x, y)
+    else:
+        operands = (opset15.convert(operand, Type.i32) for operand in (x, y))
+        out = opset15.convert(_floored(bridge, name, *operands), Type.i64)
     bridge.set_output_node(op, "out", out)
 
 
-@converter("pd_op.remainder", dtypes=FLOAT | INT32)
-@converter("pd_op.remainder_", dtypes=FLOAT | INT32)
+@converter("pd_op.floor_divide", dtypes=_NUMBERS, integers=_quotient_range)
+@converter("pd_op.floor_divide_", dtypes=_NUMBERS, integers=_quotient_range)
+def floor_divide(bridge: NgraphBridge, op: Op) -> None:
+    """``floor(x / y)`` (Paddle ``floor_divide``)."""
+    _convert_floored(bridge, op, "FloorDivide", opset15.divide)
+
+
+@converter("pd_op.remainder", dtypes=_NUMBERS, integers=_remainder_range)
+@converter("pd_op.remainder_", dtypes=_NUMBERS, integers=_remainder_range)
 def remainder(bridge: NgraphBridge, op: Op) -> None:
     """``x - floor(x / y) y``, with the sign of y (Paddle ``remainder``)."""
-    x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
-    bridge.set_output_node(op, "out", _floored(bridge, "Remainder", x, y))
+    _convert_floored(bridge, op, "Remainder", opset15.floor_mod)
 
 
 @converter("pd_op.remainder_grad", limits=[_TRAILING])
@@ -192,7 +219,9 @@ def _either(choose: Binary) -> Binary:
     return function
 
 
-def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
+def _register_choice(
+    name: str, choose: Binary, wins: Binary, of_integers: Callable[[int, int], int]
+) -> None:
     def gradient(bridge: NgraphBridge, op: Op) -> None:
         x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
         grad = bridge.get_input_node(op, "out_grad")
@@ -205,14 +234,14 @@ def _register_choice(name: str, choose: Binary, wins: Binary) -> None:
         set_reduced(bridge, op, "x", lambda: share(x, y))
         set_reduced(bridge, op, "y", lambda: share(y, x))
 
-    _register_binary(name, _either(choose), FLOAT | INT32)
+    _register_binary(name, _either(choose), _NUMBERS, _extremes(of_integers))
     converter(f"pd_op.{name}_grad")(gradient)
 
 
 # Paddle halves the gradient where the inputs are equal, drops it where one is NaN, and adds both
 # cases, each times its mask: an infinite gradient becomes NaN.
-_register_choice("maximum", opset15.maximum, opset15.greater)
-_register_choice("minimum", opset15.minimum, opset15.less)
+_register_choice("maximum", opset15.maximum, opset15.greater, max)
+_register_choice("minimum", opset15.minimum, opset15.less, min)
 
 
 def _register_fchoice(name: str, choose: Binary, wins: Binary) -> None:
@@ -304,8 +333,14 @@ def add_n(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_output_node(op, "out", first)
 
 
-@converter("pd_op.clip_", dtypes=FLOAT | INT32)
-@converter("pd_op.clip", dtypes=FLOAT | INT32)
+def _clipped_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    if not {"min", "max"} <= op.constants.keys():
+        return None
+    return range_of([*ranges["x"], *op.constants["min"], *op.constants["max"]])
+
+
+@converter("pd_op.clip_", dtypes=_NUMBERS, integers=_clipped_range)
+@converter("pd_op.clip", dtypes=_NUMBERS, integers=_clipped_range)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")

@@ -206,7 +206,7 @@ for _suffix in ("", "_"):
 # -- selection -----------------------------------------------------------------------------------
 
 
-@converter("pd_op.where", dtypes=FLOAT | INT32 | BOOL)
+@converter("pd_op.where", dtypes=FLOAT | INTEGER | BOOL, moves=True)
 def where(bridge: NgraphBridge, op: Op) -> None:
     """``x`` where ``condition`` holds, else ``y`` (Paddle ``where``)."""
     condition = bridge.get_input_node(op, "condition")
@@ -226,7 +226,7 @@ def where_grad(bridge: NgraphBridge, op: Op) -> None:
     set_reduced(bridge, op, "y", lambda: opset15.select(condition, zero, grad))
 
 
-@converter("pd_op.masked_fill", dtypes=FLOAT | INT32 | BOOL)
+@converter("pd_op.masked_fill", dtypes=FLOAT | INTEGER | BOOL, moves=True)
 def masked_fill(bridge: NgraphBridge, op: Op) -> None:
     """``value`` where ``mask`` holds, else ``x`` (Paddle ``masked_fill``)."""
     x, mask = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "mask")

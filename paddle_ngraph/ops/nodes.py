@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,28 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.registry import Range
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import Op
+
+# -- ranges of integers ----------------------------------------------------------------------------
+
+
+def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    """The range of positions of elements along attribute or input ``axis`` of ``x``.
+
+    ``None`` if the axis, or its size, is not known. All of ``x`` counts as one axis where attribute
+    ``flatten`` is set.
+    """
+    sizes = op.input("x").shape
+    if op.attr("flatten", False) or not sizes:
+        size = math.prod(sizes) if min(sizes, default=0) >= 0 else -1
+    else:
+        (axis,) = op.constants.get("axis") or [op.attr("axis", None)]
+        size = -1 if axis is None else sizes[int(axis)]
+    return None if size < 0 else (0, max(0, size - 1))
+
 
 # -- numbers ---------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from paddle_ngraph.ops.nodes import (
     keep_nan,
     known_int,
     known_ints,
+    positions_along_axis,
     reduce_to,
     reshaped,
     transposed,
@@ -279,7 +280,12 @@ def _register_position(name: str, mode: str) -> None:
         kind = element_type(op.output("out").dtype)
         bridge.set_output_node(op, "out", opset15.convert(found, kind))
 
-    converter(f"pd_op.{name}", inputs={"axis": Role.CONSTANT}, small_integers=True)(convert)
+    converter(
+        f"pd_op.{name}",
+        inputs={"axis": Role.CONSTANT},
+        small_integers=True,
+        integers=positions_along_axis,
+    )(convert)
 
 
 _register_position("argmax", "max")

@@ -7,7 +7,13 @@ from openvino import Type, opset15
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import Role, converter
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import chosen, known_int, reshaped, transposed
+from paddle_ngraph.ops.nodes import (
+    chosen,
+    known_int,
+    positions_along_axis,
+    reshaped,
+    transposed,
+)
 
 
 def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None:
@@ -26,7 +32,7 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None
     bridge.set_output_node(op, "indices", opset15.convert(indices, Type.i64))
 
 
-@converter("pd_op.argsort", small_integers=True)
+@converter("pd_op.argsort", small_integers=True, integers=positions_along_axis)
 def argsort(bridge: NgraphBridge, op: Op) -> None:
     """``x`` sorted along axis, and where its elements came from (Paddle ``argsort``)."""
     shape = bridge.shape(bridge.get_input_node(op, "x"))
@@ -35,7 +41,12 @@ def argsort(bridge: NgraphBridge, op: Op) -> None:
     _set_sorted(bridge, op, count, search=False, **order)
 
 
-@converter("pd_op.topk", inputs={"k": Role.CONSTANT}, small_integers=True)
+@converter(
+    "pd_op.topk",
+    inputs={"k": Role.CONSTANT},
+    small_integers=True,
+    integers=positions_along_axis,
+)
 def topk(bridge: NgraphBridge, op: Op) -> None:
     """The ``k`` largest or smallest elements along axis (Paddle ``topk``)."""
     order = {"descending": op.attr("largest"), "sorted": op.attr("sorted")}

@@ -22,6 +22,7 @@ from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 
 _INT32 = RANGES["int32"]
+_INT64 = -(2**63), 2**63 - 1
 # What a converter computes with: no positions, no shapes, nothing that only a build reads.
 _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 # Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
@@ -81,12 +82,22 @@ class Integers:
     positions, or if they are known and are read only while the function is built.
 
     Positions that come from outside always fit, whatever else is done with them: the engine refuses
-    a run in which they do not.
+    a run in which they do not. What is made of them has the range that follows in that interval,
+    but not in another one: if a run is refused, Paddle makes it of any numbers. There it has 32
+    bits, as is checked again, unless its range does not depend on any check.
+
+    Args:
+        candidates: The operators.
+        outside: What is known of outer blocks; ``None`` for the outermost block.
+        is_certain: Whether ranges do not depend on checks, but hold in any run of Paddle's.
     """
 
-    def __init__(self, candidates: Candidates, outside: Outside | None = None) -> None:
+    def __init__(
+        self, candidates: Candidates, outside: Outside | None = None, is_certain: bool = False
+    ) -> None:
         self._candidates = candidates
         self._outside = outside
+        self._is_certain = is_certain
         self._insides: dict[OpNode, Inside] = {}
         self._view = candidates.view
         self._refused: dict[OpNode, str] = {}
@@ -96,14 +107,19 @@ class Integers:
         self._checked: set[str] = set()
         self._offsets: Offsets | None = None
 
+        self._certain: Integers | None = None
+        if is_certain:
+            return
         # What comes from outside into a block inside of an operator is not checked there.
+        if outside is None:
+            self._certain = Integers(candidates, is_certain=True)
         for node in reversed(self._view.nodes if outside is None else ()):
             self._checked |= self._checked_by(node)
         self._checked -= self._read_by_value()
         for node in self._view.nodes:  # in this order no recursion goes deep
             for vid in node.writes:
                 self.is_static(vid)
-                self.is_small(vid)
+                self.range(vid)
 
     @property
     def static(self) -> frozenset[str]:
@@ -210,8 +226,18 @@ class Integers:
         """The minimum and the maximum of a variable; ``None`` if nothing is known."""
         if vid not in self._ranges:
             self._ranges[vid] = None
-            self._ranges[vid] = self._find_range(vid)
+            self._ranges[vid] = self._anywhere(vid, self._find_range(vid))
         return self._ranges[vid]
+
+    def _anywhere(self, vid: str, found: Range | None) -> Range | None:
+        """The range of a variable also where another interval, or Paddle, has made it."""
+        if self._certain is None or found is None or not self._view.is_tensor(vid):
+            return found
+        if _covers(found, self._certain.range(vid)):
+            return found
+        if self._is_int64(vid):
+            return _joined(found, _INT32)
+        return RANGES.get(dtype_name(self._view.values[vid].dtype))
 
     def _find_range(self, vid: str) -> Range | None:
         node = self._view.producer.get(vid)
@@ -227,9 +253,27 @@ class Integers:
             return None
         if node is not None and node.type in LISTS:
             return self._range_of_all(node.reads)
-        if vid in self._checked and (node is None or not self._candidates.can_convert(node)):
+        found = None if node is None else self._range_made_by(node, vid)
+        if self._is_certain:
+            return found if found is not None and _covers(_INT64, found) else _INT64
+        is_small = found is not None and _covers(_INT32, found)
+        if vid in self._checked and not is_small and self._stays_native(node, vid):
             return _INT32
-        return None if node is None else self._range_made_by(node, vid)
+        return found
+
+    def _stays_native(self, node: OpNode | None, vid: str) -> bool:
+        """Whether it is certain that no interval makes ``vid``, which may not fit into 32 bits.
+
+        None does, but for operators that may move what does not fit.
+        """
+        if node is None or not self._candidates.can_convert(node):
+            return True
+        return not (
+            self.is_static(vid)
+            or node in self._candidates.constants
+            or node in self._candidates.bodies
+            or self._candidates.converters[node].moves
+        )
 
     def _range_of_all(self, vids: Iterable[str]) -> Range | None:
         ranges = [self.range(vid) for vid in vids]
@@ -242,13 +286,17 @@ class Integers:
         if node in self._candidates.constants:
             value = self._candidates.ops[node].attr("value")
             return range_of(value if isinstance(value, list) else [value])
+        if node in self._candidates.bodies and self._is_certain:
+            return None
         if node in self._candidates.bodies and self._converter(node) is not None:
             return self._inside(node).results[node.writes.index(vid)]
         entry = find_converter(node.type)
         if entry is None:
             return None
         if entry.integers is not None and node in self._candidates.ops:
-            return self._range_by_rule(node, entry, entry.integers)
+            found = self._range_by_rule(node, entry, entry.integers)
+            if found is not None or not entry.small_integers:
+                return found
         if entry.small_integers:
             return _INT32
         if not entry.moves:

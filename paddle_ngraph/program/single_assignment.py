@@ -4,7 +4,8 @@ Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i
 for one that never changes: the loop neither starts from it nor results in it, its body writes over
 a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
 start value, an argument of the body, something that a turn ends with, and a result. What overwrote
-it makes the next version of it, and what reads it afterwards reads that.
+it makes the next version of it, and what reads it afterwards reads that. So it is with what a body
+makes and then overwrites itself.
 
 A variable keeps its memory where that is known to somebody else: what is fed, parameters and
 variables of the scope, what shares its memory with another variable. So it does where not all of
@@ -96,9 +97,7 @@ class _Survey:
             if vid not in self._homes or not variable.is_dense_tensor_type():
                 continue
             block, around = self._homes[vid]
-            is_inside = variable.get_defining_op() is None or any(
-                w.around != around for w in writes
-            )
+            is_inside = around or any(write.around != around for write in writes)
             if is_inside and self._can_be_handed_on(variable, writes):
                 yield variable, block, writes
 
@@ -107,6 +106,8 @@ class _Survey:
         passed = [
             write.around[len(around)][0] for write in writes if len(write.around) > len(around)
         ]
+        if variable.get_defining_op() is not None:
+            passed += [op for op, _ in around[-1:]]
         names = [variable, *(write.result for write in writes)]
         return (
             not variable.persistable
@@ -178,7 +179,13 @@ class _Survey:
         return True
 
     def _is_handed_to_itself(self, end: Operation, variable: Value) -> bool:
-        """Whether a turn ends with it only as the condition, or in its own place."""
+        """Whether a turn ends with it only as the condition, or in its own place.
+
+        What a block has made itself it may hand on in any place.
+        """
+        home, _ = self._homes[value_id(variable)]
+        if variable.get_defining_op() is not None and home.ops[-1].id() == end.id():
+            return True
         args = end.get_parent_block().args()
         places = [
             number

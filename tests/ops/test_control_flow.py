@@ -381,6 +381,33 @@ def as_often_as_the_size_says() -> Any:
     return while_loop(lambda i, h: i < rows - 2, lambda i, h: [i + 1, h * 1.5 + x], start)
 
 
+def adds_words() -> Any:
+    x = data(4, WIDTH)
+    start = paddle.full([4], 0, "int64")
+    return counted(lambda i, h, w: [h * 0.9, w + paddle.argmax(h, axis=1)], x, start)
+
+
+def written_where_it_was_made() -> Any:
+    """What a turn makes, overwrites, reads by both names and hands on, once and twice."""
+    x = data(4, WIDTH)
+
+    def turn(i: Any, a: Any, b: Any, c: Any) -> Any:
+        made = paddle.tanh(a + x)
+        before = made * 2.0
+        made[:, i] = before[:, 0]
+        early = made * 1.0
+        paddle.nn.functional.relu_(made)
+        branch = paddle.static.nn.cond(paddle.sum(made) > 2.0, lambda: overwritten(b), lambda: b)
+        return [made + early, branch, made]
+
+    def overwritten(b: Any) -> Any:
+        inside = b * 0.5
+        inside[1:3] = 1.5
+        return inside
+
+    return counted(turn, x * 1.0, x * 2.0, x * 3.0, end=WIDTH)
+
+
 def exchanged_by_a_branch() -> Any:
     """The count is known, and a branch that a build knows hands on what another input was."""
     x = data(-1, WIDTH)
@@ -394,6 +421,7 @@ def exchanged_by_a_branch() -> Any:
 LIMITS = [0, 1, 2, 5]
 FORMS = [nested, branches, without_a_count, written_in_place, picks_a_row]
 FORMS += [as_often_as_the_size_says, exchanged_by_a_branch]
+OF_FOUR_ROWS = [adds_words, written_where_it_was_made]
 
 
 @pytest.mark.parametrize("build", FORMS)
@@ -402,6 +430,82 @@ def test_a_form_is_one_operator(build: Callable) -> None:
     assert is_one_operator(program)
     for rows in (3, 5, 2, 8, 1, 5):
         agree(program, x=floats(rows, WIDTH, seed=rows))
+
+
+@pytest.mark.parametrize("build", OF_FOUR_ROWS)
+def test_a_form_of_four_rows_is_one_operator(build: Callable) -> None:
+    program = Program(build)
+    assert is_one_operator(program)
+    for seed in range(6):
+        agree(program, x=2.0 * floats(4, WIDTH, seed=seed))
+
+
+class BeamSearch:
+    """A decoder that keeps the best of all continuations, drawn by a number."""
+
+    def __init__(self, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        self.samples, self.beams = int(draw.integers(1, 4)), int(draw.integers(1, 5))
+        self.words, self.steps = int(draw.integers(5, 30)), int(draw.integers(1, 12))
+        self.dtype = str(draw.choice(["int64", "int32"]))
+        self.writes = str(draw.choice(["slice", "index", "where"]))
+        self.ends = bool(draw.integers(2))
+
+    def build(self) -> Any:
+        x = data(self.samples, WIDTH)
+        self.embedding = paddle.nn.Embedding(self.words, WIDTH)
+        self.cell, self.head = paddle.nn.GRUCell(WIDTH, WIDTH), paddle.nn.Linear(WIDTH, self.words)
+        rows = self.samples * self.beams
+        self.first = paddle.arange(self.samples, dtype="int64").unsqueeze(1) * self.beams
+        state = paddle.tile(paddle.unsqueeze(x, 1), [1, self.beams, 1]).reshape([rows, WIDTH])
+        best = paddle.full([self.samples, 1], 0.0, "float32")
+        others = paddle.full([self.samples, self.beams - 1], -1e9, "float32")
+        start = [
+            paddle.full([1], 0, "int64"),
+            paddle.full([rows, self.steps], 0, self.dtype),
+            paddle.full([rows], 1, self.dtype),
+            paddle.concat([best, others], 1) if self.beams > 1 else best,
+            state,
+        ]
+        return while_loop(self.goes_on, self.turn, start)
+
+    def goes_on(self, i: Any, found: Any, word: Any, *_: Any) -> Any:
+        more = i < self.steps
+        return paddle.logical_and(more, paddle.any(word != 0)) if self.ends else more
+
+    def turn(self, i: Any, found: Any, word: Any, score: Any, state: Any) -> Any:
+        _, state = self.cell(self.embedding(word), state)
+        scores = paddle.nn.functional.log_softmax(self.head(state), -1)
+        scores = scores.reshape([self.samples, self.beams, self.words]) + score.unsqueeze(2)
+        score, place = paddle.topk(scores.reshape([self.samples, -1]), self.beams, -1)
+        parent = paddle.reshape(place // self.words + self.first, [-1])
+        word = paddle.cast(paddle.reshape(place % self.words, [-1]), self.dtype)
+        found = self.written(i, paddle.index_select(found, parent, 0), word)
+        return [i + 1, found, word, score, paddle.index_select(state, parent, 0)]
+
+    def written(self, i: Any, found: Any, word: Any) -> Any:
+        if self.writes == "where":
+            is_next = paddle.arange(self.steps, dtype="int64") == i
+            return paddle.where(is_next.unsqueeze(0), word.unsqueeze(1), found)
+        if self.writes == "index":
+            return paddle.index_put(found.T, (i,), word).T
+        found[:, i] = word
+        return found
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_beam_search_is_one_operator(seed: int) -> None:
+    program = Program(BeamSearch(seed).build)
+    assert is_one_operator(program)
+    for number in range(3):
+        native = agree(program, x=3.0 * floats(*program_shape(program), seed=number))
+        assert native[1].any()
+
+
+def program_shape(program: Program) -> list[int]:
+    """The declared shape of what is fed as ``x``."""
+    (op,) = (op for op in program.main.global_block().ops if op.name() == "pd_op.data")
+    return list(op.result(0).shape)
 
 
 @pytest.mark.parametrize("build", [handed_on_unread, passed_around, exchanged, the_same_twice])
@@ -535,7 +639,7 @@ def prints() -> Any:
 def sums_words() -> Any:
     x = data(4, WIDTH)
     start = paddle.full([4], 0, "int64")
-    return counted(lambda i, h, w: [h * 0.9, w + paddle.argmax(h, axis=1)], x, start)
+    return counted(lambda i, h, w: [h * 0.9, w * 3 + paddle.argmax(h, axis=1)], x, start)
 
 
 def repeats_as_often_as_it_counts() -> Any:

@@ -6,6 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
+import paddle_ngraph
+from paddle_ngraph.function.registry import find_converter
 from tests.ops.harness import both, check, check_native, normal
 from tests.programs import Program
 
@@ -172,6 +174,85 @@ def test_floored_division(name, left, right):
     x = generator.integers(-(2**31), 2**31, left).astype("int32")
     y = (generator.integers(1, 2**24, right) * generator.choice([-1, 1], right)).astype("int32")
     check(build, {"x": np.asarray(x), "y": np.asarray(y)}, [name])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_numbers_that_fit_are_divided(seed):
+    """int64 of which the program says that 32 bits hold it: positions, times and plus constants."""
+    draw = np.random.default_rng(seed)
+    factor, added, divisor = (
+        int(draw.integers(1, 1000)) * int(draw.choice([-1, 1])) for _ in "123"
+    )
+    least = int(draw.integers(1, 9))
+
+    def build():
+        x = paddle.static.data("x", [7, 40], "float32")
+        place, other = paddle.argmax(x, axis=1), paddle.argmin(x, axis=1) + least
+        number = place * factor + added
+        pairs = [(number, paddle.full([], divisor, "int64")), (number, other), (number, -other)]
+        return [f(*pair) for pair in pairs for f in (paddle.floor_divide, paddle.remainder)]
+
+    program = Program(build)
+    report = paddle_ngraph.explain(program.main)
+    assert not report.native, str(report)
+    for one in range(3):
+        program.both(x=normal((7, 40), one))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whole_numbers_that_fit_are_compared_and_chosen(seed):
+    draw = np.random.default_rng(seed)
+    factor, low, high = map(int, draw.integers(-50, 50, 3))
+
+    def build():
+        x = paddle.static.data("x", [7, 40], "float32")
+        place, other = paddle.argmax(x, axis=1) * factor, paddle.argmin(x, axis=1)
+        return [
+            paddle.maximum(place, other),
+            paddle.minimum(place, other * 2**24),
+            paddle.clip(place, min(low, high), max(low, high)),
+            paddle.where(x[:, 0] > 0, place, other),
+            paddle.masked_fill(place, x[:, 1] > 0, high),
+        ]
+
+    program = Program(build)
+    report = paddle_ngraph.explain(program.main)
+    assert not report.native, str(report)
+    for one in range(3):
+        program.both(x=normal((7, 40), one))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "clip", "where", "masked_fill"])
+def test_wide_numbers_are_compared_and_chosen_natively(name):
+    wide = np.array([2**31, -(2**31) - 1, 5, 2**40])
+
+    def build():
+        n = paddle.static.data("n", [4], "int64")
+        other = paddle.flip(n, [0])
+        choices = {
+            "maximum": lambda: paddle.maximum(n, other),
+            "minimum": lambda: paddle.minimum(n, other),
+            "clip": lambda: paddle.clip(n, -7, 2**33),
+            "where": lambda: paddle.where(n > 0, n, other),
+            "masked_fill": lambda: paddle.masked_fill(n, n > 0, 3),
+        }
+        return choices[name](), paddle.exp(paddle.static.data("x", [4], "float32"))
+
+    Program(build).both(n=wide, x=normal((4,)))
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_the_range_of_a_division_holds_every_result(name):
+    rule = find_converter(f"pd_op.{name}").integers
+    draw = np.random.default_rng(0)
+    function = {"floor_divide": np.floor_divide, "remainder": np.mod}[name]
+    for _ in range(300):
+        x, y = (np.sort(draw.integers(-9, 10, 2)) for _ in range(2))
+        numbers = np.arange(x[0], x[1] + 1)[:, None], np.arange(y[0], y[1] + 1)[None]
+        found = function(numbers[0], numbers[1][:, numbers[1][0] != 0])
+        bounds = rule(None, {"x": tuple(map(int, x)), "y": tuple(map(int, y))})
+        if found.size:
+            assert bounds[0] <= found.min() and found.max() <= bounds[1], (x, y)
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
