@@ -136,7 +136,7 @@ class _Convolution:
         if self._full.is_dense():
             rows = opset15.matmul(self._rows(data), self._rows(filter_), False, True)
             return reshaped(self._bridge, rows, [*self._bridge.shape(rows), *self._full.out])
-        filter_ = self._grouped(self._fold(filter_), _readers(filter_))
+        filter_ = self._grouped(self._fold(filter_))
         out = self._convolve(self._fold(data), filter_, g.strides, g.begin, g.end, g.dilations)
         return reshaped(self._bridge, out, [*self._bridge.shape(out)[:2], *self._full.out])
 
@@ -150,7 +150,7 @@ class _Convolution:
             return reshaped(self._bridge, rows, [first, channels, *self._full.size])
         folded = _transposed_convolution(g)(
             self._flat(grad),
-            self._grouped(self._fold(filter_), _readers(filter_)),
+            self._grouped(self._fold(filter_)),
             g.strides,
             pads_begin=g.begin,
             pads_end=g.end,
@@ -230,7 +230,7 @@ class _Convolution:
         data = transposed(bridge, data, [2, 1, 0, *(3 + axis for axis in axes)])
         data = reshaped(bridge, data, [channels // g.groups, g.groups * batch, *spatial])
         swapped = transposed(bridge, grad, [1, 0, *(2 + axis for axis in axes)])
-        grad = self._grouped(swapped, _readers(grad))
+        grad = self._grouped(swapped)
         found = self._convolve(data, grad, g.dilations, g.begin, g.needed_end(), g.strides)
         return transposed(bridge, found, [1, 0, *(2 + axis for axis in axes)])
 
@@ -303,23 +303,18 @@ class _Convolution:
         first, channels, *_ = self._bridge.shape(node)
         return reshaped(self._bridge, node, [first, channels, *self._g.out])
 
-    def _grouped(self, filter_: Output, number: int) -> Output:
-        """[O, I, ...] as [G, O / G, I, ...], for the reader of this number."""
+    def _grouped(self, filter_: Output) -> Output:
+        """[O, I, ...] as [G, O / G, I, ...].
+
+        OpenVINO moves a factor behind the convolution in front of a Reshape that it reads, whoever
+        else reads that, and merges equal ones before: so it reads none.
+        """
         groups = self._g.groups
         if groups == 1:
             return filter_
         first, *rest = self._bridge.shape(filter_)
-        shape = [groups, first // groups, *rest]
-        # OpenVINO moves a factor behind the convolution into this reshape, and merges equal ones
-        # before: the same shape is therefore spelled in another way for each reader.
-        place = number // 2 % (len(shape) + 1)
-        if place:
-            shape[-place] = -1
-        return opset15.reshape(filter_, self._bridge.ints(shape), number % 2 == 1).output(0)
-
-
-def _readers(node: Output) -> int:
-    return len(node.get_target_inputs())
+        shape = self._bridge.ints([1, groups, first // groups, *rest])
+        return opset15.squeeze(opset15.reshape(filter_, shape, False), [0]).output(0)
 
 
 # -- in training: oneDNN's kernels ------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+from paddle.nn import functional as F
 
+import paddle_ngraph
 from tests.ops.harness import check, check_native
-from tests.programs import floats
+from tests.programs import Program, floats
 
-F = paddle.nn.functional
 CONV = ("conv2d", "conv2d_grad")
 DEPTHWISE = ("depthwise_conv2d", "depthwise_conv2d_grad")
 SOLID = ("conv3d", "conv3d_grad")
@@ -306,18 +307,71 @@ def test_float64_stays_native():
     )
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(count, size):
-    def build(x, w):
-        found = [paddle.nn.functional.conv2d(x + float(n), w, groups=2) for n in range(count)]
-        return [out * 0.5 if n % 2 == 0 else out for n, out in enumerate(found)]
+def _drawn_readers(seed):
+    """A grouped filter, made in some way, and what else reads it before and after a factor."""
+    draw = np.random.default_rng(seed)
+    groups, multiplier = int(draw.choice([2, 3])), int(draw.choice([1, 2]))
+    inputs, outputs, size = int(draw.choice([1, 2])), groups * multiplier, int(draw.choice([2, 3]))
+    made = draw.choice(["fed", "relu", "transposed", "reshaped", "unsqueezed"])
+    readers = [str(kind) for kind in draw.choice(READERS, draw.integers(1, 4))]
+    factor = np.float32(0.5) if draw.integers(2) else draw.random((1, outputs, 1, 1), "float32")
+    whole = [outputs, inputs, 2, 2]
 
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(2, 2, size, size)).astype("float32")
-    w = generator.normal(size=(2, 1, 2, 2)).astype("float32")
-    kinds = ["depthwise_conv2d", "depthwise_conv2d_grad"]
-    check(build, {"x": x, "w": w}, kinds, atol=1e-5)
+    def upwards(x, w):
+        return F.conv2d_transpose(x, w, groups=groups)
+
+    def build(x, w):
+        w = {
+            "fed": lambda: w,
+            "relu": lambda: F.relu(w),
+            "transposed": lambda: paddle.transpose(w, [0, 1, 3, 2]),
+            "reshaped": lambda: paddle.reshape(paddle.reshape(w, [-1]), whole),
+            "unsqueezed": lambda: paddle.squeeze(paddle.unsqueeze(w, [1, 2]), [1, 2]),
+        }[made]()
+        read = {
+            "stack": lambda: paddle.stack([w, w * 2.0, w], 1),
+            "unsqueeze": lambda: paddle.exp(paddle.unsqueeze(w, 1)),
+            "groups": lambda: paddle.reshape(w, [groups, multiplier, *whole[1:]]) + 1.0,
+            "conv": lambda: F.conv2d(x + 0.25, w, groups=groups),
+            "factor": lambda: F.conv2d(x - 0.5, w, groups=groups) * 3.0,
+            "transpose": lambda: upwards(F.conv2d(x, w, groups=groups), w),
+        }
+        found = [read[kind]() for kind in readers]
+        half = paddle.assign(np.asarray(factor))
+        return [F.conv2d(x, w, groups=groups) * half, *found]
+
+    x = draw.normal(size=(2, groups * inputs, size, size)).astype("float32")
+    return build, {"x": x, "w": draw.normal(size=whole).astype("float32")}
+
+
+READERS = ["stack", "unsqueeze", "groups", "conv", "factor", "transpose"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_factor_behind_one_reader_of_a_grouped_filter_stays_there(seed):
+    build, inputs = _drawn_readers(seed)
+
+    def program():
+        return build(*(paddle.static.data(n, list(v.shape), "float32") for n, v in inputs.items()))
+
+    def training():
+        x, w = inputs.values()
+        x = paddle.static.data("x", list(x.shape), "float32")
+        start = paddle.nn.initializer.Assign(w)
+        w = paddle.static.create_parameter(list(w.shape), "float32", default_initializer=start)
+        found = build(x, w)
+        loss = paddle.add_n([paddle.mean(each * each) for each in found])
+        paddle.optimizer.SGD(0.1).minimize(loss)
+        return [loss, *found]
+
+    Program(program).both(**inputs)
+    native, engine = Program(training), Program(training)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for _ in range(3):
+        expected, found = (each.run(each is engine, x=inputs["x"]) for each in (native, engine))
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] > before
 
 
 @pytest.mark.parametrize(("stride", "padding"), [(2, 1), (3, [1, 0, 2, 1])])
