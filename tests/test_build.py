@@ -69,6 +69,13 @@ def scalar() -> Any:
     return paddle.matmul(x.reshape([1, 520]), paddle.ones([520, 1])).reshape([]) / 7.0
 
 
+def moments() -> Any:
+    """Means over samples."""
+    pooled = nn.functional.avg_pool2d(paddle.static.data("x", [-1, 3, 6, 6]), 2)
+    of_samples = paddle.mean(pooled, [2, 3], keepdim=True)
+    return [paddle.mean(pooled, [0, 2, 3]), paddle.mean(of_samples, 0), pooled - of_samples]
+
+
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], dict[str, np.ndarray]]]] = {
     "training_cnn": (training_cnn, lambda n: {"x": floats(4, 3, 12, 12)}),
     "classifier": (classifier, lambda n: {"x": floats(8, 16, 40, 40)}),
@@ -79,6 +86,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[int], dict[str, np.ndarray]
     "recurrent": (recurrent, lambda n: {"x": floats(n, 5, 6)}),
     "comparing": (comparing, lambda n: {"x": floats(n, 130)}),
     "scalar": (scalar, lambda n: {"x": floats(4, 130)}),
+    "moments": (moments, lambda n: {"x": floats(n, 3, 6, 6)}),
     "chain": (chain, lambda n: {"x": floats(n, 4)}),
 }
 
@@ -228,6 +236,7 @@ def test_passes_are_named_and_give_reasons():
         ("comparing", "compare from below", True),
         ("comparing", "keep what Abs reads", True),
         ("scalar", "squeeze to scalars", True),
+        ("moments", "divide sums over samples", True),
     ],
 )
 def test_what_a_pass_is_for_is_in_these_models(name, of_interest, keeps_weights):

@@ -122,6 +122,12 @@ PASSES = (
         lambda draft: fusion.fuse_rectifiers(draft.model, draft.bridge.extension),
     ),
     Pass(
+        "divide sums over samples",
+        "the plugin's means over samples are wrong from the second run on; before divisions are "
+        "looked at, as this makes some",
+        _on_models(plugin_faults.divide_sums_over_samples),
+    ),
+    Pass(
         "divide exactly",
         "the plugin multiplies by a rounded reciprocal",
         _on_models(plugin_faults.divide_exactly),

@@ -62,6 +62,32 @@ def divide_exactly(model: Model) -> None:
             node.get_rt_info()[_EXACT_DIVIDE] = True
 
 
+def divide_sums_over_samples(model: Model) -> None:
+    """Computes means over axis 0, and others, as sums divided by their number of terms.
+
+    Over a batch in blocks of channels, as pooling makes it of 2 or 3 channels, the plugin's kernel
+    divides what was left there by the run before. It makes one mean of two that follow each other.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "ReduceMean" or len(node.get_input_partial_shape(0)) < 3:
+            continue
+        x, axes = node.input_values()
+        if 0 not in axes.get_node().get_data() % len(x.get_partial_shape()):
+            continue
+        total = opset15.reduce_sum(x, axes, node.get_attributes()["keep_dims"])
+        replace_node(node, opset15.divide(total, _size_along(x, axes)))
+
+
+def _size_along(x: Output, axes: Output) -> Node:
+    """How many elements ``x`` has along some axes, in float32."""
+    if x.get_partial_shape().is_static:
+        sizes = np.array(list(x.get_shape()))[axes.get_node().get_data()]
+        return opset15.constant(np.float32(sizes.prod()))
+    zero = opset15.constant(np.int64(0))
+    sizes = opset15.gather(opset15.shape_of(x, Type.i64), axes, zero)
+    return opset15.convert(opset15.reduce_prod(sizes, zero, False), Type.f32)
+
+
 def keep_what_abs_reads(model: Model) -> None:
     """Computes |x| as |-x| where something else reads x too: nothing else reads -x.
 

@@ -269,3 +269,37 @@ def test_logsumexp_of_infinities():
     inf = np.inf
     x = np.array([[inf, 1], [inf, inf], [-inf, -inf], [inf, -inf], [-inf, 1]], "float32")
     check(lambda x: paddle.logsumexp(x, 1), {"x": x}, both("logsumexp"))
+
+
+SOURCES = {
+    "average": lambda x: paddle.nn.functional.avg_pool2d(x, 2),
+    "maximum": lambda x: paddle.nn.functional.max_pool2d(x, 3, 2, 1),
+    "convolution": lambda x: paddle.nn.functional.conv2d(x, paddle.ones([3, x.shape[1], 3, 3])),
+    "resized": lambda x: paddle.nn.functional.interpolate(x, [5, 7], mode="bilinear"),
+    "plain": lambda x: x * 2.0,
+}
+
+
+@pytest.mark.parametrize("batch", [4, -1])
+@pytest.mark.parametrize("channels", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("source", SOURCES)
+def test_reductions_over_samples_are_the_same_in_each_run(source, channels, batch):
+    """The plugin's means are not: it keeps a batch of few channels in blocks."""
+
+    def build():
+        x = SOURCES[source](paddle.static.data("x", [batch, channels, 8, 8], "float32"))
+        of_samples = paddle.mean(x, [2, 3], keepdim=True)
+        running = [paddle.zeros([x.shape[1]]), paddle.ones([x.shape[1]])]
+        normed = paddle.nn.functional.batch_norm(x, *running, None, None, training=True)
+        found = [paddle.mean(of_samples, 0), paddle.mean(paddle.mean(x, 0), [1, 2]), normed]
+        for axes in ([0], [0, 1], [0, 2], [0, 3], [0, 2, 3], [0, 1, 2, 3]):
+            found += [paddle.mean(x, axes), paddle.sum(x, axes), paddle.max(x, axes)]
+        return [*found, paddle.var(x, [0, 2, 3]), paddle.logsumexp(x, [0, 2, 3])]
+
+    program = Program(build)
+    for run in range(4):
+        x = normal((4 + (run % 2 if batch < 0 else 0), channels, 8, 8), run)
+        before = paddle_ngraph.stats()["engine_runs"]
+        for one, other in zip(program.run(engine=False, x=x), program.run(x=x), strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+        assert paddle_ngraph.stats()["engine_runs"] == before + 1
