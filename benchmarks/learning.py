@@ -28,7 +28,8 @@ class Stage:
         side: Pixels of a picture.
         batch: Pictures of a step.
         steps: How many.
-        rate: The highest learning rate. It rises to it in a tenth of the steps, and falls to 0.
+        rate: The highest learning rate of Adam. It rises to it in a tenth of the steps, and falls
+            to 0.
     """
 
     side: int
@@ -46,10 +47,10 @@ class Stage:
 
 # Small pictures first: a step costs a fraction, and the filters learn most of it there.
 STAGES: dict[str, tuple[Stage, ...]] = {
-    "resnet50": (Stage(96, 16, 300, 0.01), Stage(SIDE, 8, 60, 0.003)),
-    "mobilenet_v2": (Stage(96, 16, 600, 0.02), Stage(SIDE, 8, 100, 0.005)),
+    "resnet50": (Stage(64, 16, 400, 5e-4), Stage(SIDE, 8, 80, 2e-4)),
+    "mobilenet_v2": (Stage(96, 16, 600, 1e-3), Stage(SIDE, 8, 100, 2e-4)),
 }
-QUICK = (Stage(32, 4, 10, 0.01),)
+QUICK = (Stage(32, 4, 10, 1e-3),)
 _SEED = 2
 
 
@@ -65,9 +66,7 @@ class Learner:
         paddle.seed(_SEED)
         self._network = getattr(paddle.vision.models, name)(num_classes=CLASSES).train()
         self._compiled = paddle_ngraph.compile(self._network)
-        self._optimizer = paddle.optimizer.Momentum(
-            0.0, momentum=0.9, parameters=self._network.parameters(), weight_decay=1e-4
-        )
+        self._optimizer = paddle.optimizer.Adam(parameters=self._network.parameters())
         self._steps = self._all_steps(stages)
 
     def learn(self, steps: int) -> float:
