@@ -18,7 +18,8 @@ from benchmarks.works import Feed
 
 PROGRAM, PARAMETERS = "inference.pdmodel", "inference.pdiparams"
 # What has int8 kernels. Sums and poolings between them stay in float32.
-OPERATORS = ("conv2d", "depthwise_conv2d", "matmul", "matmul_v2", "mul")
+DENSE = ("conv2d", "matmul", "matmul_v2", "mul")
+OPERATORS = (*DENSE, "depthwise_conv2d")
 ALGORITHMS = ("abs_max", "avg", "hist", "KL", "mse")
 
 
@@ -28,6 +29,7 @@ def post_training(
     folder: Path,
     algorithm: str = "hist",
     in_pairs: bool = True,
+    operators: Sequence[str] = OPERATORS,
 ) -> Path:
     """Quantizes weights by channel and activations by tensor, as the activations of feeds ask for.
 
@@ -38,6 +40,7 @@ def post_training(
         algorithm: How scales follow from activations, of ``ALGORITHMS``.
         in_pairs: Whether each tensor is quantized and dequantized by operators of its own, as in
             ONNX (``onnx_format``), with weights as int8; otherwise products are dequantized.
+        operators: What is quantized; the rest stays in float32.
 
     Returns:
         The program of the quantized model.
@@ -56,7 +59,7 @@ def post_training(
             data_loader=lambda: iter(feeds),
             batch_nums=len(feeds),
             algo=algorithm,
-            quantizable_op_type=list(OPERATORS),
+            quantizable_op_type=list(operators),
             onnx_format=in_pairs,
         )
         tool.quantize()

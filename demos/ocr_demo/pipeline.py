@@ -158,9 +158,18 @@ def decode(scores: NDArray[np.float32], characters: list[str]) -> tuple[str, flo
     A character goes on over several places; number 0 says that nothing new begins (CTC).
     """
     numbers = scores.argmax(axis=1)
-    begins = np.append(True, numbers[1:] != numbers[:-1]) & (numbers != 0)
-    text = "".join(characters[number] for number in numbers[begins])
-    return text.strip(), float(scores.max(axis=1)[begins].mean()) if begins.any() else 0.0
+    begins = _begins(numbers)
+    score = float(scores.max(axis=1)[begins].mean()) if begins.any() else 0.0
+    return text_of(numbers, characters), score
+
+
+def text_of(numbers: NDArray[np.int64], characters: list[str]) -> str:
+    """What the likeliest characters of all places say; see :func:`decode`."""
+    return "".join(characters[number] for number in numbers[_begins(numbers)]).strip()
+
+
+def _begins(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.append(True, numbers[1:] != numbers[:-1]) & (numbers != 0)
 
 
 def _text_pixels(line: Image.Image, step: int) -> NDArray[np.float32]:
