@@ -26,6 +26,7 @@ from paddle_ngraph.function.accelerators import Accelerator
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.graph import Graph, TensorSpec, device_of, is_accelerator
 from paddle_ngraph.plan.data_dependency_engine import schedule_of
+from paddle_ngraph.transpiler.native.plan import plan as project_plan
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
 
@@ -273,6 +274,13 @@ def test_devices_survive_clones():
     copy = planned.plan.program.clone()
     graphs = [op.attrs()["graph"] for op in copy.global_block().ops if "ngraph_engine" in op.name()]
     assert sorted(map(device_of, graphs)) == ["CPU", "CPU", "GPU"]
+
+
+def test_a_project_in_cpp_has_cpus_only():
+    planned = Planned(lookup, "GPU").plan
+    project = project_plan(planned.program, [("found", planned.fetches[0])])
+    (interval,) = project.intervals
+    assert device_of(interval.text) == interval.graph.compiled_for == "CPU"
 
 
 # -- training --------------------------------------------------------------------------------------
