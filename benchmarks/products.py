@@ -14,7 +14,7 @@ from openvino import opset15
 from benchmarks import report
 from benchmarks.options import Progress
 from paddle_ngraph.function import products
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import extension
 
 # Rows, what is summed over, columns: the MLP, the Transformer and BERT, around the limits.
 SHAPES = (
@@ -79,7 +79,7 @@ def _model(shape: tuple[int, int, int], packs: bool, by_rule: bool) -> tuple[ov.
     result = opset15.result(opset15.matmul(a, right, False, False))
     model = ov.Model([result], [a] if packs else [a, b], "product")
     if by_rule:
-        products.by_onednn(model, NgraphBridge.extension)
+        products.by_onednn(model, extension)
     return model, str(result.input_value(0).get_node().get_type_name())
 
 
@@ -88,7 +88,7 @@ def _by_onednn(shape: tuple[int, int, int], packs: bool) -> ov.Model:
     a, b = opset15.parameter([m, k]), opset15.parameter([k, n])
     right = opset15.constant(_data(k, n)) if packs else b
     options = {"transpose_a": False, "transpose_b": False}
-    node = NgraphBridge.extension("Gemm", [a.output(0), right.output(0)], **options)
+    node = extension("Gemm", [a.output(0), right.output(0)], **options)
     return ov.Model([opset15.result(node)], [a] if packs else [a, b], "product")
 
 

@@ -18,7 +18,7 @@ from openvino import opset15
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import blocked
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import extension
 
 THREADS = (4, 8, 16, 32, 64)
 GOAL = 1.15
@@ -52,7 +52,7 @@ class Layer:
         if self.name == "EmbeddingGrad":
             arrays[0] = generator.integers(0, self.attributes["rows"], self.inputs[0], "int32")
         inputs = [opset15.parameter(array.shape, array.dtype.type) for array in arrays]
-        node = NgraphBridge.extension(self.name, inputs, **self.attributes)
+        node = extension(self.name, inputs, **self.attributes)
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         given = [ov.Tensor(array) for array in arrays]
         loops = _core.with_threads(threads, lambda: node.evaluate(outputs, given))

@@ -540,8 +540,9 @@ def devices() -> list[str]:
     """The devices that operators can be placed on.
 
     Returns:
-        ``CPU``, which is all cores that the process may use; each core, ``CPU:3``; and ``native``,
-        Paddle's own kernels. Any of the cores make up a group: ``CPU:0-3``, ``CPU:0,2``.
+        ``CPU``, which is all cores that the process may use; each core, ``CPU:3``; GPUs and NPUs
+        that OpenVINO finds, ``GPU.0``; and ``native``, Paddle's own kernels. Any of the cores make
+        up a group: ``CPU:0-3``, ``CPU:0,2``.
     """
     library.load()
     from paddle_ngraph.plan import devices as found

@@ -18,9 +18,11 @@ class ConversionError(NgraphError):
     Attributes:
         op: The operator.
         reason: What its converter said.
+        device: What a function was built for.
     """
 
-    def __init__(self, op: Op, reason: str) -> None:
+    def __init__(self, op: Op, reason: str, device: str = "CPU") -> None:
         super().__init__(f"{op.type} (operator {op.index}): {reason}")
         self.op = op
         self.reason = reason
+        self.device = device

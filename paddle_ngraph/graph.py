@@ -3,10 +3,11 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
-        <eager weights> <trains> <threads> <runs at once>
+        <eager weights> <trains> <threads> <runs at once> <device>
 
 ``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<eager weights>`` and
-``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``.
+``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``;
+``<device>`` is what its functions are compiled for: ``CPU`` for any of its core groups, or ``GPU``.
 
 The body is JSON: the tensors, the operators in program order, and which tensors go in and out. The
 string alone is enough to rebuild the function, and the operators themselves, so that Paddle can run
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,13 +27,28 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 6
+FORMAT = 7
 
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
 FOLD_LIMIT = 1024
 
 BFLOAT16 = "bfloat16"
+
+# All cores that the engine may use, and what functions are compiled for unless a plan says else.
+CPU = "CPU"
+# A device of OpenVINO's besides the CPU: GPU, GPU.1, NPU.
+_ACCELERATOR = re.compile(r"(?!CPU)[A-Z][A-Z0-9_]*(\.\w+)*")
+
+
+def is_accelerator(device: str) -> bool:
+    """Whether a name is that of a device that OpenVINO may have besides the CPU."""
+    return _ACCELERATOR.fullmatch(device) is not None
+
+
+def device_of(text: str) -> str:
+    """What the functions of a graph string are compiled for: see :attr:`Graph.compiled_for`."""
+    return text.partition("\n")[0].rpartition(" ")[2]
 
 
 @dataclass(frozen=True)
@@ -219,6 +236,11 @@ class Graph:
         return any(type.rstrip("_").endswith("_grad") for type in types)
 
     @property
+    def compiled_for(self) -> str:
+        """``CPU``, or the GPU or NPU that a plan has placed it on."""
+        return self.device if is_accelerator(self.device) else CPU
+
+    @property
     def infers(self) -> bool:
         """Whether its function keeps weights, which nothing trains."""
         return bool(self.weights) and not self.trains
@@ -236,7 +258,7 @@ class Graph:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
         lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
         kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
-        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds}"
+        return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds} {self.compiled_for}"
 
     @staticmethod
     def from_string(text: str) -> Graph:
@@ -296,7 +318,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 12 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 13 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"

@@ -16,7 +16,7 @@ import openvino as ov
 from openvino import opset15
 
 from paddle_ngraph import _core
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import extension
 
 THREADS = (1, 2, 3, 8, 64)
 Sizes = Mapping[str, int]
@@ -53,7 +53,7 @@ class Example:
         """The outputs for such sizes, computed on so many threads."""
         given = [_tensor(array) for array in self.arrays(sizes)]
         inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
-        node = NgraphBridge.extension(self.name, inputs, **self.attributes(sizes))
+        node = extension(self.name, inputs, **self.attributes(sizes))
         outputs = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
         for output in outputs:
             output.data[...] = 77  # and not what the memory happens to hold

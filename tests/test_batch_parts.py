@@ -144,12 +144,12 @@ APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
         lambda x: transpose(reshape(transpose(x, 1, 0, 2), 2, 2, SAMPLES * 3), 2, 0, 1),
     ),
     "attention": ((4, 6), heads),
-    "core's softmax": ((5,), lambda x: bridge.NgraphBridge.extension("RowSoftmax", [x])),
+    "core's softmax": ((5,), lambda x: bridge.extension("RowSoftmax", [x])),
     "core's layer normalization": (
         (5,),
-        lambda x: bridge.NgraphBridge.extension(
-            "LayerNorm", [x, weights(5), weights(5)], epsilon=1e-5
-        ).output(0),
+        lambda x: bridge.extension("LayerNorm", [x, weights(5), weights(5)], epsilon=1e-5).output(
+            0
+        ),
     ),
 }
 

@@ -15,7 +15,7 @@ from openvino import Node, opset15
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge, extension
 from paddle_ngraph.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
 
@@ -335,7 +335,7 @@ def evaluated(name: str, arrays: Sequence[np.ndarray], threads: int, **attribute
     """The output of an operator that reads bits of bfloat16, on so many threads."""
     given = [ov.Tensor(array, array.shape, ov.Type.bf16) for array in arrays]
     inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
-    node = NgraphBridge.extension(name, inputs, **attributes)
+    node = extension(name, inputs, **attributes)
     out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
     _core.with_threads(threads, lambda: node.evaluate([out], given))
     return np.array(out.data)
@@ -407,7 +407,7 @@ def test_filter_gradients_in_bfloat16_read_only_what_is_written(stride):
 def test_channels_are_last_in_bfloat16(channels, block, threads):
     data = np.random.default_rng(0).normal(size=(3, channels, 50, 7)).astype("float32")
     given = in_blocks(data, block)
-    node = NgraphBridge.extension("ToChannelsLast", parameters(given))
+    node = extension("ToChannelsLast", parameters(given))
     out = ov.Tensor(ov.Type.bf16, node.get_output_shape(0))
     _core.with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(given)]))
     width = given.shape[1] * block
@@ -435,7 +435,7 @@ def channels_last(data: np.ndarray, block: int) -> ov.Tensor:
 
 def computed(name: str, given: Sequence[ov.Tensor], threads: int, **attributes) -> np.ndarray:
     inputs = [opset15.parameter(t.get_shape(), t.get_element_type()) for t in given]
-    node = NgraphBridge.extension(name, inputs, **attributes)
+    node = extension(name, inputs, **attributes)
     out = ov.Tensor(node.get_output_element_type(0), node.get_output_shape(0))
     out.data[...] = np.nan
     _core.with_threads(threads, lambda: node.evaluate([out], given))

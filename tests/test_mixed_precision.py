@@ -17,7 +17,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, mixed_precision, processor
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import extension
 from tests.programs import Program, floats
 
 needs_bfloat16 = pytest.mark.skipif(
@@ -211,7 +211,7 @@ def test_products_on_any_number_of_threads(threads: int) -> None:
         given = [ov.Tensor(x, x.shape, Type.bf16) for x in bits]
         inputs = [opset15.parameter(t.get_shape(), Type.bf16) for t in given]
         frame = {"transpose_a": False, "transpose_b": False}
-        node = NgraphBridge.extension("Bfloat16Gemm", inputs, **frame)
+        node = extension("Bfloat16Gemm", inputs, **frame)
         out = ov.Tensor(Type.f32, node.get_output_shape(0))
         out.data[...] = np.nan
         _core.with_threads(threads, lambda: node.evaluate([out], given))  # noqa: B023
@@ -226,7 +226,7 @@ def test_rounding(threads: int) -> None:
                0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0xFFBFFFFF]  # fmt: skip
     random = np.random.default_rng(0).integers(0, 1 << 32, 100_003, "uint64").astype("uint32")
     x = np.concatenate([np.array(special, "uint32"), random]).view("float32")
-    node = NgraphBridge.extension("ToBfloat16", [opset15.parameter(x.shape, Type.f32)])
+    node = extension("ToBfloat16", [opset15.parameter(x.shape, Type.f32)])
     bits = np.zeros(x.shape, "uint16")
     out = ov.Tensor(bits, bits.shape, Type.bf16)
     _core.with_threads(threads, lambda: node.evaluate([out], [ov.Tensor(x)]))
@@ -243,7 +243,7 @@ def test_products_that_round_their_sums(threads: int) -> None:
     found = []
     for rounds in (False, True):
         frame = {"transpose_a": False, "transpose_b": False, "rounds": rounds}
-        node = NgraphBridge.extension("Bfloat16Gemm", inputs, **frame)
+        node = extension("Bfloat16Gemm", inputs, **frame)
         out = ov.Tensor(np.zeros((3, 70, 90), "float32"))
         _core.with_threads(threads, lambda node=node, out=out: node.evaluate([out], given))
         found.append(np.array(out.data))
@@ -271,7 +271,7 @@ def _product(a: list[int], b: list[int], kind: Type = Type.f32) -> str:
     inputs = [opset15.parameter(shape, kind) for shape in (a, b)]
     node = opset15.matmul(*inputs, False, False)
     model = ov.Model([opset15.result(node)], inputs, "product")
-    mixed_precision.multiply_in_bfloat16(model, NgraphBridge.extension)
+    mixed_precision.multiply_in_bfloat16(model, extension)
     (result,) = model.get_results()
     return str(result.input_value(0).get_node().get_type_name())
 

@@ -69,7 +69,7 @@ def test_bfloat16_is_taken_where_there_is_some_and_asked_for() -> None:
 def test_another_precision_is_refused() -> None:
     network = _Network()
     flags.set("ngraph_precision", "fp8")
-    with pytest.raises(ValueError, match="FLAGS_ngraph_precision=fp8: use f32 or bf16"):
+    with pytest.raises(ValueError, match="FLAGS_ngraph_precision=fp8: use f32, bf16 or f16"):
         network.run()
     flags.set("ngraph_precision", "f32")
     network.run()

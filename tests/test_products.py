@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from openvino import Type, opset15
 
 import paddle_ngraph
 from paddle_ngraph.function import build, processor, products
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import extension
 from paddle_ngraph.function.settings import Settings
 from tests.programs import Program, floats
 
@@ -34,7 +35,7 @@ def product(
     weights = opset15.constant(np.ones((k, n), "float32")) if constant else b
     node = opset15.matmul(a, weights, transpose_a, False)
     model = ov.Model([opset15.result(node)], [a] if constant else [a, b], "product")
-    products.by_onednn(model, NgraphBridge.extension)
+    products.by_onednn(model, extension)
     (result,) = model.get_results()
     assert list(result.get_output_shape(0)) == [m, n]
     return str(result.input_value(0).get_node().get_type_name())
@@ -91,7 +92,7 @@ def test_views_of_constants_are_constants(has_avx512):
     for view, expected in zip(views, ("MatMul", "MatMul", "Gemm")):
         node = opset15.matmul(a, view, False, False)
         model = ov.Model([opset15.result(node)], [a], "product")
-        products.by_onednn(model, NgraphBridge.extension)
+        products.by_onednn(model, extension)
         (result,) = model.get_results()
         assert result.input_value(0).get_node().get_type_name() == expected
 
@@ -99,10 +100,11 @@ def test_views_of_constants_are_constants(has_avx512):
 @pytest.mark.parametrize("has_avx512", [False], indirect=True)
 def test_another_precision_is_the_plugins(has_avx512):
     (step,) = (each for each in build.PASSES if each.name == "products by oneDNN")
+    inference = SimpleNamespace(infers=True, extension=extension)
     for precision, expected in (("f32", "Gemm"), ("bf16", "MatMul")):
         a, b = (opset15.parameter([512, 512], Type.f32) for _ in range(2))
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        step.run(build.Draft(model, [], NgraphBridge, Settings(precision)))
+        step.run(build.Draft(model, [], inference, Settings(precision)))
         kinds = {node.get_type_name() for node in model.get_ops()}
         assert kinds & {"Gemm", "MatMul"} == {expected}
 
@@ -112,7 +114,7 @@ def test_what_is_no_pair_of_matrices_of_known_size(has_avx512):
     for shape in ([4, 512, 512], [-1, 512]):
         a, b = opset15.parameter(shape, Type.f32), opset15.parameter([512, 512], Type.f32)
         model = ov.Model([opset15.result(opset15.matmul(a, b, False, False))], [a, b], "product")
-        products.by_onednn(model, NgraphBridge.extension)
+        products.by_onednn(model, extension)
         assert "Gemm" not in {node.get_type_name() for node in model.get_ops()}
 
 

@@ -530,7 +530,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("num_threads", &num_threads);
   module.def("settings", [](const std::string& graph) {
     const Settings settings = NgraphEngine::of(graph)->settings();
-    return std::tuple(settings.bfloat16 ? "bf16" : "f32", threads_of(settings) / settings.streams,
+    return std::tuple(name_of(settings.precision), threads_of(settings) / settings.streams,
                       settings.streams);
   });
   module.def("own_operators", &own_operators, "The names of the core's own nGraph operators.");

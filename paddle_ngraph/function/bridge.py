@@ -32,7 +32,7 @@ from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing
 from paddle_ngraph.function.sizes import Number, Size, hint_of, is_open
-from paddle_ngraph.graph import BFLOAT16, FOLD_LIMIT, Graph, Op, TensorSpec
+from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
 _NAMES = {dtype.element: name for name, dtype in DTYPES.items()}
@@ -55,8 +55,29 @@ class Draw(NamedTuple):
     shape: list[int]
 
 
+# What holds the whole numbers that it is given, in another shape, order or width.
+_SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
 # Numbered as in core/common/random_numbers.h: the element type, by name.
 _DISTRIBUTIONS = {"keep": Type.u8, "uniform": Type.f32, "normal": Type.f32}
+
+
+class RangeCheck(NamedTuple):
+    """Positions that a run is given, which are looked at before a device reads them.
+
+    Attributes:
+        input: Which input of the interval it is.
+        low: The minimum; a list of one, or one for each position of the last axis.
+        high: One more than the maximum, likewise.
+        ignored: Values that are allowed as well.
+        message: What to say of others.
+    """
+
+    input: int
+    low: list[int]
+    high: list[int]
+    ignored: list[int]
+    message: str
 
 
 class NgraphBridge:
@@ -84,11 +105,12 @@ class NgraphBridge:
         self._stand_ins: dict[int, Node] = {}  # for parameters of which numbers are open
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
+        self.checks: list[RangeCheck] = []
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
-        self._bfloat16 = Bfloat16Values(self.extension)
+        self._bfloat16 = Bfloat16Values(extension)
         # What converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
@@ -152,6 +174,16 @@ class NgraphBridge:
     def infers(self) -> bool:
         """See :attr:`Graph.infers`."""
         return self._graph.infers
+
+    @property
+    def device(self) -> str:
+        """See :attr:`Graph.compiled_for`."""
+        return self._graph.compiled_for
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the function may hold operators of the core's own: other devices lack them."""
+        return self.device == CPU
 
     @property
     def has_bfloat16(self) -> bool:
@@ -251,22 +283,11 @@ class NgraphBridge:
         self.draws.append(Draw(number, float(a), float(b), int(seed), sizes))
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
-    @staticmethod
-    def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """A node of one of the core's own operators (core/ov/extension_ops.cc lists them).
-
-        Args:
-            name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
-            inputs: Its inputs in order: nodes or outputs.
-            attributes: Its attributes: numbers, bools or lists of them.
-
-        Raises:
-            NgraphError: There is no such operator, or it refuses the inputs or attributes.
-        """
-        try:
-            return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
-        except RuntimeError as error:
-            raise NgraphError(f"extension operator {name}: {error}") from error
+    def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+        """See :func:`extension`. Raises NgraphError where the function is not for the CPU, too."""
+        if not self.on_cpu:
+            raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
+        return extension(name, inputs, **attributes)
 
     def require_range(
         self,
@@ -297,19 +318,51 @@ class NgraphBridge:
         ids = self._nodes[spec.id]
         entry = find_converter(op.type)
         unchecked = () if entry is None else entry.unchecked
+        lowest, highest = ([int(v) for v in bound] for bound in bounds[:2])
+        message = f"{op.type} (operator {op.index}): input '{name}' is out of range" + (
+            ", and Paddle would not notice." if name in unchecked else "."
+        )
+        if not self.on_cpu:
+            allowed = [] if ignored is None else [int(ignored)]
+            return self._check_beforehand(ids, lowest, highest, allowed, message)
         checked = self.extension(
             "CheckRange",
             [ids],
-            low=[int(v) for v in bounds[0]],
-            high=[int(v) for v in bounds[1]],
+            low=lowest,
+            high=highest,
             has_ignored=ignored is not None,
             ignored=0 if ignored is None else int(ignored),
-            message=f"{op.type} (operator {op.index}): input '{name}' is out of range"
-            + (", and Paddle would not notice." if name in unchecked else "."),
+            message=message,
         ).output(0)
         if ids.get_element_type() != checked.get_element_type():
             checked = opset15.convert(checked, ids.get_element_type()).output(0)
         self._nodes[spec.id] = self._folded(checked)
+
+    def _check_beforehand(
+        self, ids: Output, low: list[int], high: list[int], ignored: list[int], message: str
+    ) -> None:
+        """Lets a run look at positions before the device gets them, or looks at them now."""
+        known = self._contents(ids)
+        if known is not None:
+            inside = (known >= np.array(low)) & (known < np.array(high)) | np.isin(known, ignored)
+            if not inside.all():
+                raise NgraphError(message)
+            return
+        source = ids
+        while len(low) == 1 and source.get_node().get_type_name() in _SAME_NUMBERS:
+            source = source.get_node().input_value(0)
+            if source.get_element_type() not in (Type.i32, Type.i64):
+                break
+        position = self._input_that_is(source)
+        if position is None:
+            raise NgraphError(f"positions that are computed are not checked on {self.device}")
+        self.checks.append(RangeCheck(position, low, high, ignored, message))
+
+    def _input_that_is(self, positions: Output) -> int | None:
+        """The input of the interval that a node of whole numbers is, if it is one."""
+        is_whole = positions.get_element_type() in (Type.i32, Type.i64)
+        name = positions.get_node().get_friendly_name()
+        return self._input_of_parameter.get(name) if is_whole else None
 
     def body(
         self,
@@ -459,9 +512,11 @@ class NgraphBridge:
                 "import the module that registers it before running this program"
             )
         try:
+            if op.has_bfloat16() and not self.on_cpu:
+                raise NgraphError(f"{self.device} has no tensors of bfloat16")
             entry.function(self, op.in_float32())
         except Exception as error:
-            raise ConversionError(op, str(error) or type(error).__name__) from error
+            raise ConversionError(op, str(error) or type(error).__name__, self.device) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):
@@ -469,7 +524,7 @@ class NgraphBridge:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
             if spec.id not in self._nodes:
-                raise ConversionError(op, "an output was not set")
+                raise ConversionError(op, "an output was not set", self.device)
 
     def _add_inputs(
         self, signature: Sequence[tuple[str, Sequence[int]]], values: Mapping[int, np.ndarray]
@@ -613,6 +668,11 @@ class _InnerBridge(NgraphBridge):
         """See :attr:`Graph.infers`."""
         return self._outer.infers
 
+    @property
+    def device(self) -> str:
+        """See :attr:`Graph.compiled_for`."""
+        return self._outer.device
+
     def draw(
         self, distribution: str, a: float, b: float, seed: int, shape: Sequence[int]
     ) -> Output:
@@ -631,6 +691,10 @@ class _InnerBridge(NgraphBridge):
             sizes = [around.guards.size(number) for number in around.guards.hints]
             node = self._fed_too(as_output(self._outer.ints(sizes)))
             self._shapes.declare_contents(node, sizes)
+
+    def _input_that_is(self, positions: Output) -> int | None:
+        """The inputs of the interval are those of another bridge."""
+        return None
 
     def _input(self, position: int, source: Output) -> Output:
         if position < self._args:
@@ -740,6 +804,23 @@ def _extension_factory() -> NodeFactory:
     factory = NodeFactory("opset15")
     factory.add_extension(str(_core().__file__))
     return factory
+
+
+def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
+    """A node of one of the core's own operators (core/ov/extension_ops.cc lists them).
+
+    Args:
+        name: The class of the operator, e.g. ``"PaddleMaxPoolGrad"``.
+        inputs: Its inputs in order: nodes or outputs.
+        attributes: Its attributes: numbers, bools or lists of them.
+
+    Raises:
+        NgraphError: There is no such operator, or it refuses the inputs or attributes.
+    """
+    try:
+        return _extension_factory().create(name, [as_output(i) for i in inputs], attributes)
+    except RuntimeError as error:
+        raise NgraphError(f"extension operator {name}: {error}") from error
 
 
 def as_output(node: Any) -> Output:

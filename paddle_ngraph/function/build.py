@@ -17,6 +17,7 @@ import openvino as ov
 
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import (
+    accelerators,
     batch_parts,
     constants,
     dynamic_shapes,
@@ -28,11 +29,11 @@ from paddle_ngraph.function import (
     products,
     refusals,
 )
-from paddle_ngraph.function.bridge import Draw, NgraphBridge, element_type
+from paddle_ngraph.function.bridge import Draw, NgraphBridge, RangeCheck, element_type
 from paddle_ngraph.function.dynamic_shapes import Contents, Opening
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.updates import Update, update_in_place
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.graph import CPU, Graph, device_of
 from paddle_ngraph.latest import Latest
 
 # nGraph element type name and shape of every input.
@@ -65,11 +66,20 @@ class Draft:
 
 
 class Pass(NamedTuple):
-    """One step of a build: its name, the reason for it and for its place, and what it does."""
+    """One step of a build.
+
+    Attributes:
+        name: Its name.
+        reason: The reason for it and for its place.
+        run: What it does.
+        of_cpus: Whether it is left out for other devices, which have neither the core's operators
+            nor the plugin that it is for.
+    """
 
     name: str
     reason: str
     run: Callable[[Draft], None]
+    of_cpus: bool = False
 
 
 def _part_the_batch(draft: Draft) -> None:
@@ -110,6 +120,7 @@ PASSES = (
         "converters make, whose sizes the bridge knows as long as none is open, and decides how "
         "large the products are",
         _part_the_batch,
+        of_cpus=True,
     ),
     Pass(
         "open dimensions",
@@ -120,6 +131,7 @@ PASSES = (
         "fuse rectifiers",
         "saves a pass over the data; recognizes comparisons only as converters write them",
         lambda draft: fusion.fuse_rectifiers(draft.model, draft.bridge.extension),
+        of_cpus=True,
     ),
     Pass(
         "divide sums over samples",
@@ -152,17 +164,20 @@ PASSES = (
         "the plugin has int8 kernels for what a program quantizes; products that get one stay with "
         "the plugin, and weights on a grid must not be computed beforehand",
         lambda draft: low_precision.use_int8(draft.model),
+        of_cpus=True,
     ),
     Pass(
         "multiply in bfloat16",
         "a function that trains needs float32 elsewhere, which the plugin's own bfloat16 would not "
         "keep; products of whole numbers stay as they are",
         _multiply_in_bfloat16,
+        of_cpus=True,
     ),
     Pass(
         "products by oneDNN",
         "its kernels are faster for some large products",
         _multiply_by_onednn,
+        of_cpus=True,
     ),
     Pass(
         "compute constants",
@@ -179,6 +194,7 @@ PASSES = (
         "keep loops apart",
         "the plugin crashes on some loops that it fuses; the final nodes show which",
         lambda draft: plugin_faults.keep_loops_apart(draft.model, draft.bridge.inner_models()),
+        of_cpus=True,
     ),
     Pass(
         "update in place",
@@ -201,6 +217,8 @@ class BuiltModel(NamedTuple):
         guards: Guards on the open sizes, as :func:`sizes.to_words` encodes them.
         parts: How many parts the batch has: the model is for one part.
         updates: See :attr:`Draft.updates`.
+        checks: What a run looks at before the device does.
+        device: OpenVINO's name of a device; empty for the CPU.
     """
 
     model: Any
@@ -210,6 +228,8 @@ class BuiltModel(NamedTuple):
     guards: Sequence[int] = ()
     parts: int = 1
     updates: Sequence[Update] = ()
+    checks: Sequence[RangeCheck] = ()
+    device: str = ""
 
 
 def build_model(
@@ -229,12 +249,14 @@ def build_model(
         weights: Views of the inputs that become constants.
         precision, threads: See :class:`Settings`.
     """
-    settings = Settings(precision, threads)
+    settings = Settings(precision, threads, device=device_of(text))
     if settings.precision == "bf16":
         _warn_without_bfloat16()
+    on_cpu = settings.device == CPU
+    device = "" if on_cpu else accelerators.device_for(settings.device, precision)
     signature = tuple(signature)
     contents = dynamic_shapes.contents_of(signature, values)
-    found = _open_model(text, signature, contents, weights, settings)
+    found = _open_model(text, signature, contents, weights, settings) if on_cpu else None
     if found is not None:
         return BuiltModel(
             _bare(found.draft.model),
@@ -263,6 +285,8 @@ def build_model(
         bridge.draws,
         parts=draft.parts,
         updates=draft.updates,
+        checks=bridge.checks,
+        device=device,
     )
 
 
@@ -286,7 +310,10 @@ def make_model(
     model, positions = bridge.build(weights)
     draft = Draft(model, positions, bridge, settings, splits_batch)
     for step in PASSES:
-        step.run(draft)
+        if bridge.on_cpu or not step.of_cpus:
+            step.run(draft)
+    if not bridge.on_cpu and model.is_dynamic():
+        raise NgraphError(f"{bridge.device} is not given what only a run knows the shape of")
     return draft
 
 

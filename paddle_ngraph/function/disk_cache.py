@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from paddle_ngraph import _core, flags
-from paddle_ngraph.function import processor, registry
+from paddle_ngraph.function import accelerators, processor, registry
 from paddle_ngraph.function.settings import Settings
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.graph import CPU, Graph, device_of
 from paddle_ngraph.installation import versions
 from paddle_ngraph.version import __version__
 
@@ -31,14 +31,21 @@ def build_environment(graph: str, precision: str, threads: int) -> str:
         precision, threads: See :class:`Settings`.
 
     Returns:
-        Versions, sources, processor and settings. Empty if the graph holds an operator whose
-        converter is not one of ours: nothing shows when that changes.
+        Versions, sources, processor, device and settings. Empty if the graph holds an operator
+        whose converter is not one of ours: nothing shows when that changes; or if its device is not
+        there.
     """
     foreign = registry.foreign_types()
     if foreign and any(op.type in foreign for op in Graph.from_string(graph).all_ops()):
         return ""
-    variables = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
-    return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *variables])
+    device = device_of(graph)
+    if device == CPU:
+        conditions = [f"{name}={os.environ.get(name, '')}" for name in _VARIABLES]
+    elif device in accelerators.found():
+        conditions = [accelerators.found()[device].identity]
+    else:
+        return ""
+    return "\n".join([*_fixed_environment(), f"{precision}, {threads} threads", *conditions])
 
 
 def is_stored(graph: str) -> bool:

@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from paddle_ngraph.errors import ConversionError, NgraphError
-from paddle_ngraph.graph import Graph, Op, TensorSpec
+from paddle_ngraph.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 
 # What is dropped is tried again.
 _MOST = 1024
 
-_reasons: Latest[tuple[str, str], str] = Latest(_MOST)  # by type and kind of operator
+# By type and kind of operator, and what its function was built for.
+_reasons: Latest[tuple[str, str, str], str] = Latest(_MOST)
 _intervals: Latest[str, str] = Latest(_MOST)  # reasons, by what an interval computes
 _suspicions: Latest[str, NgraphError] = Latest(_MOST)  # by graph
 _graphs: Latest[str, str] = Latest(_MOST)  # what was said of those refused in a run
@@ -34,9 +35,9 @@ _lock = new_lock()
 _number = 0  # of refusals in runs
 
 
-def reason_against(op: Op) -> str | None:
-    """Why an operator like ``op`` is left native, or ``None``."""
-    return _reasons.get((op.type, _kind(op))) if _reasons else None
+def reason_against(op: Op, device: str = CPU) -> str | None:
+    """Why an operator like ``op`` is left native on a device, or ``None``."""
+    return _reasons.get((op.type, _kind(op), device)) if _reasons else None
 
 
 def reason_against_interval(graph: Graph) -> str | None:
@@ -55,7 +56,7 @@ def refuse(graph: str, error: NgraphError) -> None:
 def refuse_operator(error: ConversionError) -> str:
     """Leaves native all operators similar to the one whose converter raised. Returns the reason."""
     reason = f"its converter raised: {error.reason}"
-    return _reasons.put((error.op.type, _kind(error.op)), reason)
+    return _reasons.put((error.op.type, _kind(error.op), error.device), reason)
 
 
 def suspect(graph: str, error: NgraphError) -> None:
@@ -149,7 +150,7 @@ def _kind(op: Op) -> str:
 
 def interval_key(graph: Graph) -> str:
     """A key that is the same whichever results of the interval a program asks for."""
-    return _digest(
+    return graph.compiled_for + _digest(
         [
             [
                 *(op.type, op.index, op.attrs, {n: _tensors(s) for n, s in op.inputs.items()}),

@@ -339,9 +339,9 @@ class _Blocks:
     def of(
         bridge: NgraphBridge, geometry: _Geometry, data: list[int], filter_: list[int]
     ) -> _Blocks | None:
-        """For data and filter of these shapes, if the program trains and the layout suits it."""
+        """For data and filter of these shapes, if a CPU trains, and the layout suits it."""
         trains = bridge.trains("pd_op.conv2d_grad", "pd_op.depthwise_conv2d_grad")
-        if not trains or len(data) != 4 or geometry.sees_only_padding():
+        if not bridge.on_cpu or not trains or len(data) != 4 or geometry.sees_only_padding():
             return None
         (channels, features), groups = (data[1], filter_[0]), geometry.groups
         if channels == features == groups:

@@ -60,7 +60,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
     shape = bridge.shape(x)
-    return axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
+    return bridge.on_cpu and axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
 
 
 def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:

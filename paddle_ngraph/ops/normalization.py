@@ -34,6 +34,11 @@ def _moments(bridge: NgraphBridge, x: NodeInput, axes: Sequence[int]) -> tuple[A
     return mean, distance, _mean(bridge, opset15.multiply(distance, distance), axes)
 
 
+def _by_core(bridge: NgraphBridge, gradient: str) -> bool:
+    """Whether the core has an operator for this: where a gradient is computed, on the CPU."""
+    return bridge.on_cpu and bridge.trains(gradient)
+
+
 # -- batch normalization -------------------------------------------------------------------------
 
 
@@ -130,7 +135,7 @@ def batch_norm(bridge: NgraphBridge, op: Op) -> None:
     elif channels.count == 1:
         none = channels.flat(channels.constant(0.0))
         out, statistics = x, [*running, none, none]
-    elif not bridge.trains("pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
+    elif not _by_core(bridge, "pd_op.batch_norm_grad") or op.attr("epsilon") == 0:
         # The core's operator would make 0 / 0 of padding where nothing is added to the variance.
         mean, _, variance = _moments(bridge, x, channels.axes)
         inverse = _inverse_deviation(variance, op.attr("epsilon"))
@@ -212,7 +217,7 @@ def batch_norm_grad(bridge: NgraphBridge, op: Op) -> None:
         bias_grad = zeros if op.outputs["x_grad"] else channels.flat(grad)
         gradients: tuple[Any, ...] = (grad, zeros, bias_grad)
     else:
-        by_core = bridge.trains("pd_op.batch_norm_grad") and not is_global
+        by_core = _by_core(bridge, "pd_op.batch_norm_grad") and not is_global
         gradients = (_core_gradients if by_core else _gradients)(bridge, op, channels, x, grad)
     if not _has_both(op):
         gradients = (gradients[0], zeros, zeros)
@@ -347,7 +352,7 @@ def layer_norm(bridge: NgraphBridge, op: Op) -> None:
     x = rows_of(bridge, op, "x")
     shape, length = bridge.shape(bridge.get_input_node(op, "x")), bridge.shape(x)[1]
     statistics: list[Any] = []
-    if not bridge.trains("pd_op.layer_norm_grad"):
+    if not _by_core(bridge, "pd_op.layer_norm_grad"):
         normal, found = _normalized(bridge, op, x, [1])
         statistics = [found.mean, found.variance] if found is not None else []
         out = _affine(bridge, op, normal, [1, -1])
@@ -380,6 +385,8 @@ def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     statistics = [
         reshaped(bridge, bridge.get_input_node(op, name), [-1]) for name in ("mean", "variance")
     ]
+    if not bridge.on_cpu:
+        return _set_layer_norm_gradients(bridge, op, x, grad, scale, statistics)
     node = bridge.extension(
         "LayerNormGrad", [x, grad, scale, *statistics], epsilon=op.attr("epsilon")
     )
@@ -388,6 +395,26 @@ def layer_norm_grad(bridge: NgraphBridge, op: Op) -> None:
     for (name, dims), output in zip(shapes, node.outputs()):
         if op.has_output(name):
             bridge.set_output_node(op, name, reshaped(bridge, output, dims))
+
+
+def _set_layer_norm_gradients(
+    bridge: NgraphBridge,
+    op: Op,
+    x: NodeInput,
+    grad: NodeInput,
+    scale: NodeInput,
+    statistics: Sequence[NodeInput],
+) -> None:
+    """The same by nodes of nGraph's: for devices other than the CPU."""
+    mean, variance = (reshaped(bridge, node, [-1, 1]) for node in statistics)
+    inverse = _inverse_deviation(variance, op.attr("epsilon"))
+    normal = opset15.multiply(opset15.subtract(x, mean), inverse)
+    _set_parameter_gradients(bridge, op, grad, normal, [0])
+    if op.has_output("x_grad"):
+        scaled = opset15.multiply(grad, reshaped(bridge, scale, [1, -1]))
+        gradient = _input_gradient(bridge, scaled, normal, inverse, [1])
+        shape = bridge.shape(bridge.get_input_node(op, "x"))
+        bridge.set_output_node(op, "x_grad", reshaped(bridge, gradient, shape))
 
 
 class _Groups:

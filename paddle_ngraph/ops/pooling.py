@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from openvino import Output, opset15
+from openvino import Output, opset1, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.blocked import Blocked
@@ -187,6 +187,8 @@ def _average(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     if pooling.adaptive and pooling.is_even():
         steps = [size // out for size, out in zip(pooling.size, pooling.out)]
         pooling = replace(pooling, adaptive=False, kernel=steps, strides=steps)
+    if pooling.adaptive and not bridge.on_cpu:
+        return opset15.adaptive_avg_pool(x, bridge.ints(pooling.out))
     if pooling.adaptive or not pooling.counts_plainly():
         return _average_by_planes(bridge, x, pooling)
     if pooling.is_global():  # the same, with no size among its attributes
@@ -234,6 +236,10 @@ def _maximum(bridge: NgraphBridge, x: Output, pooling: _Pooling) -> Any:
     pooled = _pooled_in_blocks("PaddleMaxPool", bridge, x, pooling)
     if pooled is not None:
         return pooled
+    if not bridge.on_cpu and pooling.sees_data():
+        end = [pooling.end(axis) for axis in range(len(pooling.size))]
+        largest = opset1.max_pool(x, pooling.strides, pooling.begin, end, pooling.kernel)
+        return opset15.maximum(largest, bridge.full(_LOWEST, "float32"))
     if len(pooling.size) == 2:
         return bridge.extension("PaddleMaxPool", [x], **pooling.attributes())
     rows = _Rows(pooling)

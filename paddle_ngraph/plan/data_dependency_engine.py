@@ -32,7 +32,7 @@ import paddle
 
 from paddle_ngraph import _core, interruptions
 from paddle_ngraph.dtypes import OF_NUMPY
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.graph import CPU, Graph, is_accelerator
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import (
@@ -46,7 +46,7 @@ from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.plan.devices import usable_cores
 from paddle_ngraph.plan.rows import RowPart, only_divides, parts_of_rows, puts_rows_together
 from paddle_ngraph.program import dependencies
-from paddle_ngraph.program.placement import CPU, LINK, cores_of, parts_of
+from paddle_ngraph.program.placement import LINK, cores_of, parts_of
 from paddle_ngraph.program.view import (
     DRAW,
     FETCH,
@@ -62,6 +62,8 @@ from paddle_ngraph.transpiler.building import Builder
 
 # Where a collective runs: on none of the cores.
 _LINK = frozenset({-1})
+# The number of the first GPU or NPU; those of others are below.
+_FIRST_ACCELERATOR = -2
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 # How many runs in one number of threads are compared with as many in another, and how many come
@@ -79,7 +81,8 @@ class Step:
 
     Attributes:
         node: The operator.
-        groups: The cores of its device; or several groups of cores, of which it takes one.
+        groups: The cores of its device; or several groups of cores, of which it takes one. What
+            takes none has a number below 0 instead, of its device or of the link.
         after: The numbers of the steps that it waits for.
         reads: The variables that it is given: inputs, then states, by the ids of their memory.
         states: Those of them that it overwrites.
@@ -176,6 +179,7 @@ def _steps(
     others = dependencies.by_memory_and_order(view, lambda node: False, deeds)
     nodes = sorted(nodes, key=attrgetter("index"))
     numbers = {node: number for number, node in enumerate(nodes)}
+    accelerators = sorted({g.device for g in graphs.values() if is_accelerator(g.device)})
     steps = []
     for node in nodes:
         graph = graphs.get(node)
@@ -185,18 +189,25 @@ def _steps(
         makers = [view.producer.get(view.root(member)) for member in members]
         after = {numbers[m] for m in [*makers, *others[node]] if m in numbers and m is not node}
         reads = [view.root(member) for member in members]
-        step = Step(node, _groups(CPU), frozenset(after), reads, [], node.writes)
+        step = Step(node, _groups(CPU, accelerators), frozenset(after), reads, [], node.writes)
         if graph is not None:
             states, made = reads[len(graph.inputs) :], node.writes[: len(graph.outputs)]
-            step = replace(step, groups=_groups(graph.device), states=states, writes=made)
+            step = replace(
+                step, groups=_groups(graph.device, accelerators), states=states, writes=made
+            )
         elif node.device == LINK:
             step = replace(step, groups=[_LINK], states=reads, writes=[])
         steps.append(step)
     return steps
 
 
-def _groups(device: str) -> Sequence[frozenset[int]]:
-    """The groups of cores of which a device is one."""
+def _groups(device: str, accelerators: Sequence[str]) -> Sequence[frozenset[int]]:
+    """The groups of cores of which a device is one.
+
+    A GPU takes no core: whoever asks it waits. Its intervals take turns.
+    """
+    if device in accelerators:
+        return [frozenset({_FIRST_ACCELERATOR - accelerators.index(device)})]
     cores = usable_cores()
     count = min(parts_of(device), len(cores))
     if count:

@@ -9,10 +9,12 @@ from typing import Any
 
 import paddle
 
+from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import accelerators
+from paddle_ngraph.graph import CPU, is_accelerator
 from paddle_ngraph.paddle_seam.names import in_pir_mode, maker_of
 from paddle_ngraph.program.placement import (
-    CPU,
     NATIVE,
     core_group,
     cores_of,
@@ -24,7 +26,7 @@ from paddle_ngraph.program.view import can_be_placed
 
 def devices() -> list[str]:
     """See :func:`paddle_ngraph.devices`."""
-    return [CPU, *(core_group((core,)) for core in usable_cores()), NATIVE]
+    return [CPU, *map(core_group, zip(usable_cores())), *accelerators.found(), NATIVE]
 
 
 def usable_cores() -> tuple[int, ...]:
@@ -36,17 +38,22 @@ def known_device(name: Any) -> str:
     """The name of a device as plans write it: ``CPU:0,1`` is ``CPU:0-1``.
 
     Raises:
-        NgraphError: There is no such device.
+        NgraphError: There is no such device, or it does not compute in float32, and float16 is not
+            allowed.
     """
     if name in (CPU, NATIVE):
         return str(name)
+    if isinstance(name, str) and is_accelerator(name) and name in accelerators.found():
+        accelerators.device_for(name, "f16" if flags.get("ngraph_precision") == "f16" else "f32")
+        return name
     cores = cores_of(name) if isinstance(name, str) else ()
     if cores and set(cores) <= set(usable_cores()):
         return core_group(cores)
     usable = core_group(usable_cores())
+    others = "".join(f"{device}, " for device in accelerators.found())
     raise NgraphError(
         f"there is no device {name!r}: take {CPU}, a group of its cores ({usable} or some of "
-        f"these), or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
+        f"these), {others}or {NATIVE}; paddle_ngraph.automatic_plan() finds out what is fastest"
     )
 
 

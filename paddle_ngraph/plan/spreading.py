@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from paddle_ngraph.graph import CPU, is_accelerator
 from paddle_ngraph.program import cost
+from paddle_ngraph.program.placement import cores_of
 from paddle_ngraph.program.view import BlockView, OpNode, value_id
 from paddle_ngraph.transpiler.training_program import is_update
 
@@ -26,6 +28,8 @@ def spread(
 ) -> dict[OpNode, str]:
     """The device of each operator.
 
+    Steps of optimizers are taken where parameters are: on the CPU, if a GPU computes the gradient.
+
     Args:
         view: The block.
         nodes: The operators, in program order.
@@ -33,6 +37,7 @@ def spread(
         followed: For those that go where another one is, that one.
         devices: What the others are spread over.
     """
+    host = next((device for device in devices if device == CPU or cores_of(device)), CPU)
     found: dict[OpNode, str] = {}
     free: dict[str, float] = {}  # when each device has nothing more to do
     ends: dict[OpNode, float] = {}
@@ -47,6 +52,8 @@ def spread(
         device = fixed.get(node) or found.get(followed.get(node, node))
         if device is None:
             device = min(devices, key=end_on)
+        if is_update(node.op) and is_accelerator(device):
+            device = host
         ends[node] = free[device] = end_on(device)
         found[node] = device
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
-from paddle_ngraph.graph import Op
+from paddle_ngraph.graph import CPU, Op, is_accelerator
 from paddle_ngraph.paddle_seam.protocols import Value
 from paddle_ngraph.program.border import graph_of
 from paddle_ngraph.program.capability import Body, Candidates, Capability
@@ -140,7 +140,7 @@ class _Classifier:
             reason = entry.reason_against_roles(op) or entry.reason_against(op)
             if reason is not None:
                 return reason
-        if (reason := refusals.reason_against(op)) is not None:
+        if (reason := _refused(node, op)) is not None:
             return reason
         if entry.draws(op) and not op.outputs_used():
             # Dropped, it would not move the random stream on.
@@ -162,7 +162,7 @@ class _Classifier:
         self._bodies[node] = bodies
         entry = find_converter(node.type)
         assert entry is not None
-        return entry.reason_against(op) or refusals.reason_against(op) or op
+        return entry.reason_against(op) or _refused(node, op) or op
 
     def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
         """The block as one of a loop or branch, or why it has to stay native.
@@ -238,6 +238,11 @@ class _Classifier:
             return False
         roles = {entry.role(name) for name, v in self._slots[reader] if v == vid}
         return roles == {Role.UNUSED}
+
+
+def _refused(node: OpNode, op: Op) -> str | None:
+    """Why an operator like this was left native before, where it is placed."""
+    return refusals.reason_against(op, node.device if is_accelerator(node.device) else CPU)
 
 
 def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:

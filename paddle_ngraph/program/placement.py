@@ -6,8 +6,6 @@ import re
 
 from paddle_ngraph.paddle_seam.protocols import Operation
 
-# All cores that the engine may use.
-CPU = "CPU"
 # Paddle's own kernels.
 NATIVE = "native"
 # What connects this process with others: a collective that runs there delays nothing that does not

@@ -90,6 +90,13 @@ Update to_update(const py::handle& step) {
           step.attr("parameters").cast<std::vector<int64_t>>()};
 }
 
+RangeCheck to_check(const py::handle& check) {
+  return {check.attr("input").cast<size_t>(), check.attr("low").cast<std::vector<int64_t>>(),
+          check.attr("high").cast<std::vector<int64_t>>(),
+          check.attr("ignored").cast<std::vector<int64_t>>(),
+          check.attr("message").cast<std::string>()};
+}
+
 std::string text_of(const py::error_already_set& error) {
   return py::str(error.value()).cast<std::string>();
 }
@@ -166,8 +173,6 @@ auto with_python(Function&& function) {
   });
 }
 
-const char* precision_of(const Settings& settings) { return settings.bfloat16 ? "bf16" : "f32"; }
-
 // The groups of threads for the parts of a batch that no other run is computed beside.
 void share_out_parts(int threads, Settings* settings) {
   settings->streams = std::min(settings->parts, threads);
@@ -194,7 +199,7 @@ void verify_graph(const std::string& graph) {
 
 std::string build_environment(const std::string& graph, const Settings& settings) {
   return with_python([&] {
-    return python(PythonCall::kBuildEnvironment)(graph, precision_of(settings),
+    return python(PythonCall::kBuildEnvironment)(graph, name_of(settings.precision),
                                                  threads_of(settings))
         .cast<std::string>();
   });
@@ -224,10 +229,13 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     const py::list signature = signature_of(inputs);
     const py::object result = python(PythonCall::kBuildModel)(
         graph, signature, read_values(inputs, value_inputs), view_weights(inputs, weights),
-        precision_of(settings), threads_of(settings) / settings.streams);
+        name_of(settings.precision), threads_of(settings) / settings.streams);
     BuiltFunction built;
     built.parameter_inputs = result.attr("parameter_inputs").cast<std::vector<size_t>>();
     for (const auto& draw : py::list(result.attr("draws"))) built.draws.push_back(to_draw(draw));
+    for (const auto& check : py::list(result.attr("checks"))) {
+      built.checks.push_back(to_check(check));
+    }
     built.open_sizes = result.attr("open_sizes").cast<std::vector<int>>();
     built.guards = result.attr("guards").cast<std::vector<int64_t>>();
     for (const auto& step : py::list(result.attr("updates"))) {
@@ -239,6 +247,8 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     void* model = address_of(result.attr("model"));
     Settings of_part = settings;
     of_part.parts = result.attr("parts").cast<int>();
+    const auto device = result.attr("device").cast<std::string>();
+    of_part.device.assign(device.begin(), device.end());
     if (settings.streams == 1) share_out_parts(threads_of(settings), &of_part);
     const auto compile = [&] {
       py::gil_scoped_release release;

@@ -17,6 +17,7 @@ struct BuiltFunction {
   // continue through `draws`.
   std::vector<size_t> parameter_inputs;
   std::vector<Draw> draws;
+  std::vector<RangeCheck> checks;
   // If sizes are open: for each dimension of each input, in order, then for each number in inputs
   // that are read by value, the number of its open size or OpenSignature::kFixed; and the guards on
   // the open sizes.

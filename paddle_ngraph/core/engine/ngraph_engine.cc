@@ -10,6 +10,7 @@
 
 #include "core/common/error.h"
 #include "core/common/faults.h"
+#include "core/common/first_out_of_range.h"
 #include "core/common/threads.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_order.h"
@@ -29,7 +30,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 6;
+constexpr size_t kFormat = 7;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
@@ -52,6 +53,24 @@ void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
     if (values[i] == static_cast<int32_t>(values[i])) continue;
     throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
                               " is out of range: the engine has 32 bits"));
+  }
+}
+
+template <typename Id>
+void require_range(const Id* ids, size_t count, const RangeCheck& check) {
+  const size_t at = first_out_of_range(ids, count, check.low, check.high, check.ignored);
+  if (at == count) return;
+  const size_t bound = at % check.low.size();
+  throw InvalidInput(concat(check.message, " Expected ", check.low[bound], " <= value < ",
+                            check.high[bound], ", but got ", ids[at], "."));
+}
+
+void require_range(const phi::DenseTensor& tensor, const RangeCheck& check) {
+  const auto count = static_cast<size_t>(tensor.numel());
+  if (tensor.dtype() == paddle::DataType::INT64) {
+    require_range(static_cast<const int64_t*>(memory(tensor)), count, check);
+  } else {
+    require_range(static_cast<const int32_t*>(memory(tensor)), count, check);
   }
 }
 
@@ -146,6 +165,18 @@ bool may_order() {
   throw InvalidInput(concat("FLAGS_ngraph_background_compile=", when, ": use auto, 1 or 0"));
 }
 
+// In the order of Precision.
+constexpr std::array<const char*, 3> kPrecisions = {"f32", "bf16", "f16"};
+
+Precision wanted_precision() {
+  const std::string& wanted = FLAGS_ngraph_precision;
+  const auto* const found = std::find(kPrecisions.begin(), kPrecisions.end(), wanted);
+  if (found == kPrecisions.end()) {
+    throw InvalidInput(concat("FLAGS_ngraph_precision=", wanted, ": use f32, bf16 or f16"));
+  }
+  return static_cast<Precision>(found - kPrecisions.begin());
+}
+
 // Held while a function of this graph is built. A handler of a signal may run the same program
 // while Python builds: it builds the function too.
 using BuildingMutex = std::recursive_mutex;
@@ -191,6 +222,7 @@ NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t n
     : function_(std::move(built.function)),
       parameter_inputs_(std::move(built.parameter_inputs)),
       draws_(std::move(built.draws)),
+      checks_(std::move(built.checks)),
       is_open_(built.is_open()),
       results_of_states_(results_of_states(built.updates, num_outputs, num_states)),
       spare_tensors_(std::move(spare_tensors)) {
@@ -231,6 +263,7 @@ void NgraphFunction::run(const NgraphIO& io) const {
   for (size_t input : parameter_inputs_) {
     if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
   }
+  for (const auto& check : checks_) require_range(*io.inputs.at(check.input), check);
   StreamGuard stream(!draws_.empty());
   std::vector<phi::DenseTensor> drawn = draw_numbers(io);
   std::vector<phi::DenseTensor*> parameters;
@@ -464,10 +497,11 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   most_threads_ = static_cast<int>(header.number(kMaxThreads));
   runs_at_once_ = static_cast<int>(header.number(kMaxRunsAtOnce));
   if (runs_at_once_ == 0) HeaderReader::refuse();
+  is_on_cpu_ = header.word() == "CPU";
   header.end();
   // Weights are kept only if no program of the run writes them.
   infers_ = !weights_->inputs().empty() && !trains;
-  shares_threads_ = infers_ && num_states_ == 0;
+  shares_threads_ = infers_ && num_states_ == 0 && is_on_cpu_;
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
@@ -540,7 +574,7 @@ Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings
   for (size_t input : value_inputs_) append_values(*inputs[input], &signature.words);
   signature.words.push_back(settings.num_threads);
   signature.words.push_back(settings.streams);
-  signature.words.push_back(settings.bfloat16);
+  signature.words.push_back(static_cast<int64_t>(settings.precision));
   return signature;
 }
 
@@ -548,13 +582,18 @@ int threads_of(const Settings& settings) {
   return settings.num_threads > 0 ? settings.num_threads : num_threads();
 }
 
+const char* name_of(Precision precision) { return kPrecisions.at(static_cast<size_t>(precision)); }
+
 Settings NgraphEngine::settings() const {
-  const std::string& precision = FLAGS_ngraph_precision;
-  if (precision != "f32" && precision != "bf16") {
-    throw InvalidInput(concat("FLAGS_ngraph_precision=", precision, ": use f32 or bf16"));
-  }
+  const Precision precision = wanted_precision();
   Settings settings;
-  settings.bfloat16 = precision == "bf16";
+  if (!is_on_cpu_) {
+    settings.num_threads = 1;
+    // Gradients are too small for it.
+    if (precision == Precision::kFloat16 && infers_) settings.precision = precision;
+    return settings;
+  }
+  if (precision == Precision::kBfloat16) settings.precision = precision;
   settings.num_threads = engine_threads();
   if (most_threads_ == 0) return settings;
   const int64_t most = num_threads(), wanted = int64_t{most_threads_} * runs_at_once_;

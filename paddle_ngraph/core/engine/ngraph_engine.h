@@ -57,6 +57,16 @@ class SpareTensors {
   std::vector<Kept> tensors_;
 };
 
+// Whole numbers that are positions, of which a run is refused that has one out of range: where the
+// device has no operator of ours that would look at them (core/ov/check_range_op.h).
+struct RangeCheck {
+  size_t input;
+  // Of each position of the last axis, or one for all.
+  std::vector<int64_t> low, high;
+  std::vector<int64_t> ignored;  // values that are allowed as well
+  std::string message;
+};
+
 struct BuiltFunction;
 
 // The compiled function of one signature. Safe to run from several threads.
@@ -100,6 +110,7 @@ class NgraphFunction {
   std::unique_ptr<OvFunction> function_;
   std::vector<size_t> parameter_inputs_;
   std::vector<Draw> draws_;
+  std::vector<RangeCheck> checks_;
   bool is_open_;
   std::unique_ptr<Updater> updater_;             // absent if there are no steps of optimizers
   std::vector<size_t> results_of_states_;        // see updates.h
@@ -126,6 +137,9 @@ struct EngineStats {
 
 // How many threads a function with such settings has.
 int threads_of(const Settings& settings);
+
+// As FLAGS_ngraph_precision has it.
+const char* name_of(Precision precision);
 
 class FunctionOrder;
 
@@ -239,7 +253,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::optional<WeightWatch> weights_;
   int most_threads_ = 0;  // of a run; 0: as the flags say
   int runs_at_once_ = 1;  // with so many threads each
-  bool infers_ = false;   // with weights that it keeps, and that nothing trains
+  bool is_on_cpu_ = true;
+  bool infers_ = false;  // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed

@@ -69,12 +69,13 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   WordWriter words;
   const Settings& settings = built.function->settings();
   words.add(settings.num_threads);
-  words.add(settings.bfloat16);
+  words.add(static_cast<int>(settings.precision));
   words.add(settings.fuses_loops);
   words.add(settings.parts);
   words.add(settings.streams);
   words.add(settings.runs_at_once);
   words.add(settings.shares_out_rest);
+  words.add(settings.device);
   words.add(built.parameter_inputs);
   words.add(built.open_sizes);
   words.add(built.guards);
@@ -85,6 +86,14 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
     words.add(draw.b);
     words.add(draw.seed);
     words.add(draw.shape);
+  }
+  words.add(built.checks.size());
+  for (const RangeCheck& check : built.checks) {
+    words.add(check.input);
+    words.add(check.low);
+    words.add(check.high);
+    words.add(check.ignored);
+    words.add(std::vector<char>(check.message.begin(), check.message.end()));
   }
   words.add(built.updates.num_threads);
   words.add(built.updates.steps.size());
@@ -103,12 +112,13 @@ BuiltFunction from_file(StoredFunction stored) {
   WordReader words(stored.words);
   Settings settings;
   settings.num_threads = words.next<int>();
-  settings.bfloat16 = words.next<int>() != 0;
+  settings.precision = static_cast<Precision>(words.next<int>());
   settings.fuses_loops = words.next<int>() != 0;
   settings.parts = words.next<int>();
   settings.streams = words.next<int>();
   settings.runs_at_once = words.next<int>();
   settings.shares_out_rest = words.next<int>() != 0;
+  settings.device = words.list<char>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_sizes = words.list<int>();
@@ -120,6 +130,15 @@ BuiltFunction from_file(StoredFunction stored) {
     draw.b = words.next<float>();
     draw.seed = words.next<int64_t>();
     draw.shape = words.list<size_t>();
+  }
+  built.checks.resize(words.next<size_t>());
+  for (RangeCheck& check : built.checks) {
+    check.input = words.next<size_t>();
+    check.low = words.list<int64_t>();
+    check.high = words.list<int64_t>();
+    check.ignored = words.list<int64_t>();
+    const auto message = words.list<char>();
+    check.message.assign(message.begin(), message.end());
   }
   built.updates.num_threads = words.next<int>();
   built.updates.steps.resize(words.next<size_t>());

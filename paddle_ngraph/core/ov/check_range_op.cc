@@ -1,5 +1,9 @@
 #include "core/ov/check_range_op.h"
 
+#include <algorithm>
+
+#include "core/common/first_out_of_range.h"
+
 namespace paddle_ngraph {
 
 void CheckRange::infer() {
@@ -14,18 +18,16 @@ void CheckRange::infer() {
 
 template <typename Id>
 void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
-  const size_t bounds = attributes().low.size();
-  for (size_t i = 0; i < count; ++i) {
-    const auto id = static_cast<int64_t>(ids[i]);
-    const size_t n = bounds == 1 ? 0 : i % bounds;
-    if ((id < attributes().low[n] || id >= attributes().high[n]) &&
-        !(attributes().has_ignored && id == attributes().ignored)) {
-      throw InvalidInput(
-          mark_invalid_input(concat(attributes().message, " Expected ", attributes().low[n],
-                                    " <= value < ", attributes().high[n], ", but got ", id, ".")));
-    }
-    out[i] = static_cast<int32_t>(id);
+  const auto& [low, high, has_ignored, ignored, message] = attributes();
+  std::vector<int64_t> allowed;
+  if (has_ignored) allowed.push_back(ignored);
+  const size_t at = first_out_of_range(ids, count, low, high, allowed);
+  if (at < count) {
+    const size_t n = at % low.size();
+    throw InvalidInput(mark_invalid_input(concat(message, " Expected ", low[n], " <= value < ",
+                                                 high[n], ", but got ", ids[at], ".")));
   }
+  std::transform(ids, ids + count, out, [](Id id) { return static_cast<int32_t>(id); });
 }
 
 void CheckRange::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

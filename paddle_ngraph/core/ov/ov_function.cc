@@ -49,13 +49,30 @@ constexpr char kLoopsApart[] = "ngraph_loops_apart";
 // Set by mixed_precision.py: the model says itself what is bfloat16, and the rest is float32.
 constexpr char kMixed[] = "ngraph_mixed_precision";
 
+std::string device_of(const Settings& settings) {
+  return settings.device.empty() ? "CPU"
+                                 : std::string(settings.device.begin(), settings.device.end());
+}
+
+ov::element::Type type_of(Precision precision) {
+  switch (precision) {
+    case Precision::kBfloat16:
+      return ov::element::bf16;
+    case Precision::kFloat16:
+      return ov::element::f16;
+    default:
+      return ov::element::f32;
+  }
+}
+
 ov::AnyMap configuration(const Settings& settings) {
   ov::AnyMap config{
       ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY),
-      // On CPUs with bfloat16 units the plugin's own default would be bfloat16.
-      ov::hint::inference_precision(settings.bfloat16 ? ov::element::bf16 : ov::element::f32),
-      {"CPU_RUNTIME_CACHE_CAPACITY", kKernelsKept},
+      // The default would be bfloat16 on CPUs with units for it, and float16 on GPUs.
+      ov::hint::inference_precision(type_of(settings.precision)),
   };
+  if (!settings.device.empty()) return config;
+  config.insert({"CPU_RUNTIME_CACHE_CAPACITY", kKernelsKept});
   if (!settings.fuses_loops) config.insert({"SNIPPETS_MODE", "DISABLE"});
   if (settings.num_threads == 1) {
     // On the calling thread. With one stream of one thread, the plugin loses what its operators
@@ -72,12 +89,15 @@ ov::AnyMap configuration(const Settings& settings) {
 
 ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
+  if (!settings->device.empty()) {
+    return core().compile_model(shared, device_of(*settings), configuration(*settings));
+  }
   if (work_ns(*model) < kLeastSharedNs) {
     settings->num_threads = 1;
     settings->streams = 0;
   }
   if (model->has_rt_info(kLoopsApart)) settings->fuses_loops = false;
-  if (model->has_rt_info(kMixed)) settings->bfloat16 = false;
+  if (model->has_rt_info(kMixed)) settings->precision = Precision::kFloat32;
   try {
     return core().compile_model(shared, "CPU", configuration(*settings));
   } catch (const std::exception& error) {
@@ -90,7 +110,7 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
 
 ov::CompiledModel import(const Blob& blob, const Settings& settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  return core().import_model(view, "CPU", configuration(settings));
+  return core().import_model(view, device_of(settings), configuration(settings));
 }
 
 // An infer request and the memory it was given last.

@@ -23,9 +23,16 @@ struct Input {
   std::vector<size_t> shape;
 };
 
+// What a device computes float32 in.
+enum class Precision : int {
+  kFloat32,
+  kBfloat16,  // where the processor has units for it
+  kFloat16,   // on devices other than the CPU
+};
+
 struct Settings {
-  int num_threads = 0;    // 0: every core the process may use
-  bool bfloat16 = false;  // where the processor has units for it, instead of float32
+  int num_threads = 0;  // 0: every core the process may use
+  Precision precision = Precision::kFloat32;
   bool fuses_loops = true;
   int parts = 1;  // the model is one of so many parts of a batch: see batch_parts.py
   // Groups of threads, each of which computes one part or run at a time; 0: the thread that asks
@@ -36,6 +43,9 @@ struct Settings {
   // Parts that are left over, fewer than there are groups, get all threads: from the second run on,
   // which compiles the model once more for them. Not where other runs use the threads meanwhile.
   bool shares_out_rest = false;
+  // The characters of OpenVINO's name for the device; none: the CPU. Others have no use for what is
+  // said of threads, loops and parts.
+  std::vector<char> device;
 
   // How many parts are left over when each group has computed as many as every other.
   int rest() const { return shares_out_rest && streams > 1 ? parts % streams : 0; }
@@ -47,10 +57,10 @@ struct Blob {
   size_t num_bytes;
 };
 
-// An ov::Model compiled for the CPU: all threads work on one request, or a single one if there is
-// little to do; if the model is for a part of a batch, the threads share the parts among them, and
-// all of them those that are left over. Safe to run from several threads. A model with an empty
-// tensor anywhere is not compiled, and cannot be run.
+// An ov::Model compiled for a device. On the CPU all threads work on one request, or a single one
+// if there is little to do; if the model is for a part of a batch, the threads share the parts
+// among them, and all of them those that are left over. Safe to run from several threads. A model
+// with an empty tensor anywhere is not compiled, and cannot be run.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
@@ -77,10 +87,10 @@ class OvFunction {
   // Whether the shapes of its inputs or results are known only when it runs.
   bool has_open_shapes() const;
 
-  // Executes on the caller's memory: one address for each parameter and for each result, whose
-  // dtypes and shapes are those of the model, with axis 0 multiplied by the number of parts.
-  // Returns whether there were parts left over that all threads shared. Throws InvalidInput or
-  // ov::Exception.
+  // Executes on the caller's memory, which another device copies from and to: one address for each
+  // parameter and for each result, whose dtypes and shapes are those of the model, with axis 0
+  // multiplied by the number of parts. Returns whether there were parts left over that all threads
+  // shared. Throws InvalidInput or ov::Exception.
   bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 
   // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that

@@ -20,7 +20,8 @@
   INT32(ngraph_cache_min_ms, 100, "Functions built in fewer milliseconds are not kept on disk.") \
   INT32(ngraph_num_threads, 0, "Threads of the engine; 0: every core the process may use.")      \
   STRING(ngraph_precision, "f32",                                                                \
-         "f32 (exact), or bf16 for multiplications in training and all in inference.")           \
+         "f32 (exact), bf16 for multiplications in training and all in inference, or f16 on "    \
+         "GPUs and NPUs.")                                                                       \
   INT32(ngraph_min_interval_us, 60,                                                              \
         "An interval that Paddle runs in fewer microseconds stays native, unless it is a whole " \
         "program that runs often; 0: none does.")                                                \

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.graph import CPU, Graph
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import (
     CONSTANTS,
@@ -479,6 +479,9 @@ class _Planner:
     def _interval(self, scope: _Scope, op: Operation) -> None:
         text = str(op.attrs()["graph"])
         graph = Graph.from_string(text)
+        if graph.compiled_for != CPU:  # which is all that a project has
+            graph = replace(graph, device=CPU)
+            text = graph.to_string()
         read, written = (self._members(scope, value) for value in op.operands_source())
         weights = {number: _parameter_name(read[number]) for number in graph.weights}
         inputs = [scope.find(value) for i, value in enumerate(read) if i not in weights]
