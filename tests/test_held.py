@@ -484,8 +484,10 @@ def test_what_is_computed_later_would_write_there(monkeypatch: Any) -> None:
         hold = last.input_value(0)
         if hold.get_node().get_type_name() == "Hold":
             met.append(hold)
-            zero = opset15.reduce_sum(opset15.convert(hold, "f32") * np.float32(0), [0])
-            first.input(0).replace_source_output((first.input_value(0) + zero).output(0))
+            nothing = opset15.multiply(opset15.convert(hold, "f32"), np.zeros(1, "float32"))
+            zero = opset15.reduce_sum(nothing, [0])
+            later = opset15.add(first.input_value(0), zero)
+            first.input(0).replace_source_output(later.output(0))
 
     met: list[Any] = []
     monkeypatch.setattr(build, "hold_gradients", hold_and_go_on)

@@ -105,7 +105,8 @@ def _renumbered(update: Update, numbers: dict[int, int]) -> Update:
     def all_of(sources: Iterable[int]) -> list[int]:  # inputs stay
         return [numbers.get(source, source) for source in sources]
 
-    return update._replace(
+    return Update(
+        *update[:3],
         gradients=all_of(update.gradients),
         factors=all_of(update.factors),
         parameters=all_of(update.parameters),
