@@ -26,6 +26,7 @@ from paddle_ngraph.program.view import (
     BlockView,
     OpNode,
     describe,
+    is_fed,
     slots,
     value_id,
 )
@@ -77,6 +78,7 @@ class _Classifier:
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
+        self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
         self._slots = {node: slots(view, node) for node in view.nodes}
         self._numbers: dict[str, int] = {}
         self._unused_by: dict[OpNode, list[OpNode]] = {}
@@ -197,6 +199,9 @@ class _Classifier:
         if any(view.is_named(operand) for operand, _ in node.overwrites):
             # Paddle would name a variable that nothing writes.
             return "it overwrites what the program names afterwards"
+        if not self._is_fed and any(map(view.is_named, node.writes)):
+            # An initial value: Paddle writes it where the variable is, and others may look.
+            return "it writes a variable of the scope, which others may hold"
         if any(map(view.names_a_rival, node.writes)):
             return "it writes a variable that the program also has under another value"
         return None
