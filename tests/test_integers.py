@@ -177,6 +177,50 @@ def test_what_a_refused_run_has_made_has_no_range(name):
         program.both(n=np.array(n), x=floats(4, 4))
 
 
+WIDE_MADE = {
+    "multiply": lambda x: x * x,
+    "add": lambda x: x + x,
+    "subtract": lambda x: x - paddle.flip(x, [0]) * 1,
+    "cumsum": lambda x: paddle.cumsum(x, 0),
+    "scale": lambda x: x * 70000,
+    "floor_divide": lambda x: (x * x) // 2,
+    "maximum": lambda x: paddle.maximum(x * x, x),
+    "clip": lambda x: paddle.clip(x * x, 0, 2**50),
+    "concat": lambda x: paddle.concat([x * x, x])[4:] + paddle.concat([x, x * x])[4:],
+    "where": lambda x: paddle.where(x > 5, x * x, x),
+}
+READ = {
+    "guard": lambda c: looked_up(paddle.where((c < 12) & (c >= 0), c, paddle.zeros_like(c)) % 10),
+    "remainder": lambda c: looked_up(c % 10),
+    "loop": lambda c: paddle.static.nn.while_loop(
+        lambda i, n: i < 3,
+        lambda i, n: [i + 1, n + paddle.cast(c < 5, "int32")],
+        [paddle.full([1], 0, "int64"), paddle.full([4], 0, "int32")],
+    )[1],
+    "branch": lambda c: paddle.static.nn.cond(
+        paddle.mean(paddle.cast(c, "float32")) > 0.0,
+        lambda: paddle.cast(c < 5, "int32"),
+        lambda: paddle.cast(c < 7, "int32") + 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("made", WIDE_MADE)
+def test_what_is_checked_behind_wide_numbers_is_made_in_64_bits(made, read):
+    def build():
+        x = paddle.cast(paddle.static.data("x", [4], "int32"), "int64")
+        c = WIDE_MADE[made](x)
+        return [c, c < 12, c < 70000, READ[read](c), paddle.cast(c, "float32") * 0.5]
+
+    program = Program(build)
+    for x in ([1, 2, 3, 4], [2**31 - 1, 2**31 - 1, 3, 4], [65536, -65536, 2**31 - 1, 131072]):
+        x = np.array(x, "int32")
+        native, found = (program.run(engine, x=x) for engine in (False, True))
+        for one, other in zip(native, found, strict=True):
+            np.testing.assert_array_equal(other, one)
+
+
 def test_long_chains_of_whole_numbers():
     def build():
         n = paddle.static.data("n", [4], "int32")

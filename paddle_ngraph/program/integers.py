@@ -23,6 +23,7 @@ from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
+_TOO_WIDE = "int64 arithmetic needs 64 bits, the engine computes it in 32"
 # What a converter computes with: no positions, no shapes, nothing that only a build reads.
 _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 # Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
@@ -140,7 +141,7 @@ class Integers:
                 self._refused[node] = reason
                 continue
             if self._candidates.can_convert(node) and not is_constant and not self._fits(node):
-                self._refused[node] = "int64 arithmetic needs 64 bits, the engine computes it in 32"
+                self._refused[node] = _TOO_WIDE
         return self._refused
 
     def _converter(self, node: OpNode | None) -> Converter | None:
@@ -258,6 +259,8 @@ class Integers:
             return found if found is not None and _covers(_INT64, found) else _INT64
         is_small = found is not None and _covers(_INT32, found)
         if vid in self._checked and not is_small and self._stays_native(node, vid):
+            if node is not None and self._candidates.can_convert(node):
+                self._refused[node] = _TOO_WIDE  # what follows relies on it
             return _INT32
         return found
 

@@ -222,6 +222,15 @@ def test_whole_numbers_that_fit_are_compared_and_chosen(seed):
         program.both(x=normal((7, 40), one))
 
 
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_clip_to_nothing_is_paddles_error(dtype):
+    program = Program(lambda: paddle.clip(paddle.static.data("x", [4], dtype), 10, 3))
+    for engine in (False, True):
+        with pytest.raises(ValueError, match="max should be greater than or equal to min"):
+            program.run(engine, x=np.arange(4).astype(dtype))
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum", "clip", "where", "masked_fill"])
 def test_wide_numbers_are_compared_and_chosen_natively(name):
     wide = np.array([2**31, -(2**31) - 1, 5, 2**40])
