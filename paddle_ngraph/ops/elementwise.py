@@ -10,8 +10,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import (
     FLOAT,
     INT32,
@@ -340,18 +339,22 @@ def _clipped_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of([*ranges["x"], *op.constants["min"], *op.constants["max"]])
 
 
-@converter("pd_op.clip_", dtypes=_NUMBERS, integers=_clipped_range)
-@converter("pd_op.clip", dtypes=_NUMBERS, integers=_clipped_range)
+def _has_room(op: Op) -> bool:
+    low, high = (op.constants.get(name) for name in ("min", "max"))
+    return not low or not high or low[0] <= high[0]
+
+
+# Paddle raises.
+_ROOM = Limit("its minimum is above its maximum", _has_room)
+
+
+@converter("pd_op.clip_", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
+@converter("pd_op.clip", dtypes=_NUMBERS, limits=[_ROOM], integers=_clipped_range)
 def clip(bridge: NgraphBridge, op: Op) -> None:
     """``min(max(x, min), max)``; NaN stays NaN (Paddle ``clip``)."""
     x = bridge.get_input_node(op, "x")
     kind = x.get_element_type()
     low, high = (scalar_input(bridge, op, name, kind) for name in ("min", "max"))
-    bounds = [as_output(node).get_node() for node in (low, high)]
-    if all(node.get_type_name() == "Constant" for node in bounds):
-        least, most = (node.get_data().item() for node in bounds)
-        if least > most:  # Paddle says so
-            raise NgraphError(f"its minimum {least} is above its maximum {most}")
     out = opset15.minimum(opset15.maximum(x, low), high)
     bridge.set_output_node(op, "out", keep_nan(x, out) if kind == Type.f32 else out)
 
