@@ -134,6 +134,12 @@ PASSES = (
         of_cpus=True,
     ),
     Pass(
+        "reduce without ones",
+        "the plugin loses count of axes of one element; before means are looked at, of which this "
+        "makes some",
+        _on_models(plugin_faults.reduce_without_ones),
+    ),
+    Pass(
         "divide sums over samples",
         "the plugin's means over samples are wrong from the second run on; before divisions are "
         "looked at, as this makes some",

@@ -5,7 +5,7 @@ Faults that appear only with constants are in constants.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from openvino import Model, Node, Output, Type, opset15
@@ -39,6 +39,19 @@ _SUMS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
 _MOST_RANK_OF_LAYERS = 2  # of both factors
 _RANK_OF_GROUPS = 3  # when they are normalized
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
+# What the plugin takes a mean before, or joins it to.
+_MOVED_BEHIND = _RESHAPES | {"ReduceMean", "Transpose"}
+_REDUCTIONS = {
+    "ReduceL1": opset15.reduce_l1,
+    "ReduceL2": opset15.reduce_l2,
+    "ReduceLogicalAnd": opset15.reduce_logical_and,
+    "ReduceLogicalOr": opset15.reduce_logical_or,
+    "ReduceMax": opset15.reduce_max,
+    "ReduceMean": opset15.reduce_mean,
+    "ReduceMin": opset15.reduce_min,
+    "ReduceProd": opset15.reduce_prod,
+    "ReduceSum": opset15.reduce_sum,
+}
 # The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
 _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
@@ -62,20 +75,87 @@ def divide_exactly(model: Model) -> None:
             node.get_rt_info()[_EXACT_DIVIDE] = True
 
 
+def reduce_without_ones(model: Model) -> None:
+    """Takes axes of one element away before a reduction, where something puts or moves them there.
+
+    The plugin takes reductions before what makes such axes, and then loses count of them: the
+    result has another shape, and what reads it other elements.
+    """
+    for node in model.get_ordered_ops():
+        kind = node.get_type_name()
+        if kind not in _REDUCTIONS:
+            continue
+        source = node.input_value(0).get_node().get_type_name()
+        if source in _REDUCTIONS or source in _MOVED_BEHIND:
+            _take_ones_away(node, _REDUCTIONS[kind])
+
+
+def _take_ones_away(node: Node, reduce: Callable[..., Node]) -> None:
+    sizes = list(node.get_input_partial_shape(0))
+    ones = [axis for axis, size in enumerate(sizes) if size == 1]
+    rest = [axis for axis in range(len(sizes)) if axis not in ones]
+    axes = _reduced(node)
+    left = [rest.index(axis) for axis in sorted(axes) if axis in rest]
+    if not ones or not left:
+        return
+    keeps = node.get_attributes()["keep_dims"]
+    found = reduce(opset15.squeeze(node.input_value(0), ones), np.array(left), False)
+    kept = [axis for axis in range(len(sizes)) if keeps or axis not in axes]
+    new = [place for place, axis in enumerate(kept) if axis in ones or axis in axes]
+    replace_node(node, opset15.unsqueeze(found, np.array(new)) if new else found)
+
+
 def divide_sums_over_samples(model: Model) -> None:
     """Computes means over axis 0, and others, as sums divided by their number of terms.
 
     Over a batch in blocks of channels, as pooling makes it of 2 or 3 channels, the plugin's kernel
-    divides what was left there by the run before. It makes one mean of two that follow each other.
+    divides what was left there by the run before. It makes one mean of two that follow each other,
+    and takes means before transpositions: what counts is which axes are gone in the end.
     """
-    for node in model.get_ordered_ops():
-        if node.get_type_name() != "ReduceMean" or len(node.get_input_partial_shape(0)) < 3:
-            continue
+    means = [node for node in model.get_ordered_ops() if node.get_type_name() == "ReduceMean"]
+    for node in [mean for mean in means if _is_over_samples(mean)]:
         x, axes = node.input_values()
-        if 0 not in axes.get_node().get_data() % len(x.get_partial_shape()):
-            continue
         total = opset15.reduce_sum(x, axes, node.get_attributes()["keep_dims"])
         replace_node(node, opset15.divide(total, _size_along(x, axes)))
+
+
+def _is_over_samples(mean: Node) -> bool:
+    """Whether a mean, with those before it, is over axis 0 of what comes before them all."""
+    node, axes = mean, _reduced(mean)
+    while 0 not in axes:
+        node = node.input_value(0).get_node()
+        before = _axes_before(node, axes) if node.get_type_name() in _MOVED_BEHIND else None
+        if before is None:
+            return False
+        axes = before
+    return True
+
+
+def _reduced(mean: Node) -> set[int]:
+    along = mean.input_value(1).get_node().get_data().reshape(-1)
+    return set((along % len(mean.get_input_partial_shape(0))).tolist())
+
+
+def _axes_before(node: Node, axes: set[int]) -> set[int] | None:
+    """The axes of what ``node`` reads that are gone if these of its own are.
+
+    ``None`` where elements change their places: no mean is taken before that.
+    """
+    kind = node.get_type_name()
+    if kind == "Transpose":
+        order = node.input_value(1).get_node().get_data().reshape(-1).tolist()
+        return {order[axis] for axis in axes}
+    before = list(node.get_input_partial_shape(0))
+    if kind == "ReduceMean":
+        own = _reduced(node)
+        keeps = node.get_attributes()["keep_dims"]
+        left = [axis for axis in range(len(before)) if keeps or axis not in own]
+        return own | {left[axis] for axis in axes}
+    after = list(node.get_output_partial_shape(0))
+    places = [[i for i, size in enumerate(shape) if size != 1] for shape in (before, after)]
+    if [before[i] for i in places[0]] != [after[i] for i in places[1]]:
+        return None
+    return {i for i, axis in zip(*places) if axis in axes}
 
 
 def _size_along(x: Output, axes: Output) -> Node:

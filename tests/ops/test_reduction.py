@@ -280,6 +280,79 @@ SOURCES = {
 }
 
 
+def _drawn_means(x, seed):
+    """Means that end up over samples, however many there are and what moves axes between them."""
+    draw, names = np.random.default_rng(seed), ["n", "c", "h", "w"]
+    left = set(draw.permutation(names)[: int(draw.integers(1, 5))])
+    while left:
+        kind = draw.choice(["mean", "mean", "transpose", "unsqueeze", "squeeze"])
+        if kind == "transpose":
+            order = [int(axis) for axis in draw.permutation(len(names))]
+            x, names = paddle.transpose(x, order), [names[axis] for axis in order]
+        elif kind == "unsqueeze" and len(names) < 6:
+            place = int(draw.integers(len(names) + 1))
+            x, names = paddle.unsqueeze(x, place), [*names[:place], "", *names[place:]]
+        elif kind == "squeeze" and "" in names:
+            place = names.index("")
+            x, names = paddle.squeeze(x, place), [*names[:place], *names[place + 1 :]]
+        elif kind == "mean":
+            some = [name for name in names if name in left and draw.integers(2)]
+            axes = [names.index(name) for name in some]
+            keep = bool(draw.integers(2))
+            if axes:
+                x = paddle.mean(x, axes, keepdim=keep)
+                names = [("" if n in some else n) for n in names if keep or n not in some]
+                left -= set(some)
+    return x
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "all", "any", "logsumexp"])
+def test_reductions_behind_new_axes(name, keep):
+    """The plugin takes a new axis behind a reduction."""
+
+    def build():
+        x = paddle.exp(paddle.static.data("x", [3, 2, 4], "float32"))
+        x = x > 1.0 if name in ("all", "any") else x
+        found = []
+        for place in range(4):
+            for more in (None,) if name == "logsumexp" else (None, 0, 4):
+                new = paddle.unsqueeze(x, place)
+                new = new if more is None else paddle.unsqueeze(new, more)
+                for axes in ([0], [1], [0, 3], [1, 2], [-1, 0]):
+                    found.append(getattr(paddle, name)(new, axes, keepdim=keep))
+        return found
+
+    program = Program(build)
+    for run in range(2):
+        program.both(x=0.3 * normal((3, 2, 4), run))
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+@pytest.mark.parametrize("seed", range(24))
+def test_means_over_samples_in_steps_are_the_same_in_each_run(seed, in_a_loop):
+    channels = 2 + seed % 2
+
+    def pooled(x):
+        found = paddle.nn.functional.avg_pool2d(x, 2)
+        return [_drawn_means(found, 8 * seed + each) for each in range(8)]
+
+    def build():
+        x = paddle.static.data("x", [3, channels, 8, 8], "float32")
+        if not in_a_loop:
+            return pooled(x)
+        start = [paddle.full([], 0, "int64"), *(each * 0.0 for each in pooled(x))]
+        return paddle.static.nn.while_loop(
+            lambda i, *_: i < 3,
+            lambda i, *sums: [i + 1, *(a + b for a, b in zip(sums, pooled(x)))],
+            start,
+        )[1:]
+
+    program = Program(build)
+    for run in range(3):
+        program.both(x=normal((3, channels, 8, 8), run))
+
+
 @pytest.mark.parametrize("batch", [4, -1])
 @pytest.mark.parametrize("channels", [1, 2, 3, 8, 16])
 @pytest.mark.parametrize("source", SOURCES)
