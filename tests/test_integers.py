@@ -221,6 +221,34 @@ def test_what_is_checked_behind_wide_numbers_is_made_in_64_bits(made, read):
             np.testing.assert_array_equal(other, one)
 
 
+BY_SIZE = {
+    "argmax": lambda x: paddle.argmax(x, 1) * 20000000 + 7,
+    "argmin of all": lambda x: paddle.argmin(-x) * 20000000 + 7,
+    "topk": lambda x: paddle.topk(x, 1)[1] * 500000000,
+    "argsort": lambda x: paddle.argsort(x, 1) * 500000000,
+    "sum": lambda x: paddle.sum(paddle.cast(x * 0.0 + 1.0, "int32").astype("int64") * 2**28, 1),
+    "count": lambda x: paddle.sum(x > -9.0, 1) * 2**28,
+    "cumsum": lambda x: paddle.cumsum((x > -9.0).astype("int64"), 1) * 2**28,
+}
+
+
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_ranges_are_of_the_sizes_that_are_fed(name):
+    """Paddle takes other sizes than a program declares."""
+
+    def build():
+        x = paddle.static.data("x", [2, 4], "float32")
+        found = BY_SIZE[name](x)
+        return found, found < 2**31 - 5
+
+    program = Program(build)
+    for size in (4, 4, 90, 4, 300):
+        x = floats(2, size, seed=size)
+        for one, other in zip(program.run(engine=False, x=x), program.run(x=x), strict=True):
+            np.testing.assert_array_equal(other, one)
+
+
 def test_long_chains_of_whole_numbers():
     def build():
         n = paddle.static.data("n", [4], "int32")

@@ -10,6 +10,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import (
     FLOAT,
@@ -122,6 +123,8 @@ def _convert_floored(bridge: NgraphBridge, op: Op, name: str, of_known: Binary) 
     if x.get_element_type() != Type.i64:
         out = _floored(bridge, name, x, y)
     elif bridge.is_known(op, "x") and bridge.is_known(op, "y"):
+        if not bridge.constant(op, "y").all():
+            raise NgraphError("a whole number is divided by zero")
         out = of_known(x, y)
     else:
         operands = (opset15.convert(operand, Type.i32) for operand in (x, y))

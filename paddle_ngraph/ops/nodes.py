@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,19 @@ def positions_along_axis(op: Op, ranges: Mapping[str, Range]) -> Range | None:
         (axis,) = op.constants.get("axis") or [op.attr("axis", None)]
         size = -1 if axis is None else sizes[int(axis)]
     return None if size < 0 else (0, max(0, size - 1))
+
+
+def require_declared(bridge: NgraphBridge, op: Op, axes: Iterable[int]) -> None:
+    """Refuses a size of ``x`` that the program declares otherwise, of which a range was found.
+
+    Paddle takes any.
+
+    Raises:
+        NgraphError: One along these axes is another one.
+    """
+    declared, actual = op.input("x").shape, bridge.shape(bridge.get_input_node(op, "x"))
+    if any(declared[axis] >= 0 and declared[axis] != actual[axis] for axis in axes):
+        raise NgraphError(f"input 'x' is declared as {list(declared)}, not {list(actual)}")
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from paddle_ngraph.ops.nodes import (
     known_ints,
     positions_along_axis,
     reduce_to,
+    require_declared,
     reshaped,
     transposed,
 )
@@ -129,6 +130,8 @@ def sum(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     shape, kind = bridge.shape(x), element_type(op.output("out").dtype)
     axes = reduced_axes(bridge, op, len(shape))
+    if not x.get_element_type().is_real():
+        require_declared(bridge, op, axes)
     if x.get_element_type() in (Type.i32, Type.i64):
         bridge.set_output_node(op, "out", _whole_sum(bridge, op, opset15.convert(x, kind), axes))
         return
@@ -271,9 +274,11 @@ def _register_position(name: str, mode: str) -> None:
         keep = _keep(op)
         if op.attr("flatten", False) or not shape:
             kept = [1] * len(shape) if keep else []
+            require_declared(bridge, op, range(len(shape)))
             x, axis = reshaped(bridge, x, [-1]), 0
         else:
             axis = known_int(bridge, op, "axis") % len(shape)
+            require_declared(bridge, op, [axis])
             kept = [1 if i == axis else dim for i, dim in enumerate(shape) if keep or i != axis]
         found = _first_position(bridge, x, axis, mode)
         found = reshaped(bridge, found, kept)

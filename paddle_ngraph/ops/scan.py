@@ -23,7 +23,7 @@ from paddle_ngraph.function.registry import (
     converter,
 )
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import known_int, reshaped
+from paddle_ngraph.ops.nodes import known_int, require_declared, reshaped
 
 # A running product takes one node for each position.
 _LONGEST_PRODUCT = 64
@@ -67,6 +67,10 @@ def cumsum(bridge: NgraphBridge, op: Op) -> None:
     An exclusive sum leaves ``x[i]`` out, a reversed one starts at the end (Paddle ``cumsum``).
     """
     x = bridge.get_input_node(op, "x")
+    if x.get_element_type().is_integral():
+        rank = len(bridge.shape(x))
+        is_row = op.attr("flatten") or not rank
+        require_declared(bridge, op, range(rank) if is_row else [known_int(bridge, op, "axis")])
     bridge.set_output_node(op, "out", _running_sum(bridge, op, x, op.attr("reverse")))
 
 

@@ -11,6 +11,7 @@ from paddle_ngraph.ops.nodes import (
     chosen,
     known_int,
     positions_along_axis,
+    require_declared,
     reshaped,
     transposed,
 )
@@ -25,6 +26,7 @@ def _set_sorted(bridge: NgraphBridge, op: Op, count: int, **order: bool) -> None
         bridge.set_output_node(op, "indices", bridge.full(0, "int64"))
         return
     axis, last = op.attr("axis") % len(shape), len(shape) - 1
+    require_declared(bridge, op, [axis])
     exchanged = [last if i == axis else axis if i == last else i for i in range(len(shape))]
     rows = bridge.extension("Sort", [transposed(bridge, x, exchanged)], k=count, **order)
     out, indices = (transposed(bridge, found, exchanged) for found in rows.outputs())

@@ -251,6 +251,19 @@ def test_wide_numbers_are_compared_and_chosen_natively(name):
     Program(build).both(n=wide, x=normal((4,)))
 
 
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_known_whole_numbers_are_not_divided_by_zero(name):
+    def build():
+        known = paddle.full([3], 5, "int64"), paddle.full([3], 0, "int64")
+        return getattr(paddle, name)(*known), paddle.static.data("x", [2], "float32") + 1.0
+
+    program = Program(build)
+    for engine in (False, True, True):
+        with pytest.raises(Exception, match=r"(?i)zero"):
+            program.run(engine, x=np.ones(2, "float32"))
+
+
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 def test_the_range_of_a_division_holds_every_result(name):
     rule = find_converter(f"pd_op.{name}").integers
