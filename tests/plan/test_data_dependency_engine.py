@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,13 @@ def test_a_thousand_rounds_of_random_graphs(threads: int):
         engine = run_in_threads(steps, compute, threads)
         assert not wrong and sorted(done) == list(range(100))
         assert len(engine.last_ms) == 100 and min(engine.last_ms) > 0
+        start = time.perf_counter()
+        engine.run(threads)
+        ms = (time.perf_counter() - start) * 1e3
+        assert max(engine.last_ms) <= ms, "none is counted from before the run"
         if threads == 1:
-            assert done == list(range(100)), "program order"
+            assert done[:100] == list(range(100)), "program order"
+            assert sum(engine.last_ms) <= ms, "none is counted while another one computes"
 
 
 def test_after_a_failure_nothing_is_started_and_the_first_one_is_raised():

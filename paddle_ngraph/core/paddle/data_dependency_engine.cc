@@ -106,8 +106,9 @@ class DataDependencyEngine::Run {
   explicit Run(const DataDependencyEngine& engine)
       : engine_(engine),
         fetched_(engine.num_fetches_),
-        ms_(engine.steps_.size()),
-        readers_(engine.readers_.size()) {
+        readers_(engine.readers_.size()),
+        ready_(engine.steps_.size(), begin_),
+        ms_(engine.steps_.size()) {
     for (size_t i = 0; i < engine.steps_.size(); ++i) {
       waiting_.push_back(i);
       missing_.push_back(engine.steps_[i].after.size());
@@ -117,14 +118,15 @@ class DataDependencyEngine::Run {
 
   // Runs steps until none is left to start.
   void work() {
-    while (const auto step = take()) {
+    auto free_since = begin_;
+    while (const auto step = take(free_since)) {
       std::exception_ptr failure;
       try {
         compute(*step);
       } catch (...) {  // thrown again by finish()
         failure = std::current_exception();
       }
-      end(*step, std::move(failure));
+      free_since = end(*step, std::move(failure));
     }
   }
 
@@ -139,9 +141,7 @@ class DataDependencyEngine::Run {
  private:
   void compute(size_t number) {
     const auto& step = engine_.steps_[number];
-    const auto start = Clock::now();
     auto results = step.compute();
-    ms_[number] = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     for (size_t i = 0; i < step.writes.size() && i < results.size(); ++i) {
       const size_t variable = step.writes[i];
       for (size_t column : engine_.columns_[variable]) fetched_[column] = results[i];
@@ -152,8 +152,9 @@ class DataDependencyEngine::Run {
     }
   }
 
-  // The next step to start; waits for it. Nothing when none is left to start.
-  std::optional<size_t> take() {
+  // The next step to start, by a thread that is free since then; waits for it. Nothing when none is
+  // left to start.
+  std::optional<size_t> take(Clock::time_point free_since) {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!waiting_.empty()) {
       for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
@@ -162,6 +163,8 @@ class DataDependencyEngine::Run {
         if (group == nullptr) continue;
         waiting_.erase(it);
         busy_[number] = group;
+        ready_[number] = std::max(ready_[number], free_since);
+        for (int core : *group) ready_[number] = std::max(ready_[number], cores_[core]);
         return number;
       }
       wait_for_change(&lock);
@@ -181,17 +184,25 @@ class DataDependencyEngine::Run {
     return nullptr;
   }
 
-  void end(size_t number, std::exception_ptr failure) {
+  // Returns the time.
+  Clock::time_point end(size_t number, std::exception_ptr failure) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const auto now = Clock::now();
+    ms_[number] = std::chrono::duration<double, std::milli>(now - ready_[number]).count();
+    for (int core : *busy_[number]) cores_[core] = now;
     busy_.erase(number);
     if (failure == nullptr) {
-      for (size_t follower : engine_.followers_[number]) --missing_[follower];
+      for (size_t follower : engine_.followers_[number]) {
+        --missing_[follower];
+        ready_[follower] = now;  // the last of them counts
+      }
     } else {
       failures_[number] = std::move(failure);
       waiting_.clear();
     }
     ++changes_;
     if (sleeping_ > 0) changed_.notify_all();
+    return now;
   }
 
   void wait_for_change(std::unique_lock<std::mutex>* lock) {
@@ -205,10 +216,13 @@ class DataDependencyEngine::Run {
   }
 
   const DataDependencyEngine& engine_;
+  const Clock::time_point begin_ = Clock::now();
   std::vector<phi::DenseTensor> fetched_;
-  std::vector<double> ms_;
   std::vector<std::atomic<size_t>> readers_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                      // guards what follows
+  std::vector<Clock::time_point> ready_;  // since when all is there that a step needs
+  std::vector<double> ms_;
+  std::map<int, Clock::time_point> cores_;  // when the last step on each has ended
   std::condition_variable changed_;
   std::atomic<size_t> changes_{0};  // written with the mutex
   size_t sleeping_ = 0;

@@ -33,7 +33,9 @@ class DataDependencyEngine {
   // then. One run at a time.
   std::vector<phi::DenseTensor> run(size_t threads);
 
-  // How long each step took in the last run, in milliseconds.
+  // How long each step took in the last run, in milliseconds: from when all was there that it
+  // needs, a thread included that had begun the run or ended another step, to its end. So the time
+  // counts that a thread takes to wake.
   const std::vector<double>& last_ms() const { return last_ms_; }
 
  private:
