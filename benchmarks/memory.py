@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.ocr_widths import memory_mb
-from benchmarks.options import Progress
+from benchmarks.options import Progress, chosen
 from benchmarks.worker import PeerError, Worker
 from benchmarks.works import CLASSES, TRAINING, VOCABULARY, Array, Feed
 
@@ -76,11 +76,12 @@ class Found:
 
 def measure(options: Namespace) -> None:
     """Measures it; writes ``memory.md`` and ``.json`` after each network."""
-    names = ["rnn"] if options.quick else list(NETWORKS)
+    names = ["rnn"] if options.quick else chosen(options, NETWORKS)
     rounds = 1 if options.quick else options.rounds
     wanted = ("training",) if options.quick else ("training", "inference")
     kinds = [(kind, name) for kind in wanted for name in names]
-    found: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in wanted}
+    earlier = report.earlier(options.output, "memory").get("memory", {})
+    found: dict[str, dict[str, dict[str, Any]]] = {kind: earlier.get(kind, {}) for kind in wanted}
     with Progress("memory", len(kinds)) as progress:
         for kind, name in kinds:
             progress.say(f"{kind}, {name}")

@@ -27,7 +27,7 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
         nargs="+",
         choices=models,
         metavar="MODEL",
-        help="only these models of inference and training",
+        help="only these models, of topics that have some",
     )
     options.add_argument(
         "--peers",
