@@ -6,6 +6,7 @@ own that begins with what the startup program of its stage makes.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 
@@ -14,10 +15,12 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.base import core
 
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
 from paddle_ngraph.transpiler.building import ACCUMULATED
+from tests.transpiler.test_memory_transpiler import settled
 from tests.transpiler.test_ngraph_transpiler import text_of
 
 NgraphError = paddle_ngraph.NgraphError
@@ -278,6 +281,70 @@ def test_sums_and_updates_are_in_place(optimizer, clips):
         if name.startswith(ACCUMULATED)
     ]
     assert len(sums) == 2 and not any(total.any() for total in sums)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+WIDTH, DEPTH = 768, 32  # so large that the thread that frees keeps up
+
+
+def deep():
+    """Layers that two stages share, with an optimizer and clipping that Paddle's kernels do."""
+    x, y = paddle.static.data("x", [-1, WIDTH]), paddle.static.data("y", [-1, 1])
+    for _ in range(DEPTH):
+        x = paddle.tanh(nn.Linear(WIDTH, WIDTH, bias_attr=False)(x))
+    loss = F.mse_loss(nn.Linear(WIDTH, 1, bias_attr=False)(x), y)
+    clip = nn.ClipGradByGlobalNorm(0.1)
+    paddle.optimizer.Adagrad(0.02, grad_clip=clip).minimize(loss)
+    return [loss]
+
+
+def bytes_of(variables):
+    return sum(4 * math.prod(value.shape) for value in variables)
+
+
+def test_a_stage_begins_with_its_own_variables():
+    """What is drawn for the parameters of others is not kept."""
+    with paddle_ngraph.use_ngraph(False):
+        network = Network(deep)
+        for stage in network.pipeline().stages:
+            before, scope, executor = settled(), paddle.static.Scope(), paddle.static.Executor()
+            executor.run(stage.startup, scope=scope)
+            found = settled() - before
+            own = bytes_of(stage.variables.values())
+            assert own <= found < own + 4 * WIDTH * WIDTH, "executors keep what they run"
+
+
+def most_allocated(part, feed, scope):
+    """The most bytes that Paddle allocates in a run, and what that gives to other stages.
+
+    Of several runs the least: the thread that frees may lag behind.
+    """
+    executor, peaks = paddle.static.Executor(), []
+    for _ in range(6):
+        before = settled()
+        core.host_memory_stat_reset_peak_value("Allocated", 0)
+        found = executor.run(part.program, feed=feed, fetch_list=part.fetches, scope=scope)
+        peaks.append(core.host_memory_stat_peak_value("Allocated", 0) - before)
+    return min(peaks[1:]), dict(zip(part.gives, found))
+
+
+def test_what_is_done_with_sums_needs_the_memory_of_few():
+    """Paddle's kernels do it: what functions allocate would not be counted."""
+    together = Together(deep)
+    stages = list(zip(together.form.stages, together.scopes))
+    batch = {"x": np.ones([BATCH, WIDTH], "float32"), "y": np.ones([BATCH, 1], "float32")}
+    sums, norms = 4 * WIDTH * WIDTH * DEPTH // 2, {}
+    with paddle_ngraph.use_ngraph():
+        together.run(batch)
+        for stage, scope in stages:
+            peak, given = most_allocated(stage.norms, {}, scope)
+            assert 0 < peak < sums / 2
+            norms.update(given)
+        for stage, scope in stages:
+            feed = {name: norms[name] for name in stage.update.takes}
+            peak, _ = most_allocated(stage.update, feed, scope)
+            assert 0 < peak < sums / 2
 
 
 # -- bad input -----------------------------------------------------------------------------------
