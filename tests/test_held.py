@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -127,8 +128,8 @@ def viewed() -> Any:
     return [loss, of_v]
 
 
-def square(name: str) -> Any:
-    made = parameter(name, WIDTH, WIDTH)
+def square(name: str, width: int = WIDTH) -> Any:
+    made = parameter(name, width, width)
     made.stop_gradient = False
     return made
 
@@ -277,6 +278,122 @@ def test_results_of_all_types(monkeypatch: Any) -> None:
         found = state_of(engine)
         for name, value in state_of(native).items():
             np.testing.assert_allclose(found[name], value, 1e-3, 1e-4, err_msg=name)
+    assert paddle_ngraph.stats()["native_runs"] == 0
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "abs": paddle.abs,
+    "relu": F.relu,
+    "clip": lambda g: paddle.clip(g, -0.01, 0.01),
+    "softmax": F.softmax,
+    "reshape": lambda g: paddle.reshape(g, [-1]) * 2,
+    "transpose": lambda g: paddle.transpose(g, [1, 0]),
+    "split": lambda g: paddle.split(g, 2)[1],
+    "concat": lambda g: paddle.concat([g, g]),
+    "assign": paddle.assign,
+    "cast": lambda g: paddle.cast(g, "float64"),
+    "cumsum": lambda g: paddle.cumsum(g, 0),
+    "sort": paddle.sort,
+    "where": lambda g: paddle.where(g > 0, g, g * 0),
+    "norm": lambda g: g / paddle.norm(g),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_reads_a_gradient_leaves_it_there(monkeypatch: Any, reader: str) -> None:
+    """The plugin writes some results over what they are computed from."""
+
+    def build() -> Any:
+        x, weights = static.data("x", [4, 32], "float32"), [square(name, 32) for name in "pqr"]
+        hidden = x
+        for weight in weights:
+            hidden = paddle.tanh(hidden @ weight)
+        loss = paddle.mean(hidden**2)
+        gradients = static.gradients(loss, weights)
+        O.Momentum(0.5).apply_gradients(list(zip(weights, gradients)))
+        return [loss, READERS[reader](gradients[1])]
+
+    steps = [{"x": floats(4, 32, seed=step)} for step in range(3)]
+    assert with_and_without(monkeypatch, build, steps) >= 3 * 2
+    native, engine = Program(build), Program(build)
+    for feed in steps:
+        for one, other in zip(native.run(engine=False, **feed), engine.run(**feed)):
+            np.testing.assert_allclose(other, one, 1e-3, 1e-5)
+        assert_same_states(native, engine)
+    assert paddle_ngraph.stats()["native_runs"] == 0
+
+
+class Training:
+    """A drawn program that trains, and the batches of its steps.
+
+    Gradients are clipped, only added up, as those of micro-batches, or found to be infinite, as
+    with scaled losses: then they are zeros.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.layers = self.draw.choices(("dense", "residual", "norm", "shared", "words"), k=3)
+        self.optimizer = self.draw.choice(["sgd", "momentum", "nesterov"])
+        self.clip = self.draw.choice([None, "GlobalNorm", "Norm"])
+        self.adds_up, self.scales = self.draw.random() < 0.4, self.draw.random() < 0.4
+
+    def build(self) -> Any:
+        x, scale = static.data("x", [6, 24], "float32"), static.data("scale", [1], "float32")
+        words, hidden, weights = static.data("words", [6], "int64"), x, []
+        for number, layer in enumerate(self.layers):
+            weight = square(f"w{number}", 24)
+            weights.append(weight)
+            hidden = {
+                "dense": lambda h, w: paddle.tanh(h @ w),
+                "residual": lambda h, w: h + F.relu(h @ w),
+                "norm": lambda h, w: F.layer_norm(h @ w, [24]),
+                "shared": lambda h, w: paddle.tanh(h @ w) @ paddle.transpose(w, [1, 0]),
+                "words": lambda h, w: h + F.embedding(words, w),
+            }[layer](hidden, weight)
+        loss = paddle.mean(hidden**2)
+        gradients = static.gradients(loss * scale if self.scales else loss, weights)
+        if self.scales:
+            gradients, found = paddle._C_ops.check_finite_and_unscale_(gradients, scale)
+            zeros = [paddle.zeros_like(gradient) for gradient in gradients]
+            gradients = [paddle.where(found, z, g) for z, g in zip(zeros, gradients)]
+        if self.adds_up:
+            for number, gradient in enumerate(gradients):
+                total = variable(f"total{number}", [24, 24])
+                paddle._C_ops.add_(total, gradient)
+            return loss
+        pairs = list(zip(weights, gradients))
+        if self.clip is not None:
+            pairs = getattr(paddle.nn, f"ClipGradBy{self.clip}")(0.1)(pairs)
+        OPTIMIZERS[self.optimizer]().apply_gradients(pairs)
+        return loss
+
+    def steps(self) -> list[dict[str, np.ndarray]]:
+        scales = [64.0, 64.0, np.inf, 64.0]
+        return [
+            {
+                "x": floats(6, 24, seed=step),
+                "words": np.random.default_rng(step).integers(0, 24, 6),
+                "scale": np.array([scale], "float32"),
+            }
+            for step, scale in enumerate(scales)
+        ]
+
+
+def test_drawn_training(monkeypatch: Any, native_in_order: None) -> None:
+    counts = []
+    for seed in range(16):
+        drawn, steps = Training(seed), Training(seed).steps()
+        counts.append(with_and_without(monkeypatch, drawn.build, steps))
+        native, engine = Program(drawn.build), Program(drawn.build)
+        for number, feed in enumerate(steps):
+            native.run(engine=False, **feed)
+            engine.run(**feed)
+            if number == 1:  # the next run builds another function
+                paddle_ngraph.clear_cache()
+            expected, found = state_of(native), state_of(engine)
+            for name, value in expected.items():
+                np.testing.assert_allclose(found[name], value, 1e-3, 1e-4, err_msg=name)
+    assert sum(count > 0 for count in counts) >= 8
     assert paddle_ngraph.stats()["native_runs"] == 0
 
 

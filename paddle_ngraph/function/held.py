@@ -5,7 +5,8 @@ are no longer needed. So large results that only steps read become values that t
 until the steps are taken (core/ov/hold_op.h, core/ov/held.h).
 
 A function with open shapes, of anything in it, has none: its memory is not laid out before it runs.
-Nor has one that computes the parts of a batch, each with memory of its own.
+Nor has one that computes the parts of a batch, each with memory of its own, or one for another
+device than the CPU, whose memory the steps cannot read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def hold_gradients(draft: Draft) -> None:
 
     They are numbered after the results that are left, in their order.
     """
-    if draft.parts > 1 or not draft.updates or _has_open_shapes(draft.model):
+    if not draft.bridge.on_cpu or draft.parts > 1 or not draft.updates:
+        return
+    if _has_open_shapes(draft.model):
         return
     _, num_outputs = draft.bridge.border_sizes()
     results = draft.model.get_results()
