@@ -45,6 +45,7 @@ def stats() -> dict[str, Any]:
         ``functions_built_in_background``: those of the latter that no run waited for;
         ``functions_with_weights``: how many of those keep weights as constants;
         ``steps_in_place``: steps of optimizers, and sums, that wrote where states are;
+        ``gradients_held``: how many gradients these read in the memory of a function;
         ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left
         over;
         ``ops_converted`` and ``ops_native``: compute operators of the programs rewritten;

@@ -6,6 +6,7 @@ threads, and prints a line of JSON for each operator: after a crash the rest is 
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Example:
         refused: The sizes that must not be 0.
         nothing: Where a size is 0, the number that each output is filled with, or the input whose
             numbers it has; None stands for any. All are 0 for a size that is not here.
+        tells_places: Whether its output is where inputs are: evaluated, it is what is there.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Example:
     attributes: Callable[[Sizes], dict[str, Any]] = lambda sizes: {}
     refused: tuple[str, ...] = ()
     nothing: Mapping[str, Sequence[float | str | None]] = field(default_factory=dict)
+    tells_places: bool = False
 
     def arrays(self, sizes: Sizes) -> list[np.ndarray]:
         """The inputs for such sizes."""
@@ -58,6 +61,10 @@ class Example:
         for output in outputs:
             output.data[...] = 77  # and not what the memory happens to hold
         _core.with_threads(threads, lambda: node.evaluate(outputs, given))
+        if self.tells_places:
+            return [
+                _at(place, size) for place, size in outputs[0].data.view("uint64").reshape(-1, 2)
+            ]
         return [np.array(output.data) for output in outputs]
 
     def without(self, size: str, threads: int) -> str:
@@ -92,6 +99,12 @@ def _array(text: str, sizes: Sizes) -> np.ndarray:
         high = max(_size(kind, sizes), 1)
         return generator.integers(0, high, shape).astype("int32")
     return generator.normal(size=shape).astype("float32")
+
+
+def _at(place: int, size: int) -> np.ndarray:
+    """So many floats at this address."""
+    floats = (ctypes.c_float * int(size)).from_address(int(place)) if size else ()
+    return np.array(floats, "float32")
 
 
 def _tensor(array: np.ndarray) -> ov.Tensor:
@@ -244,6 +257,9 @@ EXAMPLES = (
             _always(transpose_a=False, transpose_b=False)),
     Example("Gemm", ("K M", "N K"), {"M": 512, "K": 70, "N": 300},
             _always(transpose_a=True, transpose_b=True)),
+    Example("Hold", ("A B", "C D", "A:9"), {**_MATRIX, "C": 7, "D": 5}, _always(count=2),
+            nothing={"A": [0.0, None], "C": [None, 0.0], **{n: [None, None] for n in "BD"}},
+            tells_places=True),
     Example("LayerNorm", ("A B", "B", "B"), _MATRIX, _always(epsilon=1e-5),
             nothing={"B": [None, _NAN, _NAN]}),
     Example("LayerNormGrad", ("A B", "A B", "B", "A", "A:positive"), _MATRIX,

@@ -17,7 +17,7 @@ from paddle import static
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.function import refusals
-from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.build import Draft, make_model
 from paddle_ngraph.function.updates import FILL, RULES
 from paddle_ngraph.graph import Graph
@@ -76,7 +76,8 @@ def draft_of(build: Callable[[], Any]) -> Draft:
     graph = Graph.from_string(text)
     specs = [*graph.inputs, *graph.states]
     shapes = [[3 if size < 0 else size for size in spec.shape] for spec in specs]
-    return make_model(NgraphBridge(graph, [("f32", shape) for shape in shapes]))
+    types = [element_type(spec.dtype).get_type_name() for spec in specs]
+    return make_model(NgraphBridge(graph, list(zip(types, shapes))))
 
 
 def steps_left(draft: Draft) -> int:

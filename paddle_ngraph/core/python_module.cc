@@ -429,6 +429,7 @@ py::dict engine_stats() {
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
   result["steps_in_place"] = stats.steps_in_place.load();
+  result["gradients_held"] = stats.gradients_held.load();
   result["rests_shared_out"] = stats.rests_shared_out.load();
   return result;
 }
@@ -608,7 +609,11 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("cache_info", &cache_info);
   module.def("set_signal_handler", &set_signal_handler);
-  module.def("fail_at", &fail_at, py::arg("step"), "For tests: see core/common/faults.h.");
+  module.def("fail_at", &fail_at, py::arg("step"), py::arg("waits") = false,
+             "For tests: see core/common/faults.h.");
+  module.def(
+      "waiting", [] { return Fault::instance().waiting.load(); },
+      "How many threads wait at the step that is to wait.");
   module.def(
       "try_again", [] { ++attempts(); },
       "Gives every refused graph another chance: a converter has changed.");

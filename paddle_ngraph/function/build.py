@@ -31,6 +31,7 @@ from paddle_ngraph.function import (
 )
 from paddle_ngraph.function.bridge import Draw, NgraphBridge, RangeCheck, element_type
 from paddle_ngraph.function.dynamic_shapes import Contents, Opening
+from paddle_ngraph.function.held import hold_gradients
 from paddle_ngraph.function.settings import Settings
 from paddle_ngraph.function.updates import Update, update_in_place
 from paddle_ngraph.graph import CPU, Graph, device_of
@@ -283,6 +284,7 @@ def build_model(
     except ValueError as error:  # an input is not what the program declares
         refusals.suspect(text, NgraphError(str(error)))
         raise
+    hold_gradients(draft)
     if draft.parts > 1:
         dynamic_shapes.remember(text, signature, values, draft.parts)
     return BuiltModel(

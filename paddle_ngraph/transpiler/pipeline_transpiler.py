@@ -29,12 +29,13 @@ from paddle_ngraph.program.view import (
     OpNode,
     can_be_placed,
     dtype_name,
+    has_bfloat16,
     is_fed,
     keep_no_weights,
     scope_name,
     value_id,
 )
-from paddle_ngraph.transpiler import ngraph_transpiler, training_program
+from paddle_ngraph.transpiler import memory_transpiler, ngraph_transpiler, training_program
 from paddle_ngraph.transpiler.building import ACCUMULATED, Builder
 from paddle_ngraph.transpiler.cutting import ancestors, keep
 from paddle_ngraph.transpiler.stage_updates import StageUpdates
@@ -411,7 +412,11 @@ class _Maker:
         copy = _Copy(self._whole)
         self._average(copy, stage)
         gives = {self._name(vid): self._staging.view.values[vid] for vid in sent}
-        return copy.part(kept=nodes, takes=[], gives=gives, results={})
+        part = copy.part(kept=nodes, takes=[], gives=gives, results={})
+        # For its first run a function would have all sums once more: OpenVINO allocates its inputs.
+        if not has_bfloat16(part.program):  # for which Paddle has few kernels
+            _leave_to_paddle(part.program)
+        return part
 
     def _update(self, stage: int) -> Part:
         copy = _Copy(self._whole, is_update=True)
@@ -424,10 +429,8 @@ class _Maker:
         nodes = self._updates.of_stage(stage)
         part = copy.part(kept=nodes, takes=takes, gives={}, results={})
         if any(node.overwrites and node.type not in _IN_PLACE for node in nodes):
-            # Paddle's kernels update one parameter after the other, in place. A function would hold
-            # the new parameters and states beside the old ones.
-            for op in filter(can_be_placed, part.program.global_block().ops):
-                place_on(op, NATIVE)
+            # A function would hold the new parameters and states beside the old ones.
+            _leave_to_paddle(part.program)
         return part
 
     def _sum(self, copy: _Copy, vid: str) -> tuple[Value, Value]:
@@ -516,6 +519,13 @@ class _Copy:
         )
 
 
+def _leave_to_paddle(program: Program) -> None:
+    """Has Paddle's kernels run a program, one after the other, in little memory."""
+    for op in filter(can_be_placed, program.global_block().ops):
+        place_on(op, NATIVE)
+    memory_transpiler.rewrite(program, memory_transpiler.Limits())
+
+
 def _startup(given: Any, variables: Mapping[str, Value]) -> Program:
     """A program that makes sums of gradients, and variables that another one makes.
 
@@ -540,8 +550,11 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     """Removes what makes other variables; random numbers stay those of the whole program."""
     nodes = BlockView(block).nodes
     kept = [n.op for n in nodes if n.type in SCOPE_NAMES and scope_name(n.op) in variables]
-    kept += [node.op for node in nodes if DRAW in node.ordered]
-    keep(block, ancestors(kept))
+    draws = [node.op for node in nodes if DRAW in node.ordered]
+    keep(block, ancestors([*kept, *draws]))
+    for drawn in (value for op in draws for value in op.results() if value.initialized()):
+        if drawn.use_empty():  # for another stage
+            drawn.persistable = False
 
 
 def _described(number: int, stage: Stage) -> str:

@@ -29,6 +29,7 @@ from paddle_ngraph.plan.data_dependency_engine import schedule_of
 from paddle_ngraph.transpiler.native.plan import plan as project_plan
 from tests.plan.networks import WIDTH, Planned, data, tower, training, two_towers
 from tests.programs import Program, floats
+from tests.test_updates import variable
 
 pytestmark = [
     pytest.mark.usefixtures("small_intervals_pay"),
@@ -325,6 +326,26 @@ def test_training_computes_gradients_there_and_updates_on_the_cpu(
 def test_updates_that_a_rule_places_there_are_on_the_cpu_too():
     plan = Planned(training, "CPU:2").plan.place("adam_", "GPU")
     assert {op.device for op in plan.operators if op.type == "pd_op.adam_"} == {"CPU:2"}
+
+
+def test_gradients_are_added_up_there(compiled):
+    """In place, after the run; none is held, since the device has memory of its own."""
+
+    def network() -> list[Any]:
+        x = paddle.static.data("x", [8, 256], "float32")
+        total, loss = variable("total", [256, 256]), paddle.mean(x)
+        paddle._C_ops.add_(total, paddle.matmul(x, paddle.tanh(x), transpose_x=True))
+        return [loss]
+
+    planned = Planned(network, ["GPU"])
+    before = paddle_ngraph.stats()
+    for step in range(3):
+        planned.both(x=floats(8, 256, seed=step))
+    after = paddle_ngraph.stats()
+    assert of_device(compiled) and after["native_runs"] == before["native_runs"]
+    assert after["gradients_held"] == before["gradients_held"]
+    expected, found = planned.native.variable("total"), planned.engine.variable("total")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.usefixtures("native_in_order")

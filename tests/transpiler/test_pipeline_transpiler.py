@@ -6,6 +6,7 @@ own that begins with what the startup program of its stage makes.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 
@@ -17,7 +18,10 @@ from paddle import nn
 
 import paddle_ngraph
 from paddle_ngraph.distributed.stages import PipelineStage
+from paddle_ngraph.program.placement import NATIVE, device_of
+from paddle_ngraph.program.view import can_be_placed, runs_in_order
 from paddle_ngraph.transpiler.building import ACCUMULATED
+from tests.transpiler.test_memory_transpiler import settled
 from tests.transpiler.test_ngraph_transpiler import text_of
 
 NgraphError = paddle_ngraph.NgraphError
@@ -278,6 +282,50 @@ def test_sums_and_updates_are_in_place(optimizer, clips):
         if name.startswith(ACCUMULATED)
     ]
     assert len(sums) == 2 and not any(total.any() for total in sums)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+WIDTH, DEPTH = 128, 32
+
+
+def deep():
+    """Layers that two stages share, with an optimizer and clipping that Paddle's kernels do."""
+    x, y = paddle.static.data("x", [-1, WIDTH]), paddle.static.data("y", [-1, 1])
+    for _ in range(DEPTH):
+        x = paddle.tanh(nn.Linear(WIDTH, WIDTH, bias_attr=False)(x))
+    loss = F.mse_loss(nn.Linear(WIDTH, 1, bias_attr=False)(x), y)
+    clip = nn.ClipGradByGlobalNorm(0.1)
+    paddle.optimizer.Adagrad(0.02, grad_clip=clip).minimize(loss)
+    return [loss]
+
+
+def bytes_of(variables):
+    return sum(4 * math.prod(value.shape) for value in variables)
+
+
+def test_a_stage_begins_with_its_own_variables():
+    """What is drawn for the parameters of others is not kept."""
+    with paddle_ngraph.use_ngraph(False):
+        network = Network(deep)
+        for stage in network.pipeline().stages:
+            before, scope, executor = settled(), paddle.static.Scope(), paddle.static.Executor()
+            executor.run(stage.startup, scope=scope)
+            found = settled() - before
+            own = bytes_of(stage.variables.values())
+            assert own <= found < own + 4 * WIDTH * WIDTH, "executors keep what they run"
+
+
+def test_what_is_done_with_sums_needs_the_memory_of_few():
+    """Paddle's kernels do it, in an order that frees early."""
+    for stage in Network(deep).pipeline().stages:
+        sums = bytes_of(v for n, v in stage.variables.items() if n.startswith(ACCUMULATED))
+        for part in (stage.norms, stage.update):
+            assert runs_in_order(part.program)
+            operators = filter(can_be_placed, part.program.global_block().ops)
+            assert {device_of(op) for op in operators} == {NATIVE}
+            report = paddle_ngraph.explain_memory(part.program, part.fetches)
+            assert 0 < report.before < sums / 4, str(report)
 
 
 # -- bad input -----------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "core/common/error.h"
 
@@ -13,27 +15,45 @@ namespace paddle_ngraph {
 // Where the engine may fail: what it does between an operator's inputs and its results.
 enum class Step : int { kNone, kData, kCompile, kLoad, kStore, kAllocate, kDraw, kRun, kWrite };
 
-inline std::atomic<Step>& failing_step() {
-  static std::atomic<Step> step{Step::kNone};
-  return step;
-}
+struct Fault {
+  std::atomic<Step> step{Step::kNone};
+  std::atomic<bool> waits{false};  // instead of failing
+  std::atomic<int> waiting{0};     // threads
+
+  static Fault& instance() {
+    static Fault fault;
+    return fault;
+  }
+};
 
 // Throws if the step is to fail: InvalidInput for kData, which makes every run native,
-// std::bad_alloc for kAllocate, NgraphError for others.
+// std::bad_alloc for kAllocate, NgraphError for others. Where it is to wait, waits until it is not.
 inline void may_fail(Step step) {
-  if (failing_step().load(std::memory_order_relaxed) != step) return;
+  Fault& fault = Fault::instance();
+  if (fault.step.load(std::memory_order_relaxed) != step) return;
+  if (fault.waits) {
+    ++fault.waiting;
+    while (fault.step == step) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --fault.waiting;
+    return;
+  }
   if (step == Step::kAllocate) throw std::bad_alloc();
   if (step == Step::kData) throw InvalidInput("a fault was injected");
   throw NgraphError("a fault was injected");
 }
 
-// Lets the step of this name fail from now on; empty for none. Throws NgraphError for other names.
-inline void fail_at(const std::string& name) {
+// Lets the step of this name fail, or wait, from now on; empty for none. Throws NgraphError for
+// other names.
+inline void fail_at(const std::string& name, bool waits = false) {
   static const std::string names[] = {"",         "data", "compile", "load", "store",
                                       "allocate", "draw", "run",     "write"};
   int step = 0;
   for (const auto& known : names) {
-    if (known == name) return failing_step().store(static_cast<Step>(step));
+    if (known == name) {
+      Fault::instance().waits = waits;
+      Fault::instance().step = static_cast<Step>(step);
+      return;
+    }
     ++step;
   }
   throw NgraphError(concat("the engine has no step '", name, "'"));

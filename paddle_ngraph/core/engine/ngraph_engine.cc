@@ -253,6 +253,18 @@ void require_states_apart(const NgraphIO& io) {
   require_apart(std::move(stretches));
 }
 
+// Throws InvalidInput if a state is where the function holds something: the steps write states.
+void require_held_apart(const Held& held, const std::vector<Floats>& states) {
+  if (held.values.empty()) return;
+  std::vector<Stretch> stretches;
+  const auto add = [&](const Floats& floats, bool is_written) {
+    stretches.emplace_back(floats.data, floats.size * sizeof(float), is_written);
+  };
+  for (const auto& value : held.values) add(value, false);
+  for (const auto& state : states) add(state, true);
+  require_apart(std::move(stretches));
+}
+
 }  // namespace
 
 void NgraphFunction::run(const NgraphIO& io) const {
@@ -272,17 +284,18 @@ void NgraphFunction::run(const NgraphIO& io) const {
     const bool given = input < io.inputs.size();
     parameters.push_back(given ? io.inputs[input] : &drawn[input - io.inputs.size()]);
   }
+  Held held;
   std::vector<phi::DenseTensor> fresh =
-      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters);
+      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters, &held);
   std::optional<Updater::Run> updates;
-  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh));
+  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh, held));
   may_fail(Step::kRun);
   stream.used();
   for (size_t i = 0; i < drawn.size(); ++i) {
     spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
   }
   try {
-    publish(io, updates ? &*updates : nullptr, std::move(fresh));
+    publish(io, updates ? &*updates : nullptr, std::move(fresh), std::move(held));
   } catch (const InvalidInput& error) {
     throw Written<InvalidInput>(error.what());
   } catch (const std::exception& error) {
@@ -291,7 +304,8 @@ void NgraphFunction::run(const NgraphIO& io) const {
 }
 
 Updater::Run NgraphFunction::prepare_updates(const NgraphIO& io,
-                                             const std::vector<phi::DenseTensor>& results) const {
+                                             const std::vector<phi::DenseTensor>& results,
+                                             const Held& held) const {
   const auto floats = [](const phi::DenseTensor& tensor) {
     const bool has_floats =
         tensor.dtype() == paddle::DataType::FLOAT32 && tensor.Holder() != nullptr;
@@ -303,13 +317,15 @@ Updater::Run NgraphFunction::prepare_updates(const NgraphIO& io,
   made.reserve(results.size());
   for (const auto* input : io.inputs) inputs.push_back(floats(*input));
   for (const auto& result : results) made.push_back(floats(result));
+  made.insert(made.end(), held.values.begin(), held.values.end());
   const std::vector<Floats> states(inputs.end() - static_cast<std::ptrdiff_t>(io.num_states),
                                    inputs.end());
+  require_held_apart(held, states);
   return updater_->prepare(inputs, made, states);
 }
 
 void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
-                             std::vector<phi::DenseTensor> results) const {
+                             std::vector<phi::DenseTensor> results, Held held) const {
   const size_t num_outputs = io.outputs.size();
   const bool is_kept = !function_->has_open_shapes();
   for (size_t i = 0; i < num_outputs; ++i) {
@@ -321,7 +337,9 @@ void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
     updates->write();
     may_fail(Step::kWrite);
     EngineStats::instance().steps_in_place += updater_->updates().steps.size();
+    EngineStats::instance().gradients_held += held.values.size();
   }
+  held = {};
   std::vector<phi::DenseTensor> fresh(io.num_states);
   size_t next = num_outputs;
   for (size_t i = 0; i < io.num_states; ++i) {
@@ -334,7 +352,7 @@ void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
 }
 
 std::vector<phi::DenseTensor> NgraphFunction::execute(
-    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters) const {
+    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters, Held* held) const {
   std::vector<const void*> inputs;
   inputs.reserve(parameters.size());
   for (const auto* tensor : parameters) inputs.push_back(memory(*tensor));
@@ -350,7 +368,7 @@ std::vector<phi::DenseTensor> NgraphFunction::execute(
                         : spare_tensors_->take(spare_numbers_[i - num_outputs], results[i]));
     outputs.push_back(memory(fresh.back()));
   }
-  if (function_->run(inputs, outputs)) ++EngineStats::instance().rests_shared_out;
+  if (function_->run(inputs, outputs, held)) ++EngineStats::instance().rests_shared_out;
   return fresh;
 }
 
@@ -470,6 +488,7 @@ void EngineStats::reset() {
   functions_reused = 0;
   functions_with_weights = 0;
   steps_in_place = 0;
+  gradients_held = 0;
   rests_shared_out = 0;
 }
 

@@ -91,18 +91,20 @@ class NgraphFunction {
   bool has_little_to_do() const { return function_->settings().streams == 0; }
 
  private:
-  // The results: outputs, then new values of states, then what steps of optimizers read.
+  // The results: outputs, then new values of states, then what steps of optimizers read. What is
+  // left of that is in `held`.
   std::vector<phi::DenseTensor> execute(const NgraphIO& io,
-                                        const std::vector<phi::DenseTensor*>& parameters) const;
+                                        const std::vector<phi::DenseTensor*>& parameters,
+                                        Held* held) const;
   std::vector<phi::DenseTensor> execute_open(
       const std::vector<phi::DenseTensor*>& parameters) const;
   std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
-  // The steps of optimizers; `results` are those of the function.
-  Updater::Run prepare_updates(const NgraphIO& io,
-                               const std::vector<phi::DenseTensor>& results) const;
-  // Hands out the outputs and gives the states their new values.
+  // The steps of optimizers; `results` are those of the function, and `held` is what it holds.
+  Updater::Run prepare_updates(const NgraphIO& io, const std::vector<phi::DenseTensor>& results,
+                               const Held& held) const;
+  // Hands out the outputs and gives the states their new values. `held` is gone after the steps.
   void publish(const NgraphIO& io, const Updater::Run* updates,
-               std::vector<phi::DenseTensor> results) const;
+               std::vector<phi::DenseTensor> results, Held held) const;
   // Gives the states their new values, of which some are empty (a step has written there): by
   // exchanging buffers where nothing else can know the memory, else by copying.
   void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
@@ -129,6 +131,7 @@ struct EngineStats {
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
   std::atomic<int64_t> steps_in_place{0};
+  std::atomic<int64_t> gradients_held{0};
   std::atomic<int64_t> rests_shared_out{0};
 
   static EngineStats& instance();

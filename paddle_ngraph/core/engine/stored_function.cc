@@ -76,6 +76,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.runs_at_once);
   words.add(settings.shares_out_rest);
   words.add(settings.device);
+  words.add(settings.holds);
   words.add(built.parameter_inputs);
   words.add(built.open_sizes);
   words.add(built.guards);
@@ -119,6 +120,7 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.runs_at_once = words.next<int>();
   settings.shares_out_rest = words.next<int>() != 0;
   settings.device = words.list<char>();
+  settings.holds = words.next<size_t>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_sizes = words.list<int>();

@@ -8,7 +8,9 @@
 #include "core/ov/conv_ops.h"
 #include "core/ov/division_ops.h"
 #include "core/ov/embedding_grad_op.h"
+#include "core/ov/first_run.h"
 #include "core/ov/gemm_op.h"
+#include "core/ov/hold_op.h"
 #include "core/ov/layer_norm_ops.h"
 #include "core/ov/optimizer_ops.h"
 #include "core/ov/pool_ops.h"
@@ -31,6 +33,7 @@ ov::Shape ExtensionOp::open_shape(const ov::TensorVector& inputs) const {
 }
 
 bool ExtensionOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const {
+  FirstRun::has_begun();
   require(inputs.size() == get_input_size() && outputs.size() == get_output_size(),
           "evaluated with ", inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -76,6 +79,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<BlockedConvolutionFilterGrad>>(),
       std::make_shared<ov::OpExtension<EmbeddingGrad>>(),
       std::make_shared<ov::OpExtension<Gemm>>(),
+      std::make_shared<ov::OpExtension<Hold>>(),
       std::make_shared<ov::OpExtension<LayerNorm>>(),
       std::make_shared<ov::OpExtension<LayerNormGrad>>(),
       std::make_shared<ov::OpExtension<PaddleMaxPool>>(),

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <openvino/openvino.hpp>
@@ -13,6 +14,8 @@
 #include "core/common/float_environment.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
+#include "core/ov/first_run.h"
+#include "core/ov/hold_op.h"
 #include "core/ov/work.h"
 #include "core/ov/workspace.h"
 
@@ -39,6 +42,9 @@ ov::Core& core() {
   }();
   return core;
 }
+
+// Inputs of as many bytes are worth to be looked for when they are freed.
+constexpr size_t kLargeInputs = size_t{16} << 20;
 
 // How many kernels a function for many shapes keeps, for shapes that recur. The plugin's default of
 // 5000 means gigabytes of packed weights after some hundred shapes; making a kernel again is cheap.
@@ -87,7 +93,7 @@ ov::AnyMap configuration(const Settings& settings) {
   return config;
 }
 
-ov::CompiledModel compile(ov::Model* model, Settings* settings) {
+ov::CompiledModel compile_as_it_is(ov::Model* model, Settings* settings) {
   const auto shared = model->shared_from_this();
   if (!settings->device.empty()) {
     return core().compile_model(shared, device_of(*settings), configuration(*settings));
@@ -108,9 +114,36 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
   }
 }
 
+// Compiles a model that ends with a Hold; nothing where it would not hold what it should.
+std::optional<ov::CompiledModel> compile_to_hold(ov::Model* model, Settings* settings) {
+  if (settings->streams > 1 || settings->parts > 1) return std::nullopt;
+  Settings found = *settings;
+  try {
+    auto compiled = compile_as_it_is(model, &found);
+    if (!Hold::is_last(compiled)) return std::nullopt;
+    found.holds = Hold::of(*model)->count();
+    *settings = found;
+    return compiled;
+  } catch (const std::exception&) {  // it may go without
+    return std::nullopt;
+  }
+}
+
+ov::CompiledModel compile(ov::Model* model, Settings* settings) {
+  if (Hold::of(*model) != nullptr) {
+    if (auto compiled = compile_to_hold(model, settings)) return *compiled;
+    Hold::leave_out(model);
+  }
+  return compile_as_it_is(model, settings);
+}
+
 ov::CompiledModel import(const Blob& blob, const Settings& settings) {
   const ov::Tensor view(ov::element::u8, {blob.num_bytes}, const_cast<char*>(blob.memory.get()));
-  return core().import_model(view, device_of(settings), configuration(settings));
+  auto compiled = core().import_model(view, device_of(settings), configuration(settings));
+  if (settings.holds > 0 && !Hold::is_last(compiled)) {
+    throw NgraphError("the function was stored with another order of its operators");
+  }
+  return compiled;
 }
 
 // An infer request and the memory it was given last.
@@ -145,6 +178,14 @@ class Request {
       auto* const data = const_cast<void*>(inputs[i].data);
       infer.set_input_tensor(i, view(model_.input(i).get_element_type(), shape, data, part));
     }
+  }
+
+  // What the run has left in the memory of the model: its last result says where.
+  std::vector<Floats> held(size_t count) {
+    const ov::Tensor places = infer.get_output_tensor(outputs_.size() - 1);
+    std::vector<Floats> values(count);
+    std::memcpy(values.data(), places.data<const uint8_t>(), count * sizeof(Floats));
+    return values;
   }
 
   void execute() {
@@ -291,9 +332,17 @@ class OvFunction::Implementation {
     if (!why_empty_.empty()) throw InvalidInput(why_empty_);
   }
 
-  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, Held* held) {
+    if (settings_.holds > 0) {
+      if (held == nullptr) throw NgraphError("nobody takes what the function holds");
+      held->turn = turns_.take();
+    }
+    std::optional<FirstRun> first;
+    if (frees_inputs_.exchange(false)) first.emplace();
     return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
-                     [](Request*, size_t) {});
+                     [&](Request* request, size_t) {
+                       if (settings_.holds > 0) held->values = request->held(settings_.holds);
+                     });
   }
 
   bool run(const std::vector<Input>& inputs, const Allocate& allocate) {
@@ -324,10 +373,20 @@ class OvFunction::Implementation {
     // Where an input that is read by value counts, results are open though no input is.
     has_open_shapes_ = std::any_of(inputs.begin(), inputs.end(), is_dynamic) ||
                        std::any_of(outputs.begin(), outputs.end(), is_dynamic);
-    for (const auto& output : outputs) {
-      auto shape = has_open_shapes_ ? ov::Shape{} : of_all_parts(output.get_shape());
-      results_.push_back({element_type(output.get_element_type()), std::move(shape)});
+    frees_inputs_ = !has_open_shapes_ && num_bytes(inputs) >= kLargeInputs;
+    const size_t num_results = outputs.size() - (settings_.holds > 0 ? 1 : 0);
+    for (size_t i = 0; i < num_results; ++i) {
+      auto shape = has_open_shapes_ ? ov::Shape{} : of_all_parts(outputs[i].get_shape());
+      results_.push_back({element_type(outputs[i].get_element_type()), std::move(shape)});
     }
+  }
+
+  static size_t num_bytes(const std::vector<ov::Output<const ov::Node>>& ports) {
+    size_t bytes = 0;
+    for (const auto& port : ports) {
+      bytes += ov::shape_size(port.get_shape()) * port.get_element_type().size();
+    }
+    return bytes;
   }
 
   size_t num_parts() const { return static_cast<size_t>(settings_.parts); }
@@ -388,6 +447,8 @@ class OvFunction::Implementation {
   std::unique_ptr<Requests> all_;
   bool has_open_shapes_ = false;
   std::vector<ResultType> results_;
+  Turns turns_;
+  std::atomic<bool> frees_inputs_{false};  // the next run
   std::atomic<int64_t> runs_{0};
   std::mutex rest_mutex_;
   bool has_tried_ = false;
@@ -415,9 +476,10 @@ const Settings& OvFunction::settings() const { return implementation_->settings(
 
 void OvFunction::save(const char* path) const { implementation_->save(path); }
 
-bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                     Held* held) {
   const DefaultFloatEnvironment environment;
-  return implementation_->run(inputs, outputs);
+  return implementation_->run(inputs, outputs, held);
 }
 
 bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }

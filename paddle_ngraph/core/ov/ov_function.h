@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/common/element_type.h"
+#include "core/ov/held.h"
 
 namespace paddle_ngraph {
 
@@ -46,6 +47,7 @@ struct Settings {
   // The characters of OpenVINO's name for the device; none: the CPU. Others have no use for what is
   // said of threads, loops and parts.
   std::vector<char> device;
+  size_t holds = 0;  // so many values: set by compiling
 
   // How many parts are left over when each group has computed as many as every other.
   int rest() const { return shares_out_rest && streams > 1 ? parts % streams : 0; }
@@ -61,6 +63,9 @@ struct Blob {
 // if there is little to do; if the model is for a part of a batch, the threads share the parts
 // among them, and all of them those that are left over. Safe to run from several threads. A model
 // with an empty tensor anywhere is not compiled, and cannot be run.
+//
+// If the model ends with a Hold, and it is sure that nothing is computed after that, what it holds
+// stays in the memory of the function (see hold_op.h). Else these values are the last results.
 class OvFunction {
  public:
   // `model` points to an ov::Model. Throws ov::Exception.
@@ -76,9 +81,11 @@ class OvFunction {
   // Throws InvalidInput if the model has an empty tensor.
   void require_elements() const;
 
+  // Without what it holds.
   const std::vector<ResultType>& results() const;
 
-  // What it was compiled with: one thread for little work, no fused loops if they do not compile.
+  // What it was compiled with: one thread for little work, no fused loops if they do not compile,
+  // and what it holds.
   const Settings& settings() const;
 
   // Writes the compiled function to an existing, empty file. Throws NgraphError or ov::Exception.
@@ -90,8 +97,10 @@ class OvFunction {
   // Executes on the caller's memory, which another device copies from and to: one address for each
   // parameter and for each result, whose dtypes and shapes are those of the model, with axis 0
   // multiplied by the number of parts. Returns whether there were parts left over that all threads
-  // shared. Throws InvalidInput or ov::Exception.
-  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+  // shared. `held`: where the values go that the function holds, if any; it waits for its turn.
+  // Throws InvalidInput or ov::Exception.
+  bool run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+           Held* held = nullptr);
 
   // The same for open shapes: once they are known, `allocate(i, shape)` returns the memory that
   // result i is copied to.

@@ -11,10 +11,13 @@
 #include <memory>
 #include <vector>
 
+#include "core/ov/held.h"
+
 namespace paddle_ngraph {
 
 // One step. What it reads is an input of the interval, n, where states follow the others, or a
-// result of the function, -1 - n. No state is read that another step overwrites, but by filling it.
+// result of the function, -1 - n, where values that it holds follow its results. No state is read
+// that another step overwrites, but by filling it.
 struct Update {
   int optimizer = 0;                // see kernels/optimizer.h
   std::vector<double> attributes;   // in the order of kernels/optimizer.h
@@ -50,12 +53,6 @@ struct Stretch {
 // for the order of the operators to say, which a function does not keep.
 void require_apart(std::vector<Stretch> stretches);
 
-// Memory of floats.
-struct Floats {
-  float* data;
-  size_t size;
-};
-
 class Updater {
  public:
   // What one run is going to write.
@@ -84,9 +81,9 @@ class Updater {
   const Updates& updates() const;
 
   // Reads the numbers of all steps, and checks what they are given; writes nothing. Inputs, which
-  // end with the states, and states are those of the interval, results those of the function; only
-  // what steps read or write has to be set, and what is written has to be apart. Throws
-  // InvalidInput where sizes disagree.
+  // end with the states, and states are those of the interval, results those of the function and
+  // what it holds; only what steps read or write has to be set, and what is written has to be
+  // apart. Throws InvalidInput where sizes disagree.
   Run prepare(const std::vector<Floats>& inputs, const std::vector<Floats>& results,
               const std::vector<Floats>& states) const;
 

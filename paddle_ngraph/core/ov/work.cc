@@ -7,6 +7,8 @@
 
 #include <openvino/op/util/sub_graph_base.hpp>
 
+#include "core/ov/hold_op.h"
+
 namespace paddle_ngraph {
 
 namespace {
@@ -38,6 +40,7 @@ double products(const ov::Node& node) {
 }
 
 double work_of(const ov::Node& node) {
+  if (dynamic_cast<const Hold*>(&node)) return 0;  // it reads addresses only
   if (has_open_shapes(node)) return kUnknown;
   if (const auto* loop = dynamic_cast<const ov::op::util::SubGraphOp*>(&node)) {
     const auto count = loop->get_num_iterations();
