@@ -316,6 +316,106 @@ def test_a_form_grows(build: Callable, feed: Callable) -> None:
     assert is_one_operator(program)
 
 
+# -- slices as long as a count -------------------------------------------------------------------
+
+COLUMNS = 9
+
+
+def columns() -> Any:
+    return paddle.static.data("x", [-1, COLUMNS, WIDTH], "float32")
+
+
+def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
+    return list(paddle.static.nn.while_loop(goes_on, turn, start))
+
+
+def number(value: int, dtype: str = "int64") -> Any:
+    return paddle.full([], value, dtype)
+
+
+def up_to_the_count() -> Any:
+    x = columns()
+    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, :i], axis=1) + h)]  # noqa: E731
+    end = number(COLUMNS)
+    return while_loop(lambda i, h: i < end, turn, [number(1), x[:, 0] * 1.0])
+
+
+def from_the_count_on() -> Any:
+    x = columns()
+    turn = lambda i, h: [i + 2, paddle.tanh(paddle.max(x[:, i:], axis=1) + h)]  # noqa: E731
+    start, end = [number(0, "int32"), x[:, 0] * 1.0], number(COLUMNS - 2, "int32")
+    return while_loop(lambda i, h: end >= i, turn, start)
+
+
+def between_two_counts() -> Any:
+    """Slices that grow and shrink, by steps, and of what is made inside."""
+    x = columns()
+
+    def turn(i: Any, j: Any, h: Any) -> Any:
+        rows = x * 0.5 + paddle.unsqueeze(h, 1)
+        few = paddle.mean(rows[:, 0 : j - 1], 1) + paddle.mean(rows[:, i:j], 1)
+        return [i + 1, j - 1, paddle.tanh(few + paddle.mean(rows[:, 0 : i + 3 : 2], 1))]
+
+    start = [number(0), number(COLUMNS), x[:, 0] * 1.0]
+    return while_loop(lambda i, j, h: i < 4, turn, start)
+
+
+def a_cache_of_fixed_size() -> Any:
+    """A decoder that writes into a place that it has, and looks at what it has written."""
+    x = columns()
+    weight = parameter(WIDTH, WIDTH)
+    cache = paddle.zeros_like(x)
+
+    def turn(i: Any, h: Any, kept: Any) -> Any:
+        kept[:, i] = paddle.squeeze(paddle.matmul(h, weight), 1)
+        seen = attention(h, kept[:, : i + 1], weight)
+        return [i + 1, paddle.tanh(seen + h + paddle.mean(x, 1, True)), kept]
+
+    def goes_on(i: Any, h: Any, kept: Any) -> Any:
+        return paddle.logical_and(i < COLUMNS, paddle.mean(h) < 0.5)
+
+    return while_loop(goes_on, turn, [number(0), paddle.mean(x, 1, True), cache])
+
+
+def as_many_as_there_are() -> Any:
+    """The size of what is fed is the limit of the count."""
+    x = data()
+    end = paddle.cast(paddle.shape(x)[1], "int64")
+    turn = lambda i, h: [i + 1, paddle.tanh(paddle.mean(x[:, : i + 1], axis=1) + h)]  # noqa: E731
+    return while_loop(lambda i, h: i < end, turn, [number(0), x[:, 0] * 1.0])
+
+
+def of_what_grows() -> Any:
+    """What is counted is less than what has grown."""
+    x = columns()
+
+    def turn(i: Any, h: Any) -> Any:
+        new = paddle.mean(h[:, i:], 1, True) + paddle.max(h[:, : i + 1], 1, True)
+        return [i + 1, paddle.concat([h, paddle.tanh(new)], 1)]
+
+    return while_loop(lambda i, h: i < 7, turn, [number(0), x * 1.0])
+
+
+COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fixed_size]
+
+
+@pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
+def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
+    program = Program(build)
+    for seed, batch in enumerate((1, 2, 3, 5, 2, 4)):
+        agree(program, x=floats(batch, COLUMNS, WIDTH, seed=seed))
+    assert is_one_operator(program)
+    assert paddle_ngraph.stats()["functions_built"] == 0
+
+
+def test_a_slice_is_as_long_as_a_count_that_a_size_limits() -> None:
+    program = Program(as_many_as_there_are)
+    for length in (3, 1, 5, 2, 7, 4):
+        agree(program, x=floats(2, length, WIDTH, seed=length))
+    assert is_one_operator(program)
+    assert paddle_ngraph.stats()["functions_built"] == 0
+
+
 # -- what stays native -----------------------------------------------------------------------------
 
 
@@ -375,12 +475,27 @@ def meets_one_row() -> Any:
     return counted(turn, x * 1.0, end=fed_limit())
 
 
+def counts_from_nothing() -> Any:
+    """The first slice has no elements."""
+    x = data()
+    turn = lambda i, h: [h + paddle.sum(x[:, 0 : i[0]], axis=1)]  # noqa: E731
+    return counted(turn, x[:, 0] * 1.0, end=paddle.clip(fed_limit(), 0, 1))
+
+
+def counts_beyond_the_end() -> Any:
+    """Only a run tells how often it counts."""
+    x = data()
+    turn = lambda i, h: [h + paddle.mean(x[:, : i[0] + 1], axis=1)]  # noqa: E731
+    return counted(turn, x[:, 0] * 1.0, end=fed_limit())
+
+
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize(
     "build",
     [
         *(doubles, shrinks, grows_by_what_has_grown, grows_as_often_as_it_has_turned),
         *(grows_in_a_branch, becomes_what_has_grown, meets_one_row),
+        *(counts_from_nothing, counts_beyond_the_end),
     ],
 )
 def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:

@@ -26,6 +26,7 @@ from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
+from paddle_ngraph.function.counters import Counters
 from paddle_ngraph.function.dynamic_shapes import Opening
 from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by, select
 from paddle_ngraph.function.offsets import Offsets
@@ -33,12 +34,14 @@ from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing, same
 from paddle_ngraph.function.sizes import (
+    MOST_OPEN,
     MOST_TURNS,
     Guards,
     Number,
     Size,
     Undecided,
     hint_of,
+    is_always_at_least,
     is_open,
     numbers_in,
 )
@@ -432,9 +435,10 @@ class NgraphBridge:
             NgraphError: What is handed on changes its shape otherwise.
         """
         growth: Growth = [[0] * len(self.shape(start)) for start in starts]
+        counters = Counters(block, len(starts))
         for _ in range(_MOST_SEARCHES):
             known = set() if self._shapes is None else set(self._shapes.guards.numbers())
-            inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth)
+            inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth, counters)
             inner.convert()
             body = inner.closed()
             shapes = zip(inner.arg_shapes, body.shapes[1:], strict=True)
@@ -757,6 +761,7 @@ class _InnerBridge(NgraphBridge):
         sources: What its inputs are given, nodes of ``outer``.
         args: How many of these, the first ones, are others in each turn.
         growth: What each turn adds to the sizes of these.
+        counters: Those of them that are counted.
 
     Attributes:
         arg_shapes: Their shapes in a turn.
@@ -769,11 +774,13 @@ class _InnerBridge(NgraphBridge):
         sources: Sequence[Output],
         args: int = 0,
         growth: Growth = (),
+        counters: Counters | None = None,
     ) -> None:
         self._outer = outer
         self._args = args
         self._growth = growth
-        self._has_sizes_of_turns = _is_any(growth)
+        self._counters = counters if counters is not None and counters.shape_slices() else None
+        self._has_sizes_of_turns = _is_any(growth) or self._counters is not None
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
         self.sources = list(sources)
@@ -806,14 +813,56 @@ class _InnerBridge(NgraphBridge):
         self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
         if self._has_sizes_of_turns:
             assert self._shapes is not None
-            turn = self._shapes.guards.turns(_TURNS_AT_HAND)
+            turn = self._turn(self._shapes.guards)
             self._at_hand(self._count(), [turn])
             self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
-            self._nodes[spec.id] = self._input(position, source)
-            self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
+            node = self._input(position, source)
+            if self._counters is not None and position in self._counters.steps:
+                node = self._counted(node, position, self._counters.steps[position], turn)
+            self._nodes[spec.id] = node
+            self._as_declared &= _fits(spec.shape, self.shape(node))
         if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
             self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
+
+    def _turn(self, guards: Guards) -> Size:
+        """The number of the turn, as a size."""
+        self._last = None if self._counters is None else self._last_turn(self._counters)
+        if self._last is None:
+            return guards.turns(_TURNS_AT_HAND)
+        turn = guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)))
+        guards.end_turns(turn, self._last)
+        return turn
+
+    def _last_turn(self, counters: Counters) -> Number | None:
+        """The number of the last turn that there may be, if the condition tells."""
+        for limit in counters.limits():
+            first, most = self._known_start(limit.arg), self._known_limit(limit.most)
+            if first is not None and most is not None:
+                last = (most - limit.added - first) // counters.steps[limit.arg] + 1
+                if is_always_at_least(last, 0):
+                    return last
+        return None
+
+    def _counted(self, arg: Output, number: int, step: int, turn: Size) -> Output:
+        """An arg to which each turn adds ``step``, if it is known from what on and how far."""
+        first = self._known_start(number)
+        if first is None or self._last is None:
+            return arg
+        end = first + self._last * step
+        has_32_bits = is_always_at_least(MOST_OPEN - end, 0) and is_always_at_least(end, -MOST_OPEN)
+        return self._at_hand(arg, [first + turn * step]) if has_32_bits else arg
+
+    def _known_limit(self, limit: int | TensorSpec) -> Number | None:
+        if isinstance(limit, int):
+            return limit
+        places = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
+        return self._known_start(places[0]) if places and places[0] >= self._args else None
+
+    def _known_start(self, number: int) -> Number | None:
+        """The only number in a source, if it is known."""
+        found = self._outer._contents(self.sources[number])
+        return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
     def _at_hand(self, parameter: Output, numbers: Sequence[Number]) -> Output:
         """What stands for a parameter of sizes until the block is complete: those at hand.

@@ -274,6 +274,13 @@ class Guards:
         """What there are sizes of: open dimensions, and numbers of turns."""
         return [*self.hints, *self._turns]
 
+    def end_turns(self, turns: Size, last: Number) -> None:
+        """Declares what a number of turns is at most, which is at least 0."""
+        (number,) = numbers_in(turns)
+        self._last[number] = last.terms if isinstance(last, Size) else _constant(last)
+        most = min(self.bounds(self._last[number])[1], MOST_TURNS - 1)
+        self._least[_product(_constant(-1), turns.terms)] = -most
+
     def depends_on_turns(self, terms: Terms) -> bool:
         """Whether ``terms`` is not the same in every turn of some loop."""
         return any(number < 0 for number in _open_of(terms))
