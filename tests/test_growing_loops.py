@@ -162,6 +162,7 @@ class Drawn:
         self.ending = str(draw.choice(["constant", "fed", "data"]))
         self.rows = int(draw.choice([-1, 2]))
         self.reads_after = bool(draw.integers(2))
+        self.fetched = draw.random(8) < draw.choice([0.3, 1.0])
 
     def build(self) -> Any:
         x = paddle.static.data("x", [self.rows, -1, WIDTH], "float32")
@@ -172,9 +173,10 @@ class Drawn:
         start = [paddle.mean(x, axis=1, keepdim=True)]
         start += [paddle.tanh(x * float(n + 1)) for n, _ in enumerate(self.caches)]
         _, h, *kept = counted(self.turn, *start, end=end, goes_on=goes_on)
-        if not self.reads_after:
-            return [h, *kept]
-        return [h + 1.0, *kept, *(paddle.mean(each, axis=1) for each in kept)]
+        results = [h, *kept]
+        if self.reads_after:
+            results = [h + 1.0, *kept, *(paddle.mean(each, axis=1) for each in kept)]
+        return [each for each, is_fetched in zip(results, self.fetched) if is_fetched] or [h]
 
     def turn(self, i: Any, h: Any, *kept: Any) -> Any:
         grown = []
@@ -309,6 +311,17 @@ FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
 
 
 @pytest.mark.parametrize("build, feed", FORMS)
+def test_what_nothing_reads_grows_too(build: Callable, feed: Callable) -> None:
+    """nGraph leaves results of a loop out that nothing reads."""
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        count = len(build())
+    for number in range(count):
+        program = Program(lambda n=number: build()[n])
+        for seed, (length, limit) in enumerate([(1, 3), (2, 0), (5, 4), (3, 1)]):
+            agree(program, **feed(length, seed), limit=np.array([limit]))
+
+
+@pytest.mark.parametrize("build, feed", FORMS)
 def test_a_form_grows(build: Callable, feed: Callable) -> None:
     program = Program(build)
     for seed, (length, limit) in enumerate(LENGTHS):
@@ -402,6 +415,8 @@ COUNTED = [up_to_the_count, from_the_count_on, between_two_counts, a_cache_of_fi
 @pytest.mark.parametrize("build", [*COUNTED, of_what_grows])
 def test_a_slice_is_as_long_as_a_count(build: Callable) -> None:
     program = Program(build)
+    alone = Program(lambda: build()[-1])
+    agree(alone, x=floats(2, COLUMNS, WIDTH))
     for seed, batch in enumerate((1, 2, 3, 5, 2, 4)):
         agree(program, x=floats(batch, COLUMNS, WIDTH, seed=seed))
     assert is_one_operator(program)

@@ -445,9 +445,34 @@ class NgraphBridge:
             found = [_growth(before, after, known) for before, after in shapes]
             if same([*chain(*found)], [*chain(*growth)]):
                 self._inner.append(inner)
-                return body, inner.sources, growth
+                grown = map(self._of_any_size, starts, growth)
+                return body, [*grown, *inner.sources[len(starts) :]], growth
             growth = found
         raise NgraphError(f"{_CHANGES}, and not alike in each turn")
+
+    def _of_any_size(self, start: Output, growth: Sequence[Number]) -> Output:
+        """What a loop starts from, of which nGraph does not know the sizes that grow.
+
+        It would take them for those in every turn, if nothing reads what this becomes in the end.
+        """
+        axes = [axis for axis, size in enumerate(growth) if _is_any([[size]])]
+        if not axes:
+            return start
+        node = self.extension("OfAnySize", [start, self._what_varies()], axes=axes)
+        self.set_shape(node, self.shape(start))
+        return node.output(0)
+
+    def _what_varies(self) -> Output:
+        """Something that is no constant when the model is complete.
+
+        Raises:
+            NgraphError: Nothing is given to a run but weights.
+        """
+        weights = set(self._graph.weights)
+        for node in self._parameters:
+            if self._input_of_parameter[node.get_friendly_name()] not in weights:
+                return node.output(0)
+        raise NgraphError("a loop that grows is given nothing but weights")
 
     def turned(self, before: list[list[Number]], growth: Growth) -> list[list[Number]]:
         """The shapes of what a loop results in, if each turn adds ``growth``."""
@@ -922,6 +947,10 @@ class _InnerBridge(NgraphBridge):
                 self._shapes.declare(self._counter.output(0), [])
         return self._counter.output(0)
 
+    def _what_varies(self) -> Output:
+        """See :meth:`NgraphBridge._what_varies`."""
+        return self._count()
+
     def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
         results: list[Output] = []
@@ -952,7 +981,7 @@ class _InnerBridge(NgraphBridge):
         if self._has_sizes_of_turns:
             results[0] = self._checked_count(results[0])
             for number in filter(self._grows, range(self._args)):
-                results[number + 1] = self._of_any_size(results[number + 1])
+                results[number + 1] = self._without_least_size(results[number + 1])
         if self._shapes is None:
             return
         counter = [self._counter] if self._counter else []
@@ -966,7 +995,7 @@ class _InnerBridge(NgraphBridge):
             if _is_used(node):
                 node.input(0).replace_source_output(parameter)
 
-    def _of_any_size(self, result: Output) -> Output:
+    def _without_least_size(self, result: Output) -> Output:
         """What grows, of a size that nGraph cannot tell.
 
         It takes what it knows of a result's least size for what the loop has at least, without any
