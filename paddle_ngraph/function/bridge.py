@@ -40,6 +40,7 @@ from paddle_ngraph.function.sizes import (
     Number,
     Size,
     Undecided,
+    bounds_of,
     hint_of,
     is_always_at_least,
     is_open,
@@ -804,8 +805,10 @@ class _InnerBridge(NgraphBridge):
         self._outer = outer
         self._args = args
         self._growth = growth
-        self._counters = counters if counters is not None and counters.shape_slices() else None
-        self._has_sizes_of_turns = _is_any(growth) or self._counters is not None
+        self._counters = counters
+        self._shapes_slices = counters is not None and counters.shape_slices()
+        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices
+        self._last: Number | None = None  # the number of the last turn, if that is known
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
         self.sources = list(sources)
@@ -843,7 +846,7 @@ class _InnerBridge(NgraphBridge):
             self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
             node = self._input(position, source)
-            if self._counters is not None and position in self._counters.steps:
+            if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], turn)
             self._nodes[spec.id] = node
             self._as_declared &= _fits(spec.shape, self.shape(node))
@@ -886,7 +889,10 @@ class _InnerBridge(NgraphBridge):
 
     def _known_start(self, number: int) -> Number | None:
         """The only number in a source, if it is known."""
-        found = self._outer._contents(self.sources[number])
+        source, around = self.sources[number], self._outer._shapes
+        if around is None or around.follows(source) == "data":
+            return None
+        found = around.value(source)
         return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
 
     def _at_hand(self, parameter: Output, numbers: Sequence[Number]) -> Output:
@@ -973,15 +979,16 @@ class _InnerBridge(NgraphBridge):
         parameters = [node for node, _ in read] + ([self._counter] if self._counter else [])
         if self._has_sizes_of_turns:
             self._open_args()
+            self._hide_sizes(results, parameters)
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
         return Body(self.model, [number for _, number in read], shapes, self._counter is not None)
 
     def _complete(self, results: list[Output]) -> None:
         """Ends what only sizes at hand allow: from here on they are those of each turn."""
-        if self._has_sizes_of_turns:
+        if self._has_sizes_of_turns and (
+            self._last is None or bounds_of(self._last)[1] >= MOST_TURNS
+        ):
             results[0] = self._checked_count(results[0])
-            for number in filter(self._grows, range(self._args)):
-                results[number + 1] = self._without_least_size(results[number + 1])
         if self._shapes is None:
             return
         counter = [self._counter] if self._counter else []
@@ -991,23 +998,38 @@ class _InnerBridge(NgraphBridge):
         for inner in self._all_inner():
             inner._look_at(inner.model)
         self._settle()
+        self._read_sizes()
+
+    def _read_sizes(self) -> None:
+        """Has sizes read from parameters, no longer those at hand."""
         for node, parameter in self._sizes_at_hand:
             if _is_used(node):
                 node.input(0).replace_source_output(parameter)
-
-    def _without_least_size(self, result: Output) -> Output:
-        """What grows, of a size that nGraph cannot tell.
-
-        It takes what it knows of a result's least size for what the loop has at least, without any
-        turn too.
-        """
-        return opset15.reshape(result, self.ints(self.shape(result)), False).output(0)
 
     def _open_args(self) -> None:
         """Makes dynamic what grows: nGraph looks at one arg after the other."""
         for node, shape, growth in zip(self._parameters, self.arg_shapes, self._growth):
             dims = [-1 if _is_any([[g]]) else hint_of(size) for size, g in zip(shape, growth)]
             node.set_partial_shape(ov.PartialShape(dims))
+
+    def _hide_sizes(self, results: list[Output], parameters: Sequence[Node]) -> None:
+        """Hides from nGraph between what sizes a turn's results are, if what it starts from is not.
+
+        It takes these for bounds of what the loop results in, which may be what it starts from.
+        """
+        ov.Model(list(map(opset15.result, results)), parameters).validate_nodes_and_infer_types()
+        for number in filter(self._grows, range(self._args)):
+            leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
+            known = results[number + 1].get_partial_shape()
+            holds = [
+                not _is_any([[added]]) or (dim.min_length <= least and dim.max_length == -1)
+                for dim, least, added in zip(known, leasts, self._growth[number])
+            ]
+            if not all(holds):
+                sizes = zip(self.arg_shapes[number], self._growth[number])
+                shape = self.ints([size + added for size, added in sizes])
+                results[number + 1] = opset15.reshape(results[number + 1], shape, False).output(0)
+        self._read_sizes()
 
     def _checked_count(self, goes_on: Output) -> Output:
         """Whether there is another turn; Paddle does that run where there are too many."""

@@ -675,3 +675,10 @@ def is_always_at_least(size: Number, least: int) -> bool:
         return bool(size >= least)
     except Undecided:
         return False
+
+
+def bounds_of(number: Number) -> tuple[int, int]:
+    """What a number is at least, and at most, as far as that is known; makes no guard."""
+    if isinstance(number, Size):
+        return number.guards.bounds(number.terms)
+    return number, number
