@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,9 @@ import paddle.nn.functional as F
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
+from paddle_ngraph.transpiler import generate_native
 from tests.programs import Program, floats
 
 WIDTH, WORDS = 6, 11
@@ -547,3 +553,53 @@ def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
         assert expected.shape == found.shape == (2, limit, WIDTH)
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
         assert paddle_ngraph.stats()["native_runs"] == before + 1
+
+
+# -- functions on disk, and projects ---------------------------------------------------------------
+
+
+def once_on_disk() -> None:
+    """What another process runs, too."""
+    program = Program(greedy)
+    for seed, (length, limit) in enumerate([(2, 5), (3, 0), (4, 2), (5, 3)]):
+        feed = {**feed_of_greedy(length, seed), "limit": np.array([limit])}
+        for one, other in zip(program.run(engine=False, **feed), program.run(**feed), strict=True):
+            np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] == 4 and stats["native_runs"] == 0
+    print("counts", stats["functions_built"], stats["functions_loaded"])
+
+
+def test_another_process_loads_what_grows(tmp_path: Path) -> None:
+    settings = {
+        "FLAGS_ngraph_cache_dir": str(tmp_path),
+        "FLAGS_ngraph_cache_min_ms": "0",
+        "FLAGS_ngraph_min_interval_us": "0",
+        "FLAGS_ngraph_background_compile": "0",
+    }
+    run = "import paddle, tests.test_growing_loops as t; paddle.enable_static(); t.once_on_disk()"
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", run],
+            env={**os.environ, **settings},
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
+
+
+def test_what_grows_has_no_form_in_cpp(tmp_path: Path) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [2, 3, WIDTH], "float32")
+        end = paddle.full([1], 3, "int64")
+        return counted(lambda i, h: [paddle.concat([h, h[:, :1]], 1)], x * 1.0, end=end)[1]
+
+    program = Program(build)
+    with pytest.raises(NgraphError, match="has no form in C"):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    assert not list(tmp_path.iterdir())
