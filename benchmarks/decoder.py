@@ -19,7 +19,8 @@ import paddle.nn.functional as F
 from openvino import opset15
 
 import paddle_ngraph
-from benchmarks import functions, report
+from benchmarks import functions, growing_decoder, report
+from benchmarks.growing_decoder import AGAIN, CACHE
 from benchmarks.options import Progress
 from benchmarks.worker import Worker
 from benchmarks.works import Array
@@ -32,7 +33,13 @@ ABOUT = f"""\
 {FEATURES} features, a GRU cell of {HIDDEN}, {WORDS} words), in milliseconds: the median of
 runs in turns. Words are written by sums with masks, or in place by `{IN_PLACE}`. *By hand*: the
 same network as a `Loop`, written with OpenVINO's own nodes. The ratio is the median of the turns'
-ratios to *by hand*."""
+ratios to *by hand*.
+
+Below are {growing_decoder.STEPS} steps of a decoder that keeps what it writes after a prompt of
+{growing_decoder.PROMPT} words (one layer of a Transformer of {growing_decoder.WIDTH},
+{growing_decoder.HEADS} heads, {growing_decoder.WORDS} words): with *{CACHE}*, the keys and values
+of all words are handed on; with *{AGAIN}*, only these are, and the keys and values computed
+again."""
 _SHAPES = {
     "input": (HIDDEN + FEATURES, 3 * HIDDEN),
     "hidden": (HIDDEN, 3 * HIDDEN),
@@ -48,23 +55,32 @@ _SHAPES = {
 def measure(options: Namespace) -> None:
     """Measures it; writes ``decoder.md`` and ``.json``."""
     rows, found = [], {}
-    with Progress("decoder", 2) as progress:
-        for batch in (1, 8):
+    count = 3 if options.quick else 15
+    works = [(f"batch {batch}", str(batch), turns, batch) for batch in (1, 8)] + [
+        (f"{kind}, batch {batch}", f"{kind}, {batch}", growing_turns, batch, kind == CACHE)
+        for kind in (CACHE, AGAIN)
+        for batch in (1, 8)
+    ]
+    with Progress("decoder", len(works)) as progress:
+        for label, key, work, *arguments in works:
             with Worker({}) as worker:
-                times = worker.call(turns, batch, 3 if options.quick else 15)
-            found[str(batch)] = times
+                times = worker.call(work, *arguments, count)
+            found[key] = times
             ratios = {
                 n: statistics.median(np.divide(t, times["by hand"])) for n, t in times.items()
             }
             rows += [
-                [f"batch {batch}, {name}", f"{statistics.median(each):.2f}", f"{ratios[name]:.2f}"]
+                [f"{label}, {name}", f"{statistics.median(each):.2f}", f"{ratios[name]:.2f}"]
                 for name, each in times.items()
             ]
-            progress.done(f"batch {batch}: {ratios}")
+            progress.done(f"{label}: {ratios}")
     header = ["", "ms", "ratio"]
     sections = [ABOUT, report.table(header, rows)]
     beside = report.column(header, rows, "ms", "ratio")
     report.write(options.output, "decoder", "A decoder", sections, {"ms": found}, beside)
+
+
+_Way = Callable[[], list[Array]]
 
 
 class _Ops(NamedTuple):
@@ -224,50 +240,82 @@ def _model() -> ov.Model:
 
 
 def turns(batch: int, count: int) -> dict[str, list[float]]:
-    """Milliseconds of runs in turns, by way to run it.
-
-    Raises:
-        ValueError: The ways give different results, or the engine needs more than one operator.
-    """
+    """Milliseconds of runs in turns, by way to run it: see :func:`_timed`."""
     paddle.enable_static()
-    executor = paddle.static.Executor(paddle.CPUPlace())
     features = np.random.default_rng(1).standard_normal((batch, COLUMNS, FEATURES), "float32")
 
-    def of_paddle(engine: bool, in_place: bool) -> Callable[[], list[Array]]:
-        main, startup = paddle.static.Program(), paddle.static.Program()
-        with paddle.static.program_guard(main, startup):
-            fetches = _program(in_place)
-        scope = paddle.static.Scope()
-        executor.run(startup, scope=scope)
+    def of_paddle(engine: bool, in_place: bool) -> _Way:
+        return _of_paddle(lambda: _program(in_place), {"features": features}, engine)
 
-        def run() -> list[Array]:
-            with paddle_ngraph.use_ngraph(engine):
-                feed = {"features": features}
-                return list(executor.run(main, feed=feed, fetch_list=fetches, scope=scope))
-
-        return run
-
-    compiled = ov.Core().compile_model(_model(), "CPU", functions.CONFIGURATION)
-    request = compiled.create_infer_request()
-
-    def by_hand() -> list[Array]:
-        request.infer([features])
-        return [np.array(request.get_output_tensor(number).data) for number in (0, 1)]
-
-    ways: dict[str, Callable[[], list[Array]]] = {
+    ways = {
         "native": of_paddle(engine=False, in_place=False),
         "engine": of_paddle(engine=True, in_place=False),
         f"native, {IN_PLACE}": of_paddle(engine=False, in_place=True),
         f"engine, {IN_PLACE}": of_paddle(engine=True, in_place=True),
-        "by hand": by_hand,
+        "by hand": _of_openvino(_model(), features, 2),
     }
+    return _timed(ways, count)
+
+
+def growing_turns(batch: int, with_cache: bool, count: int) -> dict[str, list[float]]:
+    """The same of a decoder that keeps what it writes (growing_decoder.py)."""
+    paddle.enable_static()
+    prompt = np.random.default_rng(1).integers(
+        0, growing_decoder.WORDS, (batch, growing_decoder.PROMPT)
+    )
+
+    def of_paddle(engine: bool) -> _Way:
+        return _of_paddle(lambda: [growing_decoder.program(with_cache)], {"prompt": prompt}, engine)
+
+    ways = {
+        "native": of_paddle(engine=False),
+        "engine": of_paddle(engine=True),
+        "by hand": _of_openvino(growing_decoder.model(with_cache), prompt, 1),
+    }
+    return _timed(ways, count)
+
+
+def _of_paddle(build: Callable[[], list[Any]], feed: dict[str, Array], engine: bool) -> _Way:
+    """A run of a program that ``build`` makes."""
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup):
+        fetches = build()
+    scope = paddle.static.Scope()
+    executor.run(startup, scope=scope)
+
+    def run() -> list[Array]:
+        with paddle_ngraph.use_ngraph(engine):
+            return list(executor.run(main, feed=feed, fetch_list=fetches, scope=scope))
+
+    return run
+
+
+def _of_openvino(model: ov.Model, feed: Array, count: int) -> _Way:
+    """A run of a model by OpenVINO itself, which returns the first results."""
+    compiled = ov.Core().compile_model(model, "CPU", functions.CONFIGURATION)
+    request = compiled.create_infer_request()
+
+    def run() -> list[Array]:
+        request.infer([feed])
+        return [np.array(request.get_output_tensor(n).data) for n in range(count)]
+
+    return run
+
+
+def _timed(ways: Mapping[str, _Way], count: int) -> dict[str, list[float]]:
+    """Milliseconds of each way, in turns.
+
+    Raises:
+        ValueError: The ways give different results, or the engine needs more than one operator.
+    """
     expected = ways["native"]()
     for name, way in ways.items():
         paddle_ngraph.reset_stats()
-        last, words = way()
-        if not np.allclose(last, expected[0], rtol=1e-3, atol=1e-4):
+        *rest, words = way()
+        if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4) for pair in zip(rest, expected)):
             raise ValueError(f"{name}: another result than native Paddle's")
-        if not np.array_equal(words, expected[1]):
+        if not np.array_equal(words, expected[-1]):
             raise ValueError(f"{name}: other words than native Paddle's")
         if name.startswith("engine") and paddle_ngraph.stats()["engine_runs"] != 1:
             raise ValueError("the engine runs the decoder by more than one operator")

@@ -192,6 +192,7 @@ EXAMPLES = (
     Example("BatchNormGrad", ("N 3 H 9 8", "N 3 H 9 8", *["24"] * 3, "N 3 H 9 8"),
             {"N": 5, "H": 300}, _always(**_RECTIFIED)),
     Example("CheckRange", ("A B:9",), _MATRIX, _always(low=[0], high=[9], message="Whole.")),
+    Example("OfAnySize", ("A B", "1"), _MATRIX, _always(axes=[])),
     Example("BlockedConvolution", (_DATA, _FILTER), _IMAGES, _conv("8"), refused=("H", "W")),
     Example("BlockedConvolution", ("N C H W", "8OB C KH KW"), {**_GROUPS, "C": 3, "OB": 5},
             _conv("8"), refused=("H", "W")),

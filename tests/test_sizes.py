@@ -12,6 +12,7 @@ from paddle_ngraph.function.sizes import (
     LEAST_OPEN,
     Guards,
     Size,
+    Undecided,
     evaluate,
     hint_of,
     to_words,
@@ -173,3 +174,48 @@ def test_a_decision_made_twice_is_one_guard():
 )
 def test_malformed_guards_do_not_hold(words):
     assert not _core.guards_hold(words, [7])
+
+
+@pytest.mark.parametrize("start", range(0, 1500, 250))
+def test_what_is_decided_holds_in_every_turn(start):
+    """One size is open, others grow from turn to turn of a loop in another one."""
+    decided = checked = 0
+    for seed in range(start, start + 250):
+        draw = random.Random(~seed)
+        hints = {0: draw.randint(2, 20)}
+        guards = Guards(hints)
+        outer, inner = guards.turns(2), guards.turns(2)
+        numbers = [guards.size(0), outer + draw.randint(0, 3), inner * draw.randint(1, 2) + 1]
+        try:
+            found = small_decisions(seed, numbers)
+        except Undecided:
+            continue
+        decided += any(map(guards.depends_on_turns, map(terms_of, found)))
+        kept, fixed = guards.kept(), guards.fixed()
+        assert all(guard.holds(hints) for guard in kept)
+        for _ in range(20):
+            sizes = {0: draw.randint(2, 40), -1: draw.choice([0, 1, 2, 9]), -2: draw.randint(0, 9)}
+            if any(sizes[number] != value for number, value in fixed.items()):
+                continue
+            if all(guard.holds(sizes) for guard in kept):
+                checked += 1
+                expected = small_decisions(seed, at(numbers, sizes))
+                assert at(found, sizes) == expected
+    assert decided > 8
+    assert checked > 200
+
+
+def small_decisions(seed: int, sizes: list[Any]) -> list[Any]:
+    """The same as :func:`decisions`, of what is simple enough to be certain now and then."""
+    draw = random.Random(seed)
+    found: list[Any] = []
+    for _ in range(2):
+        a = expression(draw, sizes, 2) + draw.choice(sizes)
+        b = draw.choice([draw.randint(-3, 3), draw.choice(sizes), draw.choice(sizes) * 2])
+        found.append({"<": a < b, ">": a >= b, "=": a == b}[draw.choice("<>=")])
+        found.append(min(a, b) if draw.random() < 0.5 else a)
+    return found
+
+
+def terms_of(value: Any) -> Any:
+    return value.terms if isinstance(value, Size) else ()

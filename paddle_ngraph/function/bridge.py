@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,13 +26,26 @@ from paddle_ngraph.dtypes import DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
+from paddle_ngraph.function.counters import Counters
 from paddle_ngraph.function.dynamic_shapes import Opening
 from paddle_ngraph.function.node_tools import constant_of, key_of, passed_on_by, read_by, select
 from paddle_ngraph.function.offsets import Offsets
 from paddle_ngraph.function.regions import Body, Region
 from paddle_ngraph.function.registry import Role, find_converter
-from paddle_ngraph.function.size_rules import Shapes, meets_nothing
-from paddle_ngraph.function.sizes import Number, Size, hint_of, is_open
+from paddle_ngraph.function.size_rules import Shapes, meets_nothing, same
+from paddle_ngraph.function.sizes import (
+    MOST_OPEN,
+    MOST_TURNS,
+    Guards,
+    Number,
+    Size,
+    Undecided,
+    bounds_of,
+    hint_of,
+    is_always_at_least,
+    is_open,
+    numbers_in,
+)
 from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
@@ -54,6 +68,16 @@ class Draw(NamedTuple):
     seed: int
     shape: list[int]
 
+
+# What a turn adds to each size of what a loop hands on.
+Growth = Sequence[Sequence[Number]]
+
+_LOOP = "pd_op.while"
+_CHANGES = "a turn of the loop changes the shape of what it hands on"
+_TURNS_AT_HAND = 2  # shapes that grow are known after so many
+# So often what is inside of a loop is converted until it is known what grows: a chain of sizes that
+# follow from each other takes a conversion each.
+_MOST_SEARCHES = 4
 
 # What holds the whole numbers that it is given, in another shape, order or width.
 _SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
@@ -110,12 +134,18 @@ class NgraphBridge:
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
         self._shapes = None if opening is None else Shapes(opening.guards)
+        if opening is None and any(op.type == _LOOP for op in graph.all_ops()):
+            self._shapes = Shapes(Guards({}))  # nothing is open, but turns may be counted
         self._bfloat16 = Bfloat16Values(extension)
         # What converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
         self._inner: list[_InnerBridge] = []
+        # Results of regions of sizes that only a run tells. Until the model is complete, parameters
+        # of the shapes at hand stand for them.
+        self._late: list[tuple[Node, Region, int]] = []
+        self._has_nothing: bool | None = None
         # What a layout of its own makes of an operator's output before others read it.
         self.materialize: Callable[[Output], Output] = lambda output: output
         # What a converter leaves for others of this build, by a key that no other family uses.
@@ -368,14 +398,12 @@ class NgraphBridge:
         self,
         block: Graph,
         sources: Sequence[Output],
-        args: int = 0,
     ) -> tuple[Body, list[Output]]:
-        """Converts what is inside of a loop or branch.
+        """Converts what is inside of a branch.
 
         Args:
             block: What is inside, as a graph.
             sources: What its inputs are given.
-            args: How many of them, the first ones, are others in each turn of a loop.
 
         Returns:
             What is inside, and the sources that it reads: those, and more.
@@ -383,21 +411,114 @@ class NgraphBridge:
         Raises:
             ConversionError: As in :meth:`convert`; ``op`` is one inside.
         """
-        inner = _InnerBridge(self, block, sources, args)
+        inner = _InnerBridge(self, block, sources)
         inner.convert()
+        body = inner.closed()
         self._inner.append(inner)
-        return inner.closed(), inner.sources
+        return body, inner.sources
+
+    def body_of_loop(
+        self, block: Graph, starts: Sequence[Output], captured: Sequence[Output]
+    ) -> tuple[Body, list[Output], Growth]:
+        """The same for a loop, which may hand on what grows.
+
+        Args:
+            block: What is inside, as a graph.
+            starts: What the first turn starts from.
+            captured: What each turn reads besides.
+
+        Returns:
+            What is inside, the sources that it reads, and what a turn adds to each size of what it
+            hands on.
+
+        Raises:
+            ConversionError: As in :meth:`convert`; ``op`` is one inside.
+            NgraphError: What is handed on changes its shape otherwise.
+        """
+        growth: Growth = [[0] * len(self.shape(start)) for start in starts]
+        counters = Counters(block, len(starts))
+        for _ in range(_MOST_SEARCHES):
+            known = set() if self._shapes is None else set(self._shapes.guards.numbers())
+            inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth, counters)
+            inner.convert()
+            body = inner.closed()
+            shapes = zip(inner.arg_shapes, body.shapes[1:], strict=True)
+            found = [_growth(before, after, known) for before, after in shapes]
+            if same([*chain(*found)], [*chain(*growth)]):
+                self._inner.append(inner)
+                grown = map(self._of_any_size, starts, growth)
+                return body, [*grown, *inner.sources[len(starts) :]], growth
+            growth = found
+        raise NgraphError(f"{_CHANGES}, and not alike in each turn")
+
+    def _of_any_size(self, start: Output, growth: Sequence[Number]) -> Output:
+        """What a loop starts from, of which nGraph does not know the sizes that grow.
+
+        It would take them for those in every turn, if nothing reads what this becomes in the end.
+        """
+        axes = [axis for axis, size in enumerate(growth) if _is_any([[size]])]
+        if not axes:
+            return start
+        node = self.extension("OfAnySize", [start, self._what_varies()], axes=axes)
+        self.set_shape(node, self.shape(start))
+        return node.output(0)
+
+    def _what_varies(self) -> Output:
+        """Something that is no constant when the model is complete.
+
+        Raises:
+            NgraphError: Nothing is given to a run but weights.
+        """
+        weights = set(self._graph.weights)
+        for node in self._parameters:
+            if self._input_of_parameter[node.get_friendly_name()] not in weights:
+                return node.output(0)
+        raise NgraphError("a loop that grows is given nothing but weights")
+
+    def turned(self, before: list[list[Number]], growth: Growth) -> list[list[Number]]:
+        """The shapes of what a loop results in, if each turn adds ``growth``."""
+        if self._shapes is None or not _is_any(growth):
+            return before
+        turns = self._shapes.guards.turns(_TURNS_AT_HAND)
+        for size, added in zip(chain(*before), chain(*growth)):
+            if same([added], [1]):
+                self._shapes.declare_count(turns, size)
+                break
+        return _grown(before, growth, turns)
 
     def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """The outputs of a loop or branch, whose results have these shapes."""
         self._regions.append((region, shapes))
         region.make()
         self._declare_results(region, shapes)
-        return list(region.node.outputs())
+        return [
+            output if output.get_partial_shape().is_static else self._stand_in(region, n, shape)
+            for n, (output, shape) in enumerate(zip(region.node.outputs(), shapes))
+        ]
 
     def _declare_results(self, region: Region, shapes: Sequence[Sequence[Number]]) -> None:
         for output, shape in zip(region.node.outputs(), shapes, strict=True):
             self.set_shape(output, shape)
+
+    def _stand_in(self, region: Region, number: int, shape: Sequence[Number]) -> Output:
+        """What stands for a result of a region until the model is complete."""
+        kind = region.node.output(number).get_element_type()
+        node = opset15.parameter(list(map(hint_of, shape)), kind)
+        self._late.append((node, region, number))
+        if self._shapes is not None:
+            self._shapes.declare(node.output(0), [_open(size) for size in shape])
+        return node.output(0)
+
+    def _settle(self) -> None:
+        """Has results of regions read as they are, whatever their sizes."""
+        for node, region, number in self._late:
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(region.node.output(number))
+
+    @property
+    def waits_for_sizes(self) -> bool:
+        """Whether the model reads something of a size that only a run tells."""
+        return bool(self._late)
 
     # -- the build ----------------------------------------------------------------------------
 
@@ -435,7 +556,8 @@ class NgraphBridge:
         for bridge in (self, *self._all_inner()):
             bridge._take_in_constants()
         used = [node for node in self._parameters if _is_used(node)]
-        model = ov.Model(results, used, "ngraph_interval")
+        late = [node for node, _, _ in self._late]
+        model = ov.Model(results, [*used, *late], "ngraph_interval")
         positions = [self._input_of_parameter[node.get_friendly_name()] for node in used]
         read = {node.get_name() for node in model.get_ordered_ops()} if self._stand_ins else set()
         self._stand_ins = {p: c for p, c in self._stand_ins.items() if c.get_name() in read}
@@ -443,14 +565,24 @@ class NgraphBridge:
 
     def open_dimensions(self, model: ov.Model) -> None:
         """Makes the open dimensions of the finished model dynamic, and open numbers parameters."""
-        if self._opening is None or self._shapes is None:
-            return
-        self._require_elements(model)
+        if self._opening is not None:
+            self._open(model, self._opening)
+        self._settle()
+        for node, _, _ in self._late:
+            model.remove_parameter(node)
+        if self._opening is not None or self._late:
+            model.validate_nodes_and_infer_types()
+
+    def _open(self, model: ov.Model, opening: Opening) -> None:
+        self._look_at(model)
         for inner in self._all_inner():
-            inner._require_elements(inner.model)
-        fixed = self._opening.guards.fixed()
+            inner._look_at(inner.model)
+        if any(bridge._has_nothing for bridge in (self, *self._all_inner())):
+            raise dynamic_shapes.Empty
+        fixed = opening.guards.fixed()
         for node in model.get_parameters():
-            numbers = self._opening.numbers.get(self._input_of_parameter[node.get_friendly_name()])
+            position = self._input_of_parameter.get(node.get_friendly_name())
+            numbers = None if position is None else opening.numbers.get(position)
             if numbers:
                 dims = [
                     size if number is None or number in fixed else -1
@@ -462,7 +594,6 @@ class NgraphBridge:
             parameter = opset15.parameter(shape, kind, name=f"input_{position}")
             replace_node(constant, parameter)
             model.add_parameters([parameter])
-        model.validate_nodes_and_infer_types()
 
     def _take_in_constants(self) -> None:
         for region, shapes in self._regions:
@@ -483,16 +614,19 @@ class NgraphBridge:
             yield inner
             yield from inner._all_inner()
 
-    def _require_elements(self, model: ov.Model) -> None:
-        """Raises Empty where something in a model has no elements, whatever the open sizes are."""
-        if self._shapes is None:
+    def _look_at(self, model: ov.Model) -> None:
+        """Knows all sizes in a model from here on, and whether something in it has no elements.
+
+        Unless it did before: then nGraph may no longer know the shapes at hand.
+        """
+        if self._shapes is None or self._has_nothing is not None:
             return
+        self._has_nothing = False
         for node in model.get_ordered_ops():
             for output in node.outputs():
                 sizes = self._shapes.of(output)
                 is_empty = any(not isinstance(dim, Size) and dim == 0 for dim in sizes)
-                if is_empty and not _is_list(output):
-                    raise dynamic_shapes.Empty
+                self._has_nothing |= is_empty and not _is_list(output)
 
     def _result(self, spec: TensorSpec) -> Output:
         output = self._nodes[spec.id]
@@ -652,16 +786,36 @@ class _InnerBridge(NgraphBridge):
         block: What is inside.
         sources: What its inputs are given, nodes of ``outer``.
         args: How many of these, the first ones, are others in each turn.
+        growth: What each turn adds to the sizes of these.
+        counters: Those of them that are counted.
+
+    Attributes:
+        arg_shapes: Their shapes in a turn.
     """
 
     def __init__(
-        self, outer: NgraphBridge, block: Graph, sources: Sequence[Output], args: int
+        self,
+        outer: NgraphBridge,
+        block: Graph,
+        sources: Sequence[Output],
+        args: int = 0,
+        growth: Growth = (),
+        counters: Counters | None = None,
     ) -> None:
         self._outer = outer
         self._args = args
+        self._growth = growth
+        self._counters = counters
+        self._shapes_slices = counters is not None and counters.shape_slices()
+        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices
+        self._last: Number | None = None  # the number of the last turn, if that is known
+        self._counter: Node | None = None
+        self._sizes_at_hand: list[tuple[Node, Output]] = []
         self.sources = list(sources)
+        self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
-        self._as_declared &= outer._as_declared
+        # Paddle declares what follows from the sizes of the first turn.
+        self._as_declared &= outer._as_declared and not self._has_sizes_of_turns
 
     @property
     def infers(self) -> bool:
@@ -684,13 +838,77 @@ class _InnerBridge(NgraphBridge):
     ) -> None:
         around = self._outer._shapes
         self._shapes = None if around is None else Shapes(around.guards)
+        self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
+        if self._has_sizes_of_turns:
+            assert self._shapes is not None
+            turn = self._turn(self._shapes.guards)
+            self._at_hand(self._count(), [turn])
+            self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
-            self._nodes[spec.id] = self._input(position, source)
-            self._as_declared &= _fits(spec.shape, self.shape(self._nodes[spec.id]))
-        if around is not None and self._shapes is not None and around.guards.hints:
-            sizes = [around.guards.size(number) for number in around.guards.hints]
-            node = self._fed_too(as_output(self._outer.ints(sizes)))
-            self._shapes.declare_contents(node, sizes)
+            node = self._input(position, source)
+            if self._counters and self._shapes_slices and position in self._counters.steps:
+                node = self._counted(node, position, self._counters.steps[position], turn)
+            self._nodes[spec.id] = node
+            self._as_declared &= _fits(spec.shape, self.shape(node))
+        if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
+            self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
+
+    def _turn(self, guards: Guards) -> Size:
+        """The number of the turn, as a size."""
+        self._last = None if self._counters is None else self._last_turn(self._counters)
+        if self._last is None:
+            return guards.turns(_TURNS_AT_HAND)
+        turn = guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)))
+        guards.end_turns(turn, self._last)
+        return turn
+
+    def _last_turn(self, counters: Counters) -> Number | None:
+        """The number of the last turn that there may be, if the condition tells."""
+        for limit in counters.limits():
+            first, most = self._known_start(limit.arg), self._known_limit(limit.most)
+            if first is not None and most is not None:
+                last = (most - limit.added - first) // counters.steps[limit.arg] + 1
+                if is_always_at_least(last, 0):
+                    return last
+        return None
+
+    def _counted(self, arg: Output, number: int, step: int, turn: Size) -> Output:
+        """An arg to which each turn adds ``step``, if it is known from what on and how far."""
+        first = self._known_start(number)
+        if first is None or self._last is None:
+            return arg
+        end = first + self._last * step
+        has_32_bits = is_always_at_least(MOST_OPEN - end, 0) and is_always_at_least(end, -MOST_OPEN)
+        return self._at_hand(arg, [first + turn * step]) if has_32_bits else arg
+
+    def _known_limit(self, limit: int | TensorSpec) -> Number | None:
+        if isinstance(limit, int):
+            return limit
+        places = [n for n, spec in enumerate(self._graph.inputs) if spec.id == limit.id]
+        return self._known_start(places[0]) if places and places[0] >= self._args else None
+
+    def _known_start(self, number: int) -> Number | None:
+        """The only number in a source, if it is known."""
+        source, around = self.sources[number], self._outer._shapes
+        if around is None or around.follows(source) == "data":
+            return None
+        found = around.value(source)
+        return None if found is None or found.size != 1 else found.reshape(-1).tolist()[0]
+
+    def _at_hand(self, parameter: Output, numbers: Sequence[Number]) -> Output:
+        """What stands for a parameter of sizes until the block is complete: those at hand.
+
+        So nGraph knows the shapes at hand that are computed from it.
+        """
+        assert self._shapes is not None
+        kind = parameter.get_element_type()
+        values = np.array(list(map(hint_of, numbers)), kind.to_dtype())
+        constant = opset15.constant(values.reshape(tuple(parameter.get_shape())))
+        # Not the constant itself, which converters would take for one.
+        node = opset15.convert(constant, kind)
+        self._shapes.declare_contents(node.output(0), numbers)
+        self._sizes_at_hand.append((node, parameter))
+        return node.output(0)
 
     def _input_that_is(self, positions: Output) -> int | None:
         """The inputs of the interval are those of another bridge."""
@@ -709,8 +927,7 @@ class _InnerBridge(NgraphBridge):
         numbers = around.value(source)
         if numbers is None:
             return opset15.constant(around.fixed_value(source)).output(0)
-        self._shapes.declare_contents(node, numbers.reshape(-1).tolist())
-        return node
+        return self._at_hand(node, numbers.reshape(-1).tolist())
 
     def _fed_too(self, source: Output) -> Output:
         """A parameter that is given ``source``, which the block does not know of."""
@@ -719,14 +936,26 @@ class _InnerBridge(NgraphBridge):
 
     def _fed(self, position: int, source: Output) -> Output:
         """A parameter that is given ``source``."""
-        sizes = self._outer.shape(source)
+        is_arg = position < self._args
+        sizes = self.arg_shapes[position] if is_arg else self._outer.shape(source)
         node = opset15.parameter(list(map(hint_of, sizes)), source.get_element_type())
         self._parameters.append(node)
         self._input_of_parameter[node.get_friendly_name()] = position
         if self._shapes is not None:
-            declared = [size if isinstance(size, Size) else None for size in sizes]
-            self._shapes.declare(node.output(0), declared)
+            self._shapes.declare(node.output(0), list(map(_open, sizes)))
         return node.output(0)
+
+    def _count(self) -> Output:
+        """The number of the turn."""
+        if self._counter is None:
+            self._counter = opset15.parameter([], Type.i64)
+            if self._shapes is not None:
+                self._shapes.declare(self._counter.output(0), [])
+        return self._counter.output(0)
+
+    def _what_varies(self) -> Output:
+        """See :meth:`NgraphBridge._what_varies`."""
+        return self._count()
 
     def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
@@ -738,47 +967,109 @@ class _InnerBridge(NgraphBridge):
             if not is_made or key_of(output) in map(key_of, results):
                 output = opset15.reshape(output, self.ints(self.shape(output)), False).output(0)
             results.append(output)
-        counter = self._part_args(results)
         shapes = [self.shape(output) for output in results]
+        self._complete(results)
+        self._part_args(results)
         read = [
             (node, number)
             for node in self._parameters
             for number in [self._input_of_parameter[node.get_friendly_name()]]
             if number < self._args or _is_used(node)
         ]
-        parameters = [node for node, _ in read] + ([] if counter is None else [counter])
+        parameters = [node for node, _ in read] + ([self._counter] if self._counter else [])
+        if self._has_sizes_of_turns:
+            self._open_args()
+            self._hide_sizes(results, parameters)
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        return Body(self.model, [number for _, number in read], shapes, counter is not None)
+        return Body(self.model, [number for _, number in read], shapes, self._counter is not None)
 
-    def _part_args(self, results: list[Output]) -> Node | None:
+    def _complete(self, results: list[Output]) -> None:
+        """Ends what only sizes at hand allow: from here on they are those of each turn."""
+        if self._has_sizes_of_turns and (
+            self._last is None or bounds_of(self._last)[1] >= MOST_TURNS
+        ):
+            results[0] = self._checked_count(results[0])
+        if self._shapes is None:
+            return
+        counter = [self._counter] if self._counter else []
+        late = [node for node, _, _ in self._late]
+        made = list(map(opset15.result, results))
+        self._look_at(ov.Model(made, [*self._parameters, *counter, *late]))
+        for inner in self._all_inner():
+            inner._look_at(inner.model)
+        self._settle()
+        self._read_sizes()
+
+    def _read_sizes(self) -> None:
+        """Has sizes read from parameters, no longer those at hand."""
+        for node, parameter in self._sizes_at_hand:
+            if _is_used(node):
+                node.input(0).replace_source_output(parameter)
+
+    def _open_args(self) -> None:
+        """Makes dynamic what grows: nGraph looks at one arg after the other."""
+        for node, shape, growth in zip(self._parameters, self.arg_shapes, self._growth):
+            dims = [-1 if _is_any([[g]]) else hint_of(size) for size, g in zip(shape, growth)]
+            node.set_partial_shape(ov.PartialShape(dims))
+
+    def _hide_sizes(self, results: list[Output], parameters: Sequence[Node]) -> None:
+        """Hides from nGraph between what sizes a turn's results are, if what it starts from is not.
+
+        It takes these for bounds of what the loop results in, which may be what it starts from.
+        """
+        ov.Model(list(map(opset15.result, results)), parameters).validate_nodes_and_infer_types()
+        for number in filter(self._grows, range(self._args)):
+            leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
+            known = results[number + 1].get_partial_shape()
+            holds = [
+                not _is_any([[added]]) or (dim.min_length <= least and dim.max_length == -1)
+                for dim, least, added in zip(known, leasts, self._growth[number])
+            ]
+            if not all(holds):
+                sizes = zip(self.arg_shapes[number], self._growth[number])
+                shape = self.ints([size + added for size, added in sizes])
+                results[number + 1] = opset15.reshape(results[number + 1], shape, False).output(0)
+        self._read_sizes()
+
+    def _checked_count(self, goes_on: Output) -> Output:
+        """Whether there is another turn; Paddle does that run where there are too many."""
+        message = f"a loop turns {MOST_TURNS} times"
+        limits = {"low": [0], "high": [MOST_TURNS], "has_ignored": False, "ignored": 0}
+        checked = self.extension("CheckRange", [self._count()], message=message, **limits)
+        is_turn = opset15.greater_equal(checked, self.full(0, checked.get_output_element_type(0)))
+        if len(self.shape(goes_on)) == 1:
+            is_turn = opset15.unsqueeze(is_turn, self.ints([0]))
+        return opset15.logical_and(goes_on, is_turn).output(0)
+
+    def _part_args(self, results: list[Output]) -> None:
         """Has the plugin hand on what a loop says, where a turn does not compute it.
 
         It drops an arg that no turn reads, and then has nothing to result in where there is no
         turn. And it hands results on one after another: one that is another arg would be what that
         has just become. So these results are chosen between themselves and the arg in whose place
         they come, by the number of the turn: it is never below 0, but no build knows it, as it may
-        know the condition of the loop.
-
-        Returns:
-            The parameter that is the number of the turn; ``None`` if nothing has to be chosen.
+        know the condition of the loop. What grows is never an arg, unless another one.
         """
         read = read_by(results)
         names = [node.get_name() for node in self._parameters[: self._args]]
         chosen = [
             number
             for number, name in enumerate(names)
-            if name not in read or passed_on_by(results[number + 1]) & {*names} - {name}
+            if name not in read
+            or passed_on_by(results[number + 1], not self._grows(number)) & {*names} - {name}
         ]
         if not chosen:
-            return None
-        counter = opset15.parameter([], Type.i64)
-        if self._shapes is not None:
-            self._shapes.declare(counter.output(0), [])
-        is_turn = opset15.greater_equal(counter, opset15.constant(np.int64(0)))
+            return
+        is_turn = opset15.greater_equal(self._count(), opset15.constant(np.int64(0)))
         for number in chosen:
+            if self._grows(number):
+                raise NgraphError("what grows from turn to turn becomes what another one was")
             arg = self._parameters[number].output(0)
             results[number + 1] = select(is_turn, results[number + 1], arg).output(0)
-        return counter
+
+    def _grows(self, number: int) -> bool:
+        """Whether each turn adds to a size of what the loop hands on in this place."""
+        return _is_any([self._growth[number]])
 
 
 def _meet_numpy() -> None:
@@ -831,7 +1122,42 @@ def as_output(node: Any) -> Output:
 def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
     if 0 in declared:  # Paddle tells nothing of some outputs that an operator leaves as they were
         return True
-    return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
+    try:
+        return len(actual) == len(declared) and all(d in (-1, a) for d, a in zip(declared, actual))
+    except Undecided:
+        return False
+
+
+def _open(size: Number) -> Size | None:
+    return size if isinstance(size, Size) else None
+
+
+def _growth(before: Sequence[Number], after: Sequence[Number], known: set[int]) -> list[Number]:
+    """What a turn adds to each size of what it hands on.
+
+    Args:
+        before, after: The shapes.
+        known: The numbers of sizes that are known outside of the loop.
+
+    Raises:
+        NgraphError: The rank changes, or what is added is not the same in every turn.
+    """
+    if len(before) != len(after):
+        raise NgraphError(f"{_CHANGES} from rank {len(before)} to {len(after)}")
+    added = [0 if a == b else b - a for a, b in zip(before, after)]
+    if not all(numbers_in(size) <= known for size in added):
+        raise NgraphError(f"{_CHANGES}, and not alike in each turn")
+    return added
+
+
+def _is_any(growth: Growth) -> bool:
+    """Whether something grows."""
+    return any(not same([size], [0]) for size in chain(*growth))
+
+
+def _grown(shapes: Sequence[Sequence[Number]], growth: Growth, turns: Size) -> list[list[Number]]:
+    """Shapes after so many turns."""
+    return [[size + added * turns for size, added in zip(*pair)] for pair in zip(shapes, growth)]
 
 
 def _filled(parameter: Node, contents: Any) -> Node:

@@ -84,7 +84,7 @@ class Pass(NamedTuple):
 
 
 def _part_the_batch(draft: Draft) -> None:
-    if draft.splits_batch:
+    if draft.splits_batch and not draft.bridge.waits_for_sizes:
         draft.parts = batch_parts.part(draft.model, draft.settings.threads, draft.bridge)
 
 

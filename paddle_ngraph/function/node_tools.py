@@ -52,10 +52,14 @@ _COMPUTING = frozenset(
 )
 
 
-def passed_on_by(result: Output) -> set[str]:
+def passed_on_by(result: Output, through_joined: bool = True) -> set[str]:
     """The names of the parameters that ``result`` may be, or be a view of, once nodes are left out.
 
     Nodes that change nothing (a sum with 0, a slice of everything) are left out.
+
+    Args:
+        result: It.
+        through_joined: Whether it may be one of those that were joined to one.
     """
     found: set[str] = set()
     met: set[str] = set()
@@ -63,7 +67,8 @@ def passed_on_by(result: Output) -> set[str]:
     while pending:
         node = pending.pop()
         kind, name = node.get_type_name(), node.get_name()
-        if name in met or kind in _COMPUTING:
+        is_joined = kind == "Concat" and len(node.input_values()) > 1
+        if name in met or kind in _COMPUTING or (is_joined and not through_joined):
             continue
         met.add(name)
         if kind == "Parameter":

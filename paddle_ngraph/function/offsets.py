@@ -91,6 +91,32 @@ class Offsets:
         )
         return pairs if are_certain and set(steps) <= {Offset(None, 1)} else None
 
+    def counted_from(self, op: Op) -> set[tuple[int, int]] | None:
+        """What the slices that an operator takes are counted from, elements of tensors.
+
+        Returns:
+            ``None`` if it takes slices of something else.
+        """
+        found: set[tuple[int, int]] = set()
+        for name in ("starts", "ends"):
+            numbers = self._read(op, name)
+            if numbers is None:
+                return None
+            found |= {number.base for number in numbers if number.base is not None}
+        return found
+
+    def only(self, tensor: TensorSpec) -> Offset | None:
+        """The only number in a tensor."""
+        if tensor.id in self._changing or _count(tensor) != 1 or tensor.dtype not in _WHOLE:
+            return None
+        (found,) = self._known.get(tensor.id, [Offset((tensor.id, 0), 0)])
+        return found
+
+    def added_to(self, tensor: TensorSpec, result: TensorSpec) -> int | None:
+        """What is added to the only number in one tensor to make that in another."""
+        found = self.only(result)
+        return found.added if found is not None and found.base == (tensor.id, 0) else None
+
     def _read(self, op: Op, name: str) -> list[Offset] | None:
         """The numbers in an input, those of its tensors one after the other."""
         found: list[Offset] = []

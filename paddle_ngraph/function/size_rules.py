@@ -21,7 +21,15 @@ from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.node_tools import Key, key_of
-from paddle_ngraph.function.sizes import Guards, Number, Size, Terms, hint_of, is_open
+from paddle_ngraph.function.sizes import (
+    Guards,
+    Number,
+    Size,
+    Terms,
+    Undecided,
+    hint_of,
+    is_open,
+)
 from paddle_ngraph.graph import FOLD_LIMIT
 
 Dims = list[Number]
@@ -81,6 +89,7 @@ class Shapes:
         self._sources: dict[str, str] = {}
         self._places: dict[Terms, tuple[Output, int, bool]] = {}  # input, axis, of its contents
         self._made: dict[Terms, Output] = {}
+        self._counts: dict[Terms, Number] = {}  # numbers of turns: the size before them
 
     def declare(self, parameter: Output, sizes: Sequence[Size | None]) -> None:
         """Declares a parameter: for each dimension its open size, or ``None``."""
@@ -90,6 +99,15 @@ class Shapes:
                 dims[axis] = size
                 self._places.setdefault(size.terms, (parameter, axis, False))
         self._dims[key_of(parameter)] = dims
+
+    def known_sizes(self) -> list[Size]:
+        """The open sizes, and numbers of turns, from which nodes here may be computed."""
+        known = {*self._places, *self._made, *self._counts}
+        return [s for s in map(self.guards.size, self.guards.numbers()) if s.terms in known]
+
+    def declare_count(self, turns: Size, before: Number) -> None:
+        """Declares a number of turns that is found in a size, of which each turn adds 1."""
+        self._counts[turns.terms] = before
 
     def declare_contents(self, output: Output, numbers: Sequence[Number]) -> None:
         """Declares the integers in an input, in order; some of them are open sizes."""
@@ -103,7 +121,8 @@ class Shapes:
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
         """Declares the shape of ``output``, which no rule covers."""
-        if list(map(hint_of, dims)) == list(output.get_shape()):
+        is_open = output.get_partial_shape().is_dynamic
+        if is_open or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
 
     def of(self, output: Output) -> Dims:
@@ -186,7 +205,7 @@ class Shapes:
             values.append(value)
         try:
             found = _array(rule(node, values)[output.get_index()])
-        except (_NoRule, ArithmeticError):
+        except (_NoRule, ArithmeticError, Undecided):
             return None
         expected = self._evaluated(node, [_hints(value) for value in values])
         at_hand = _hints(found).reshape(dims)
@@ -215,7 +234,20 @@ class Shapes:
         found = {self.follows(value) for value in node.input_values()}
         if any(is_open(self.of(output)) for output in node.outputs()):
             found.add("shapes")
+        if "sizes" in found and self._is_for_turns(node):
+            found.add("data")
         return next(s for s in ("data", "shapes", "sizes", "nothing") if s in found)
+
+    def _is_for_turns(self, node: Node) -> bool:
+        """Whether each turn computes a node of sizes, since it is not the same for all of them."""
+        sources = [self.value(source) for source in node.input_values()]
+        numbers = [size for found in sources if found is not None for size in found.reshape(-1)]
+        if not any(map(self._depends_on_turns, numbers)):
+            return False
+        return any(self.value(output) is None for output in node.outputs())
+
+    def _depends_on_turns(self, number: Number) -> bool:
+        return isinstance(number, Size) and self.guards.depends_on_turns(number.terms)
 
     def fixed_value(self, output: Output) -> np.ndarray | None:
         """The current contents of ``output``, unless data decide them; fixes the sizes that do."""
@@ -283,7 +315,7 @@ class Shapes:
         if terms not in self._made:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
             make = self._computing_atom if is_atom else self._computing_sum
-            self._made[terms] = make(terms)
+            self._made[terms] = (self._at_place if terms in self._places else make)(terms)
             self._require_32_bits(self.guards.of(terms))
         return self._made[terms]
 
@@ -311,16 +343,19 @@ class Shapes:
             product = constant if product is None else opset15.multiply(product, constant).output(0)
         return product
 
+    def _at_place(self, terms: Terms) -> Output:
+        source, axis, in_contents = self._places[terms]
+        if in_contents:
+            wide = opset15.convert(source, Type.i64)
+            numbers = opset15.reshape(wide, _ints([-1]), False)
+        else:
+            numbers = opset15.shape_of(source, Type.i64)
+        return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
+
     def _computing_atom(self, terms: Terms) -> Output:
         atom = terms[0][0][0]
         if atom[0] == 0:
-            parameter, axis, in_contents = self._places[terms]
-            if in_contents:
-                wide = opset15.convert(parameter, Type.i64)
-                numbers = opset15.reshape(wide, _ints([-1]), False)
-            else:
-                numbers = opset15.shape_of(parameter, Type.i64)
-            return opset15.gather(numbers, _ints([axis]), opset15.constant(np.int64(0))).output(0)
+            return self._counted(terms)
         dividend, divisor = (self.guards.of(each) for each in atom[1:])
         if dividend < 0 or not all(size < _EXACT_IN_FLOAT for size in (dividend, divisor)):
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
@@ -329,6 +364,13 @@ class Shapes:
             for number in (dividend, divisor)
         ]
         return opset15.divide(*nodes).output(0)
+
+    def _counted(self, turns: Terms) -> Output:
+        if turns not in self._counts:
+            raise Undecided
+        before = self._counts[turns]
+        after = self.node([self.guards.of(turns) + before])
+        return opset15.subtract(after, self.node([before])).output(0)
 
     def _require_32_bits(self, number: Number) -> None:
         if not _LEAST_INTEGER <= number <= _MOST_INTEGER:

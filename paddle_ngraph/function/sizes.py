@@ -10,6 +10,10 @@ have happened. The function is valid exactly where its guards hold.
 An expression is a polynomial with integer coefficients over *atoms*: an open dimension, or the
 floor of a quotient of polynomials. Equal polynomials are equal tuples, so most comparisons of equal
 sizes need no guard, and neither do those that follow from bounds already known.
+
+In a loop, a size may be another one in each turn: the number of the turn is such a number then. No
+guard on it could be looked at before a run, so nothing may decide by it that is not the same in
+every turn, or where what is open has certain values: anything else raises :class:`Undecided`.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from paddle_ngraph.errors import NgraphError
 
 # (0, number of the open dimension) or (1, dividend, divisor)
 Atom = tuple[Any, ...]
@@ -31,6 +37,9 @@ Number = Any  # an int or a Size
 # is repeated along the axis; such shapes have functions in which the axis is fixed.
 LEAST_OPEN = 2
 MOST_OPEN = 2**31 - 1
+
+# Numbers of turns are less: float32 has them, and no size that grows in each turn leaves 32 bits.
+MOST_TURNS = 2**24
 
 # Opcodes of guards as words; core/engine/size_guards.h reads them.
 _CONSTANT, _OPEN, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
@@ -151,14 +160,14 @@ def _open_of(terms: Terms) -> set[int]:
     return found
 
 
-def _put_in(terms: Terms, values: Mapping[int, int]) -> Terms:
-    """The polynomial with some of the open dimensions replaced by values."""
+def _put_in(terms: Terms, values: Mapping[int, Terms]) -> Terms:
+    """The polynomial with some of the open dimensions replaced by polynomials."""
     total: Terms = ()
     for monomial, number in terms:
         product = _constant(number)
         for atom in monomial:
             if atom[0] == 0:
-                factor = _constant(values[atom[1]]) if atom[1] in values else (((atom,), 1),)
+                factor = values.get(atom[1], (((atom,), 1),))
             else:
                 factor = _floor_quotient(_put_in(atom[1], values), _put_in(atom[2], values))
             product = _product(product, factor)
@@ -167,6 +176,13 @@ def _put_in(terms: Terms, values: Mapping[int, int]) -> Terms:
 
 
 # -- guards --------------------------------------------------------------------------------------
+
+
+class Undecided(NgraphError):
+    """Something would have to be decided by a number that only a turn of a loop knows."""
+
+    def __init__(self) -> None:
+        super().__init__("what is computed depends on how often a loop has turned")
 
 
 class Guard(NamedTuple):
@@ -232,6 +248,9 @@ class Guards:
         self._least: dict[Terms, int] = {}
         self._unequal: set[Terms] = set()
         self._guards: dict[tuple[int, Terms], Guard] = {}
+        self._turns: list[int] = []  # the numbers that are of turns
+        self._last: dict[int, Terms] = {}  # what each of these is at most
+        self._values = dict(hints)
         for number in hints:
             self.require(Guard(AT_LEAST_ZERO, (((), -LEAST_OPEN), (((0, number),), 1))))
             self.require(Guard(AT_LEAST_ZERO, (((), MOST_OPEN), (((0, number),), -1))))
@@ -239,6 +258,36 @@ class Guards:
     def size(self, number: int) -> Size:
         """The open dimension of this number."""
         return Size(self, ((((0, number),), 1),))
+
+    def turns(self, hint: int) -> Size:
+        """A new number of turns, at least 0; the hint is only for shapes at hand."""
+        number = -1 - len(self._turns)
+        self._turns.append(number)
+        self._last[number] = _constant(MOST_TURNS - 1)
+        self._values[number] = hint
+        size = self.size(number)
+        self._least[size.terms] = 0
+        self._least[_product(_constant(-1), size.terms)] = 1 - MOST_TURNS
+        return size
+
+    def numbers(self) -> list[int]:
+        """What there are sizes of: open dimensions, and numbers of turns."""
+        return [*self.hints, *self._turns]
+
+    def end_turns(self, turns: Size, last: Number) -> None:
+        """Declares what a number of turns is at most, which is at least 0."""
+        (number,) = numbers_in(turns)
+        self._last[number] = last.terms if isinstance(last, Size) else _constant(last)
+        most = min(self.bounds(self._last[number])[1], MOST_TURNS - 1)
+        self._least[_product(_constant(-1), turns.terms)] = -most
+
+    def depends_on_turns(self, terms: Terms) -> bool:
+        """Whether ``terms`` is not the same in every turn of some loop."""
+        return any(number < 0 for number in _open_of(terms))
+
+    def value(self, terms: Terms) -> int:
+        """The value of ``terms`` at hand."""
+        return evaluate(terms, self._values)
 
     def of(self, terms: Terms) -> Number:
         """A polynomial as a number: a Size, if it is not constant."""
@@ -252,6 +301,8 @@ class Guards:
         least, most = self.bounds(terms)
         if least >= 0 or most < 0:
             return least >= 0
+        if self.depends_on_turns(terms):
+            return self._is_at_least_zero_in_every_turn(terms)
         if evaluate(terms, self.hints) >= 0:
             self._keep(Guard(AT_LEAST_ZERO, terms))
             return True
@@ -265,6 +316,8 @@ class Guards:
             return False
         if least == most == 0:
             return True
+        if self.depends_on_turns(terms):
+            return self._is_zero_in_every_turn(terms)
         if evaluate(terms, self.hints) == 0:
             self._keep(Guard(ZERO, terms))
             return True
@@ -278,6 +331,11 @@ class Guards:
 
     def fix(self, terms: Terms) -> int:
         """The current value of ``terms``, from now on the only one."""
+        least, most = self.bounds(terms)
+        if least == most:
+            return least
+        if self.depends_on_turns(terms):
+            raise Undecided
         value = evaluate(terms, self.hints)
         opened = _open_of(terms)
         # A product of several dimensions may be the same where these are not: of no use to anybody.
@@ -285,6 +343,49 @@ class Guards:
             self.fix(((((0, number),), 1),))
         self.is_zero(_sum(terms, _constant(value), -1))
         return value
+
+    def _is_at_least_zero_in_every_turn(self, terms: Terms) -> bool:
+        """Whether ``terms >= 0`` in every turn, or in none, as guards may tell; else it raises."""
+        least, most = (self._without_turns(terms, sign) for sign in (1, -1))
+        if least is not None and evaluate(least, self.hints) >= 0:
+            return self.is_at_least_zero(least)
+        if most is not None and evaluate(most, self.hints) < 0:
+            return self.is_at_least_zero(most)
+        raise Undecided
+
+    def _is_zero_in_every_turn(self, terms: Terms) -> bool:
+        """Whether ``terms`` is 0 in every turn, or in none, as guards may tell; else it raises."""
+        return self.is_at_least_zero(terms) and not self.is_at_least_zero(
+            _sum(terms, _constant(-1))
+        )
+
+    def _without_turns(self, terms: Terms, sign: int) -> Terms | None:
+        """What ``terms`` is not below in any turn, or, for sign -1, not above; if that is known."""
+        found: Terms = ()
+        for monomial, number in terms:
+            part: Terms = ((monomial, number),)
+            if self.depends_on_turns(part):
+                if not self._never_falls(monomial):
+                    return None
+                ends = dict.fromkeys(self._turns, _constant(0)) if number * sign > 0 else self._last
+                part = _put_in(part, ends)
+            found = _sum(found, part)
+        return self._without_turns(found, sign) if self.depends_on_turns(found) else found
+
+    def _never_falls(self, monomial: Monomial) -> bool:
+        """Whether it is certain that it does not become less from turn to turn."""
+        return all(
+            self._bounds_of_atom(atom)[0] >= 0
+            and (atom[0] == 0 or (self._rises(atom[1]) and not self.depends_on_turns(atom[2])))
+            for atom in monomial
+        )
+
+    def _rises(self, terms: Terms) -> bool:
+        return all(
+            number > 0 and self._never_falls(monomial)
+            for monomial, number in terms
+            if self.depends_on_turns(((monomial, number),))
+        )
 
     def require(self, guard: Guard) -> None:
         """Keeps a guard that holds at the current values."""
@@ -382,7 +483,7 @@ class Guards:
 
     def kept(self) -> list[Guard]:
         """The guards on what is still open, each once, in an order that depends on them alone."""
-        fixed = self.fixed()
+        fixed = {number: _constant(value) for number, value in self.fixed().items()}
         found: dict[Guard, None] = {}
         for guard in self._guards.values():
             left = Guard(guard.kind, _put_in(guard.terms, fixed))
@@ -409,7 +510,7 @@ class Size:
     @property
     def hint(self) -> int:
         """Its current value; only for results that need not hold elsewhere."""
-        return evaluate(self.terms, self.guards.hints)
+        return self.guards.value(self.terms)
 
     def _combined(self, other: Any, function: Any, swapped: bool = False) -> Any:
         terms = _terms_of(other)
@@ -558,3 +659,26 @@ def is_open(numbers: Sequence[Number]) -> bool:
 def hint_of(number: Number) -> int:
     """The current value of a number, without a guard."""
     return number.hint if isinstance(number, Size) else int(number)
+
+
+def numbers_in(number: Number) -> set[int]:
+    """The numbers of the open dimensions, and of turns, that a size follows from."""
+    return _open_of(number.terms) if isinstance(number, Size) else set()
+
+
+def is_always_at_least(size: Number, least: int) -> bool:
+    """Whether a size is at least so large; not where that depends on the turn of a loop.
+
+    Only for a choice between ways to compute the same.
+    """
+    try:
+        return bool(size >= least)
+    except Undecided:
+        return False
+
+
+def bounds_of(number: Number) -> tuple[int, int]:
+    """What a number is at least, and at most, as far as that is known; makes no guard."""
+    if isinstance(number, Size):
+        return number.guards.bounds(number.terms)
+    return number, number

@@ -35,7 +35,7 @@ _SAME_SHAPES = Limit(
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
-    What it hands from turn to turn keeps its shape.
+    What it hands from turn to turn keeps its shape, or grows by the same sizes in each.
     """
     (block,) = op.blocks
     starts = bridge.get_input_nodes(op, "inputs")
@@ -44,11 +44,9 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         for number, start in enumerate(starts):
             bridge.set_output_node(op, "out", start, number)
         return
-    sources = [*starts, *bridge.get_input_nodes(op, "captured")]
-    body, sources = bridge.body(block, sources, len(starts))
-    shapes = [bridge.shape(start) for start in starts]
-    for before, after in zip(shapes, body.shapes[1:], strict=True):
-        _require_one(before, after, "a turn of the loop changes the shape of what it hands on")
+    captured = bridge.get_input_nodes(op, "captured")
+    body, sources, growth = bridge.body_of_loop(block, starts, captured)
+    shapes = bridge.turned([bridge.shape(start) for start in starts], growth)
     loop = Loop(condition, sources, body)
     for number, output in enumerate(bridge.add_region(loop, shapes)):
         bridge.set_output_node(op, "out", output, number)

@@ -16,6 +16,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Role, converter
+from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import axis_first, axis_of, known_int, reshaped, transposed
 
@@ -99,7 +100,7 @@ def taken(bridge: NgraphBridge, x: NodeInput, index: NodeInput, axis: int) -> No
     The plugin drops a Gather of the only slice that there is, and the check of its position with
     it; not one with positions of another rank.
     """
-    only = [bridge.shape(x)[axis]] == bridge.shape(index) == [1]
+    only = same([bridge.shape(x)[axis], *bridge.shape(index)], [1, 1])
     places = opset15.unsqueeze(index, bridge.ints([0])) if only else index
     out = opset15.gather(x, places, bridge.full(axis, "int64"))
     return opset15.reshape(out, bridge.ints(bridge.shape(x)), False) if only else out

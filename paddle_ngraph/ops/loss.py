@@ -11,6 +11,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
+from paddle_ngraph.function.sizes import is_always_at_least
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 
@@ -60,7 +61,8 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
 def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
     shape = bridge.shape(x)
-    return bridge.on_cpu and axis in (-1, len(shape) - 1) and shape[-1:] >= [_LONG_ROW]
+    is_last = bool(shape) and axis in (-1, len(shape) - 1)
+    return bridge.on_cpu and is_last and is_always_at_least(shape[-1], _LONG_ROW)
 
 
 def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
@@ -68,7 +70,9 @@ def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
 
     These go over the whole tensor four times, but the plugin fuses attention around them.
     """
-    return bridge.trains("pd_op.softmax_grad") or bridge.shape(x)[-1] >= _ROW_OF_CLASSES
+    return bridge.trains("pd_op.softmax_grad") or is_always_at_least(
+        bridge.shape(x)[-1], _ROW_OF_CLASSES
+    )
 
 
 def _by_rows(bridge: NgraphBridge, operator: str, inputs: list[Any]) -> Any:

@@ -14,7 +14,7 @@ from openvino import opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, Role, converter
-from paddle_ngraph.function.size_rules import broadcast_shapes
+from paddle_ngraph.function.size_rules import broadcast_shapes, same
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     axis_first,
@@ -107,7 +107,7 @@ def tile(bridge: NgraphBridge, op: Op) -> None:
     x = bridge.get_input_node(op, "x")
     dims, repeats = _tile_factors(bridge, op, bridge.shape(x))
     node = reshaped(bridge, x, dims)
-    if any(repeat != 1 for repeat in repeats):
+    if not same(repeats, [1] * len(repeats)):
         node = opset15.tile(node, bridge.ints(repeats))
     bridge.set_output_node(op, "out", node)
 

@@ -15,6 +15,7 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.node_tools import select
 from paddle_ngraph.function.registry import (
@@ -346,6 +347,8 @@ def index_put(bridge: NgraphBridge, op: Op) -> None:
     """
     x, value = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "value")
     if _is_mask(op):
+        if any(size != 1 for size in bridge.shape(value)):  # the program may declare another one
+            raise NgraphError("a mask writes more than a single number")
         put = opset15.add(x, value) if op.attr("accumulate") else value
         put = reshaped(bridge, put, []) if bridge.shape(put) == [1] else put
         bridge.set_output_node(op, "out", select(_mask(bridge, op, x), put, x))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paddle_ngraph.function.counters import SLICES
 from paddle_ngraph.function.offsets import HANDING_ON, OPERANDS, Offsets, terms
 from paddle_ngraph.function.registry import (
     RANGES,
@@ -16,7 +17,7 @@ from paddle_ngraph.function.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.graph import FOLD_LIMIT, TensorSpec
+from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
@@ -480,7 +481,25 @@ class Integers:
             numbers = self._candidates.numbers.items()
             changing = {number for vid, number in numbers if self._view.is_overwritten(vid)}
             self._offsets = Offsets(self._candidates.ops.values(), changing)
-        return self._offsets.taken(self._candidates.ops[node]) is not None
+        op = self._candidates.ops[node]
+        return self._offsets.taken(op) is not None or self._are_counted(self._offsets, op)
+
+    def _are_counted(self, offsets: Offsets, op: Op) -> bool:
+        """Whether slices begin and end where a turn of this block tells: a build looks closer."""
+        bases, outside, end = offsets.counted_from(op), self._outside, self._view.nodes[-1]
+        if not bases or outside is None or op.type not in SLICES:
+            return False
+        numbers = self._candidates.numbers
+        args, results = (
+            [self._view.spec(vid, numbers.get(vid, -1)) for vid in vids]
+            for vids in (outside.args, end.reads[1:])
+        )
+        counted = {
+            arg.id
+            for arg, result, start in zip(args, results, outside.node.starts)
+            if offsets.added_to(arg, result) and outside.integers.is_known_to(outside.node, start)
+        }
+        return {tensor for tensor, _ in bases} <= counted
 
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"

@@ -677,9 +677,9 @@ def test_what_stays_native_gives_the_same(build: Callable, capfd: Any) -> None:
             np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
 
 
-def grows() -> Any:
+def doubles() -> Any:
     x = data(-1, WIDTH)
-    return counted(lambda i, h: [paddle.concat([h, h[:1] * 2.0], 0)], x, end=4)
+    return counted(lambda i, h: [paddle.concat([h, h * 2.0], 0)], x, end=4)
 
 
 def has_results_of_two_shapes() -> Any:
@@ -688,7 +688,7 @@ def has_results_of_two_shapes() -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
-@pytest.mark.parametrize("build", [grows, has_results_of_two_shapes])
+@pytest.mark.parametrize("build", [doubles, has_results_of_two_shapes])
 def test_shapes_that_differ_are_paddles(build: Callable) -> None:
     program = Program(build)
     for number in range(6):

@@ -12,6 +12,7 @@
 #include "core/ov/gemm_op.h"
 #include "core/ov/hold_op.h"
 #include "core/ov/layer_norm_ops.h"
+#include "core/ov/of_any_size_op.h"
 #include "core/ov/optimizer_ops.h"
 #include "core/ov/pool_ops.h"
 #include "core/ov/reorder_op.h"
@@ -89,6 +90,7 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<PaddleAvgPool>>(),
       std::make_shared<ov::OpExtension<PaddleAvgPoolGrad>>(),
       std::make_shared<ov::OpExtension<Momentum>>(),
+      std::make_shared<ov::OpExtension<OfAnySize>>(),
       std::make_shared<ov::OpExtension<BlockedReorder>>(),
       std::make_shared<ov::OpExtension<Sgd>>(),
       std::make_shared<ov::OpExtension<RowSoftmax>>(),

@@ -112,7 +112,7 @@ class Variant:
         return [
             tuple(
                 Size(int(size), dim.is_dynamic)
-                for size, dim in zip(at_hints.get_shape(), output.get_partial_shape())
+                for size, dim in zip(_known_shape(at_hints), output.get_partial_shape())
             )
             for at_hints, output in zip(closed.outputs, self.model.outputs)
         ]
@@ -436,7 +436,15 @@ def _count(shape: Shape) -> int:
 
 
 def _shape_of(output: Any) -> Shape:
-    return tuple(Size(int(size)) for size in output.get_shape())
+    return tuple(Size(int(size)) for size in _known_shape(output))
+
+
+def _known_shape(output: Any) -> Any:
+    if output.get_partial_shape().is_dynamic:
+        raise NgraphError(
+            "a loop adds to what it hands on as often as only a run tells: that has no form in C++"
+        )
+    return output.get_shape()
 
 
 # -- files -----------------------------------------------------------------------------------------
