@@ -240,6 +240,11 @@ def make_persistable(value: Value) -> None:
         result.persistable = is_this or (result.initialized() and result.persistable)
 
 
+def make_temporary(value: Value) -> None:
+    """Has the variable of a value end with the run, or when nothing reads it any more."""
+    value.persistable = False
+
+
 def set_random_seed(program: Program, seed: int) -> None:
     """Sets the seed of operators that will be added to a program."""
     program.random_seed = seed

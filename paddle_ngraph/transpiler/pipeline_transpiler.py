@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import paddle
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler
+from paddle_ngraph.paddle_seam.names import IrMapping, drop_scheduler, make_temporary
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.placement import NATIVE, place_on
 from paddle_ngraph.program.view import (
@@ -554,7 +554,7 @@ def _keep_startup(block: Block, variables: Mapping[str, Value]) -> None:
     keep(block, ancestors([*kept, *draws]))
     for drawn in (value for op in draws for value in op.results() if value.initialized()):
         if drawn.use_empty():  # for another stage
-            drawn.persistable = False
+            make_temporary(drawn)
 
 
 def _described(number: int, stage: Stage) -> str:
