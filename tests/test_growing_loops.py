@@ -309,10 +309,24 @@ def likeliest_place() -> Any:
     return counted(turn, x * 1.0, x[:, 0] * 1.0, end=fed_limit())
 
 
+def joins_what_it_hands_on() -> Any:
+    """What is added is itself handed on, as it is or in another shape, and as the next turn's."""
+    x = data()
+    seen = paddle.cast(x[:, :, 0] > 0, "int64")
+
+    def turn(i: Any, h: Any, new: Any, words: Any, word: Any) -> Any:
+        h = paddle.concat([h, paddle.unsqueeze(new, 1)], 1)
+        words = paddle.concat([word, words], 1)
+        word = paddle.cast(paddle.mean(new, 1, True) > 0.1, "int64")
+        return [h, paddle.tanh(paddle.mean(h, 1) + 0.2), words, word]
+
+    return counted(turn, x * 1.0, paddle.mean(x, axis=1), seen, seen[:, :1] * 1, end=fed_limit())
+
+
 FORMS: list[tuple[Callable[[], Any], Callable[..., dict[str, np.ndarray]]]] = [
     (greedy, feed_of_greedy),
     *((build, rows) for build in (grows_by_what_is_fed, along_several_axes, sizes_that_follow)),
-    *((build, rows) for build in (read_afterwards, likeliest_place)),
+    *((build, rows) for build in (read_afterwards, likeliest_place, joins_what_it_hands_on)),
 ]
 
 

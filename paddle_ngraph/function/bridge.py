@@ -1048,15 +1048,19 @@ class _InnerBridge(NgraphBridge):
         turn. And it hands results on one after another: one that is another arg would be what that
         has just become. So these results are chosen between themselves and the arg in whose place
         they come, by the number of the turn: it is never below 0, but no build knows it, as it may
-        know the condition of the loop. What grows is never an arg, unless another one.
+        know the condition of the loop. What grows is never an arg, unless another one. What has
+        another shape than it is meant to have is left: the block will be converted again.
         """
         read = read_by(results)
         names = [node.get_name() for node in self._parameters[: self._args]]
         chosen = [
             number
             for number, name in enumerate(names)
-            if name not in read
-            or passed_on_by(results[number + 1], not self._grows(number)) & {*names} - {name}
+            if self._is_as_grown(number, results[number + 1])
+            and (
+                name not in read
+                or passed_on_by(results[number + 1], not self._grows(number)) & {*names} - {name}
+            )
         ]
         if not chosen:
             return
@@ -1066,6 +1070,13 @@ class _InnerBridge(NgraphBridge):
                 raise NgraphError("what grows from turn to turn becomes what another one was")
             arg = self._parameters[number].output(0)
             results[number + 1] = select(is_turn, results[number + 1], arg).output(0)
+
+    def _is_as_grown(self, number: int, result: Output) -> bool:
+        """Whether what the loop hands on in this place has the shape of the arg, and its growth."""
+        before, after = self.arg_shapes[number], self.shape(result)
+        return len(before) == len(after) and all(
+            size + added == found for size, added, found in zip(before, self._growth[number], after)
+        )
 
     def _grows(self, number: int) -> bool:
         """Whether each turn adds to a size of what the loop hands on in this place."""
