@@ -20,7 +20,7 @@ from openvino import opset15
 
 import paddle_ngraph
 from benchmarks import functions, growing_decoder, report
-from benchmarks.growing_decoder import AGAIN, CACHE
+from benchmarks.growing_decoder import AGAIN, CACHE, ints, parameters
 from benchmarks.options import Progress
 from benchmarks.worker import Worker
 from benchmarks.works import Array
@@ -126,14 +126,7 @@ def _program(in_place: bool) -> list[Any]:
         in_place: Whether a word is written into its column; otherwise, logits by a sum with a mask.
     """
     features = paddle.static.data("features", [-1, COLUMNS, FEATURES])
-    weights = {
-        name: paddle.static.create_parameter(
-            list(array.shape),
-            "float32",
-            default_initializer=paddle.nn.initializer.Assign(array),
-        )
-        for name, array in _numbers().items()
-    }
+    weights = parameters(_numbers())
     ops = _Ops(
         weights,
         paddle.matmul,
@@ -183,9 +176,6 @@ def _words_in_place(ops: _Ops, features: Any, keys: Any, word: Any, h: Any) -> l
 
 def _model() -> ov.Model:
     """The decoder as OpenVINO's own ``Loop``."""
-
-    def ints(*values: int) -> Any:
-        return opset15.constant(np.array(values, np.int64))
 
     def third(x: Any, number: int) -> Any:
         first = number * HIDDEN

@@ -88,16 +88,26 @@ def _starts(ops: _Ops, prompt: Any, with_cache: bool) -> list[Any]:
     return [_next_word(ops, ops.last(x), keys, values), prompt, keys, values]
 
 
-def program(with_cache: bool) -> Any:
-    """The decoder in Paddle; fetches the words."""
-    weights = {
+def parameters(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Parameters of the program that is being built, which start from arrays."""
+    return {
         name: paddle.static.create_parameter(
             list(array.shape),
             "float32",
             default_initializer=paddle.nn.initializer.Assign(array),
         )
-        for name, array in numbers().items()
+        for name, array in arrays.items()
     }
+
+
+def ints(*values: int) -> Any:
+    """Whole numbers as a node of OpenVINO's."""
+    return opset15.constant(np.array(values, np.int64))
+
+
+def program(with_cache: bool) -> Any:
+    """The decoder in Paddle; fetches the words."""
+    weights = parameters(numbers())
     ops = _Ops(
         weights,
         paddle.matmul,
@@ -122,9 +132,6 @@ def program(with_cache: bool) -> Any:
 
 def model(with_cache: bool) -> ov.Model:
     """The decoder as OpenVINO's own ``Loop``."""
-
-    def ints(*values: int) -> Any:
-        return opset15.constant(np.array(values, np.int64))
 
     def likeliest(x: Any) -> Any:
         best = opset15.topk(x, opset15.constant(np.int64(1)), 2, "max", "value")

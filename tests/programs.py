@@ -94,6 +94,15 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+def parameter(*shape: int, seed: int = 0) -> Any:
+    """A parameter of the program that is being built, with the same small numbers in each run."""
+    return paddle.static.create_parameter(
+        list(shape),
+        "float32",
+        default_initializer=paddle.nn.initializer.Assign(0.4 * floats(*shape, seed=seed)),
+    )
+
+
 def varied(*shape: int) -> np.ndarray:
     """The same, others for each shape."""
     return floats(*shape, seed=sum(shape) + len(shape))

@@ -18,7 +18,7 @@ import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.transpiler import generate_native
-from tests.programs import Program, floats
+from tests.programs import Program, floats, parameter
 
 WIDTH, WORDS = 6, 11
 
@@ -28,14 +28,6 @@ def fresh(small_intervals_pay: None) -> Any:
     refusals.clear()
     yield
     refusals.clear()
-
-
-def parameter(*shape: int, seed: int = 0) -> Any:
-    return paddle.static.create_parameter(
-        list(shape),
-        "float32",
-        default_initializer=paddle.nn.initializer.Assign(0.4 * floats(*shape, seed=seed)),
-    )
 
 
 def counted(turn: Callable, *start: Any, end: Any, goes_on: Callable | None = None) -> list[Any]:

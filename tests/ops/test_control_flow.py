@@ -19,7 +19,7 @@ from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
-from tests.programs import Program, floats
+from tests.programs import Program, floats, parameter
 
 ROOT = Path(__file__).parents[2]
 WIDTH, WORDS = 6, 11
@@ -30,14 +30,6 @@ def fresh():
     refusals.clear()
     yield
     refusals.clear()
-
-
-def parameter(*shape: int, seed: int = 0) -> Any:
-    return paddle.static.create_parameter(
-        list(shape),
-        "float32",
-        default_initializer=paddle.nn.initializer.Assign(0.4 * floats(*shape, seed=seed)),
-    )
 
 
 def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:
