@@ -13,14 +13,12 @@ from paddle_ngraph.graph import Graph, Op, TensorSpec
 
 # Those of any length.
 SLICES = ("pd_op.slice", "pd_op.strided_slice")
-_BOTH = ("pd_op.logical_and", "pd_op.bitwise_and")
-# Comparisons: whether the operands are exchanged, and the least distance of the first to the other.
-_COMPARISONS = {
-    "pd_op.less_than": (False, 1),
-    "pd_op.less_equal": (False, 0),
-    "pd_op.greater_than": (True, 1),
-    "pd_op.greater_equal": (True, 0),
-}
+# What is true where both operands are.
+CONJUNCTIONS = ("pd_op.logical_and", "pd_op.bitwise_and")
+# Comparisons that are true where the first operand is the smaller one, or the larger one; and how
+# far the two are apart then, at least.
+LESS = {"pd_op.less_than": 1, "pd_op.less_equal": 0}
+GREATER = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0}
 
 
 class Limit(NamedTuple):
@@ -75,12 +73,12 @@ class Counters:
         op = self._made_by(condition)
         if op is None:
             return
-        if op.type in _BOTH:
+        if op.type in CONJUNCTIONS:
             yield from self._limits(op.input("x"))
             yield from self._limits(op.input("y"))
-        elif op.type in _COMPARISONS:
-            is_exchanged, distance = _COMPARISONS[op.type]
-            x, y = (op.input(name) for name in ("yx" if is_exchanged else "xy"))
+        elif op.type in LESS or op.type in GREATER:
+            x, y = (op.input(name) for name in ("xy" if op.type in LESS else "yx"))
+            distance = {**LESS, **GREATER}[op.type]
             counted, most = self._offsets.only(x), self._offsets.only(y)
             if counted is None or most is None or counted.base is None:
                 return

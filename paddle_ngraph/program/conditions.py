@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from paddle_ngraph.dtypes import Range
+from paddle_ngraph.function.counters import CONJUNCTIONS, GREATER, LESS
 from paddle_ngraph.function.offsets import HANDING_ON
 from paddle_ngraph.program.view import BlockView
 
 # Comparisons of one number with another: what is added to the maximum of the second one, or to its
 # minimum, to bound the first one from above and from below.
-_ABOVE = {"pd_op.less_than": -1, "pd_op.less_equal": 0, "pd_op.equal": 0}
-_BELOW = {"pd_op.greater_than": 1, "pd_op.greater_equal": 0, "pd_op.equal": 0}
-_BOTH = ("pd_op.logical_and", "pd_op.bitwise_and")
+_ABOVE = {**{kind: -distance for kind, distance in LESS.items()}, "pd_op.equal": 0}
+_BELOW = {**GREATER, "pd_op.equal": 0}
 
 
 class Bound(NamedTuple):
@@ -39,7 +39,7 @@ def _bounds(view: BlockView, cond: str, range_of: Callable[[str], Range | None])
     node = view.producer.get(source(view, cond))
     if node is None:
         return
-    if node.type in _BOTH:
+    if node.type in CONJUNCTIONS:
         for vid in node.reads:
             yield from _bounds(view, vid, range_of)
     elif node.type in _ABOVE or node.type in _BELOW:
