@@ -456,7 +456,7 @@ class NgraphBridge:
 
         It would take them for those in every turn, if nothing reads what this becomes in the end.
         """
-        axes = [axis for axis, size in enumerate(growth) if _is_any([[size]])]
+        axes = [axis for axis, size in enumerate(growth) if _grows_by(size)]
         if not axes:
             return start
         node = self.extension("OfAnySize", [start, self._what_varies()], axes=axes)
@@ -1009,7 +1009,7 @@ class _InnerBridge(NgraphBridge):
     def _open_args(self) -> None:
         """Makes dynamic what grows: nGraph looks at one arg after the other."""
         for node, shape, growth in zip(self._parameters, self.arg_shapes, self._growth):
-            dims = [-1 if _is_any([[g]]) else hint_of(size) for size, g in zip(shape, growth)]
+            dims = [-1 if _grows_by(added) else hint_of(size) for size, added in zip(shape, growth)]
             node.set_partial_shape(ov.PartialShape(dims))
 
     def _hide_sizes(self, results: list[Output], parameters: Sequence[Node]) -> None:
@@ -1022,7 +1022,7 @@ class _InnerBridge(NgraphBridge):
             leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
             known = results[number + 1].get_partial_shape()
             holds = [
-                not _is_any([[added]]) or (dim.min_length <= least and dim.max_length == -1)
+                not _grows_by(added) or (dim.min_length <= least and dim.max_length == -1)
                 for dim, least, added in zip(known, leasts, self._growth[number])
             ]
             if not all(holds):
@@ -1080,7 +1080,7 @@ class _InnerBridge(NgraphBridge):
 
     def _grows(self, number: int) -> bool:
         """Whether each turn adds to a size of what the loop hands on in this place."""
-        return _is_any([self._growth[number]])
+        return any(map(_grows_by, self._growth[number]))
 
 
 def _meet_numpy() -> None:
@@ -1161,9 +1161,14 @@ def _growth(before: Sequence[Number], after: Sequence[Number], known: set[int]) 
     return added
 
 
+def _grows_by(added: Number) -> bool:
+    """Whether a turn adds something, if it adds this."""
+    return not same([added], [0])
+
+
 def _is_any(growth: Growth) -> bool:
     """Whether something grows."""
-    return any(not same([size], [0]) for size in chain(*growth))
+    return any(map(_grows_by, chain(*growth)))
 
 
 def _grown(shapes: Sequence[Sequence[Number]], growth: Growth, turns: Size) -> list[list[Number]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from openvino import Model, Output, Type, opset15
 
+from paddle_ngraph.function.node_tools import read_by
 from paddle_ngraph.function.updates import Update
 
 if TYPE_CHECKING:
@@ -89,13 +90,7 @@ def _may_be_held(value: Output, varying: set[str]) -> bool:
 
 def _not_before(gradients: Sequence[Output], others: Sequence[Output]) -> list[Output]:
     """Those of ``others`` that a node computes which need not run before the ``gradients`` do."""
-    before: set[str] = set()
-    pending = [gradient.get_node() for gradient in gradients]
-    while pending:
-        node = pending.pop()
-        if node.get_name() not in before:
-            before.add(node.get_name())
-            pending += [value.get_node() for value in node.input_values()]
+    before = read_by(gradients)
     nodes = [value.get_node() for value in others]
     return [
         value

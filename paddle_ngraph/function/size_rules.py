@@ -121,8 +121,8 @@ class Shapes:
 
     def set(self, output: Output, dims: Sequence[Number]) -> None:
         """Declares the shape of ``output``, which no rule covers."""
-        is_open = output.get_partial_shape().is_dynamic
-        if is_open or list(map(hint_of, dims)) == list(output.get_shape()):
+        is_known = output.get_partial_shape().is_static
+        if not is_known or list(map(hint_of, dims)) == list(output.get_shape()):
             self._dims[key_of(output)] = list(dims)
 
     def of(self, output: Output) -> Dims:
@@ -314,8 +314,11 @@ class Shapes:
         """A size as a tensor [1]."""
         if terms not in self._made:
             is_atom = len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1
-            make = self._computing_atom if is_atom else self._computing_sum
-            self._made[terms] = (self._at_place if terms in self._places else make)(terms)
+            if terms in self._places:
+                make = self._at_place
+            else:
+                make = self._computing_atom if is_atom else self._computing_sum
+            self._made[terms] = make(terms)
             self._require_32_bits(self.guards.of(terms))
         return self._made[terms]
 

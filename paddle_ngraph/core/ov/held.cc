@@ -2,18 +2,16 @@
 
 #include <memory>
 
-#include <unistd.h>
-
 namespace paddle_ngraph {
 
-Turns::Turns() : now_(new OfProcess{getpid(), {}}) {}
+Turns::Turns() : now_(std::make_unique<OfProcess>().release()) {}
 
-Turns::~Turns() { delete now_.load(); }
+Turns::~Turns() { std::unique_ptr<OfProcess>(now_.load()).reset(); }
 
 Turns::Turn Turns::take() {
   OfProcess* now = now_;
   if (now->process != getpid()) {
-    auto own = std::unique_ptr<OfProcess>(new OfProcess{getpid(), {}});
+    auto own = std::make_unique<OfProcess>();
     // That of the parent stays: it may be locked. If another thread was first, `now` is its own.
     if (now_.compare_exchange_strong(now, own.get())) now = own.release();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <sys/types.h>
+#include <unistd.h>
 
 namespace paddle_ngraph {
 
@@ -33,7 +34,7 @@ class Turns {
  private:
   // A forked process has a mutex of its own: the thread that holds the other one is not there.
   struct OfProcess {
-    pid_t process;
+    const pid_t process = getpid();
     std::mutex mutex;
   };
 
