@@ -38,7 +38,8 @@ Number = Any  # an int or a Size
 LEAST_OPEN = 2
 MOST_OPEN = 2**31 - 1
 
-# Numbers of turns are less: float32 has them, and no size that grows in each turn leaves 32 bits.
+# Numbers of turns are less: float32 has them. A size to which each turn adds 128 or more could
+# leave 32 bits within so many: where the condition does not bound the turns, its loop is refused.
 MOST_TURNS = 2**24
 
 # Opcodes of guards as words; core/engine/size_guards.h reads them.
