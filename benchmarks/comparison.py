@@ -113,8 +113,9 @@ def compare(
 ) -> Iterator[Row]:
     """One row for each work, as soon as it is measured.
 
-    The processes of the peers live as long as the comparison; a peer whose process ended gets a
-    new one for the next work. Native Paddle always computes what is compared against.
+    Each peer has a new process for each work: what ran there before decides what the next work
+    takes (how the C library gives memory back, which pages there are), by up to half as much again.
+    Native Paddle always computes what is compared against.
 
     Args:
         works: What to measure.
@@ -123,11 +124,12 @@ def compare(
         progress: Is told what goes on.
         settings: Environment variables on top of each peer's own.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        processes = _Processes(stack, settings or {})
+    with tempfile.TemporaryDirectory() as folder:
         for work in works:
-            yield _compare(work, names, pace, folder, processes, progress)
+            with ExitStack() as stack:
+                processes = _Processes(stack, settings or {})
+                row = _compare(work, names, pace, Path(folder), processes, progress)
+            yield row
 
 
 class _Processes:

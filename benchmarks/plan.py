@@ -40,13 +40,20 @@ what it held before it built the program, in brackets by that of one function.""
 @dataclass(frozen=True)
 class Network:
     """What is measured: its name in the table, its branches, samples at once, whether it trains;
-    and whether in slices of its batch, or with branches on core groups."""
+    and whether in slices of its batch, or with branches on core groups. Or a work of the others."""
 
     title: str
     branches: int
     batch: int
     trains: bool = False
     in_slices: bool = False
+    work: Work | None = None
+
+    @classmethod
+    def of_others(cls, work: Work) -> Network:
+        """In slices."""
+        title = work.description if work.trains else f"{work.description}, batch {work.batch}"
+        return cls(title, 1, work.batch, work.trains, in_slices=True, work=work)
 
     @property
     def ways(self) -> list[str]:
@@ -62,16 +69,11 @@ NETWORKS = {
         "two towers, batch 256, a step of Adam", 2, 256, trains=True, in_slices=True
     ),
     "ensemble_in_slices": Network("MobileNetV2 of half width, batch 8", 1, 8, in_slices=True),
+    "mobilenet_v2": Network.of_others(works.inference("mobilenet_v2", 8)),
+    "resnet50": Network.of_others(works.inference("resnet50", 8)),
+    "mlp": Network.of_others(works.TRAINING["mlp"]),
+    "transformer": Network.of_others(works.TRAINING["transformer"]),
 }
-
-
-# Networks of others, for which automatic plans are made too: their works, and whether these train.
-OTHERS = [
-    works.inference("mobilenet_v2", 8),
-    works.inference("resnet50", 2),
-    works.TRAINING["mlp"],
-    works.TRAINING["transformer"],
-]
 ABOUT_AUTOMATIC = """\
 `paddle_ngraph.automatic_plan` predicts what a run takes from its intervals, timed alone and in
 company, and times what may be the fastest. *Off*: how far the prediction is from the time, if both
@@ -108,24 +110,20 @@ def measure(options: Namespace) -> None:
             sections = [ABOUT.format(rounds=rounds), *_tables(found)]
             data: dict[str, Any] = {"plan": found}
             report.write(options.output, "plan", TITLE, sections, data, _beside(found))
-    automatic = _automatic(names, [] if options.quick else OTHERS)
+    automatic = _automatic(names)
     sections += ["## Automatic plans", ABOUT_AUTOMATIC, _table_of_choices(automatic)]
     data = {"plan": found, "automatic": automatic}
     report.write(options.output, "plan", TITLE, sections, data, _beside(found))
 
 
-def _automatic(names: Sequence[str], others: Sequence[Work]) -> dict[str, Choice]:
+def _automatic(names: Sequence[str]) -> dict[str, Choice]:
     """What was chosen for each network, by its title."""
     found: dict[str, Choice] = {}
-    with Progress("automatic plans", len(names) + len(others)) as progress:
+    with Progress("automatic plans", len(names)) as progress:
         for name in names:
             with _worker(name, "native") as worker:
                 found[NETWORKS[name].title] = worker.ask("automatic")
             progress.done(NETWORKS[name].title)
-        for work in others:
-            with tempfile.TemporaryDirectory() as folder, Worker({}) as worker:
-                found[work.description] = worker.call(automatic, work, Path(folder))
-            progress.done(work.description)
     return found
 
 
@@ -218,25 +216,6 @@ class Choice(TypedDict):
     options: list[tuple[str, float | None, float | None, str]]
 
 
-def automatic(work: Work, folder: Path) -> Choice:
-    """The automatic plan of a network of others."""
-    make = peers.PaddleTraining if work.trains else peers.PaddleInference
-    paddle = make(work, Assets(folder))
-    with paddle.in_use():
-        return _choice(paddle.program, paddle.feeds[0], paddle.fetches, paddle.scope)
-
-
-def _choice(program: Any, feed: Any, fetches: list[Any], scope: Any) -> Choice:
-    import paddle
-
-    import paddle_ngraph
-
-    with paddle_ngraph.use_ngraph(True), paddle.static.scope_guard(scope):
-        made = paddle_ngraph.automatic_plan(program, feed, fetches)
-    options = [(o.name, o.predicted_ms, o.measured_ms, o.reason) for o in made.options]
-    return {"chosen": made.chosen, "options": options}
-
-
 class Subject:
     """A network in one way, in a process of its own.
 
@@ -244,6 +223,12 @@ class Subject:
         name: Of :data:`NETWORKS`.
         way: One of its ways.
     """
+
+    _program: Any
+    _executor: Any
+    _scope: Any
+    _fetches: list[Any]
+    _feed: Any
 
     def __init__(self, name: str, way: str) -> None:
         import paddle
@@ -253,21 +238,12 @@ class Subject:
         paddle.enable_static()
         paddle_ngraph.disable()
         self._before_mb = memory_mb()
-        self._uses_engine = way != "native"
         self._engine = way != "native"
         network = NETWORKS[name]
-        self._program: Any = paddle.static.Program()
-        startup = paddle.static.Program()
-        with paddle.static.program_guard(self._program, startup):
-            paddle.seed(1)
-            build = _ensemble if name.startswith("ensemble") else _two_towers
-            self._fetches = [build(network)]
-        self._scope, self._executor = paddle.static.Scope(), paddle.static.Executor()
-        self._executor.run(startup, scope=self._scope)
-        shape = [3, PICTURE, PICTURE] if name.startswith("ensemble") else [TOWER]
-        generator = np.random.default_rng(0)
-        sample = generator.standard_normal((network.batch, *shape), dtype=np.float32)
-        self._feed = {"x": sample}
+        if network.work is None:
+            self._build(name, network)
+        else:
+            self._take(network.work)
         if way == "plan":
             groups = _core_groups(network.branches)
             plan = paddle_ngraph.execution_plan(self._program, groups, self._fetches)
@@ -275,6 +251,31 @@ class Subject:
         if way == "2 slices":
             made = paddle_ngraph.data_parallel(self._program, 2, self._fetches)
             self._program, self._fetches = made.program, made.fetches
+
+    def _build(self, name: str, network: Network) -> None:
+        import paddle
+
+        self._program = paddle.static.Program()
+        startup = paddle.static.Program()
+        with paddle.static.program_guard(self._program, startup):
+            paddle.seed(1)
+            build = _ensemble if name.startswith("ensemble") else _two_towers
+            self._fetches = [build(network)]
+        self._scope = paddle.static.Scope()
+        self._executor = paddle.static.Executor()
+        self._executor.run(startup, scope=self._scope)
+        shape = [3, PICTURE, PICTURE] if name.startswith("ensemble") else [TOWER]
+        generator = np.random.default_rng(0)
+        sample = generator.standard_normal((network.batch, *shape), dtype=np.float32)
+        self._feed = {"x": sample}
+
+    def _take(self, work: Work) -> None:
+        make = peers.PaddleTraining if work.trains else peers.PaddleInference
+        with tempfile.TemporaryDirectory() as folder:
+            taken = make(work, Assets(Path(folder)))
+        self._program, self._fetches = taken.program, taken.fetches
+        self._scope, self._executor = taken.scope, taken.executor
+        self._feed = taken.feeds[0]
 
     def peak_mb(self) -> float:
         """The most that the process has held, less what it held before."""
@@ -286,13 +287,20 @@ class Subject:
 
         for _ in range(5):
             value = self._run()
-        if self._uses_engine and paddle_ngraph.stats()["engine_runs"] < 5:
+        if self._engine and paddle_ngraph.stats()["engine_runs"] < 5:
             raise PeerError("the engine did not run")
         return float(np.mean(value))
 
     def automatic(self) -> Choice:
         """The automatic plan of the program."""
-        return _choice(self._program, self._feed, self._fetches, self._scope)
+        import paddle
+
+        import paddle_ngraph
+
+        with paddle_ngraph.use_ngraph(True), paddle.static.scope_guard(self._scope):
+            made = paddle_ngraph.automatic_plan(self._program, self._feed, self._fetches)
+        options = [(o.name, o.predicted_ms, o.measured_ms, o.reason) for o in made.options]
+        return {"chosen": made.chosen, "options": options}
 
     def turn(self) -> float:
         """The median seconds of a run."""
