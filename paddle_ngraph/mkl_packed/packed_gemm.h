@@ -14,13 +14,17 @@ struct Matrix {
   const float* data;
   int64_t ld;  // elements from one row to the next
   bool transposed = false;
+  // The same elements in bfloat16, as far apart, where somebody has rounded them already.
+  const uint16_t* rounded = nullptr;
 };
 
 // c[m, n] = a[m, k] * b, or c += a * b, for one shape of a and c. Not to be shared by threads.
 class Product {
  public:
   virtual ~Product() = default;
-  virtual void compute(const float* a, float* c) = 0;
+  // `rounded` are the same elements in bfloat16, or null.
+  virtual void compute(const float* a, const uint16_t* rounded, float* c) = 0;
+  void compute(const float* a, float* c) { compute(a, nullptr, c); }
 };
 
 // The shape of a left operand and of a result.
@@ -46,6 +50,9 @@ class GemmProvider {
   virtual ~GemmProvider() = default;
 
   virtual const char* name() const = 0;
+
+  // Whether it reads operands in bfloat16 that are rounded already.
+  virtual bool rounds() const { return false; }
 
   // Allocates and packs `b`, which is [k, n], for left operands of `m` rows. The result does not
   // refer to `b`.

@@ -46,7 +46,7 @@ class MklProduct : public Product {
   MklProduct(const Operand& operand, const ProductShape& shape, bool is_packed)
       : operand_(operand), shape_(shape), is_packed_(is_packed) {}
 
-  void compute(const float* a, float* c) override {
+  void compute(const float* a, const uint16_t* /*rounded*/, float* c) override {
     const auto& [b, n, k] = operand_;
     const float scale = beta(shape_.accumulate);
     if (is_packed_) {

@@ -11,6 +11,7 @@
 
 #include "core/common/bfloat16.h"
 #include "core/common/error.h"
+#include "core/common/unaliased.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/row_product.h"
@@ -154,7 +155,9 @@ class OnednnProduct : public Product {
                        {DNNL_ARG_SCRATCHPAD, scratchpad}}});
   }
 
-  void compute(const float* a, float* c) override { compute_from(a, c); }
+  void compute(const float* a, const uint16_t* /*rounded*/, float* c) override {
+    compute_from(a, c);
+  }
 
   // `a` has the type of the operands.
   template <typename Number>
@@ -253,7 +256,7 @@ class OnednnProvider : public GemmProvider {
       const memory whole(plain(b, n, k), cpu(), const_cast<float*>(b.data));
       product.add({0, whole, nullptr},
                   primitives_.find({m, a.ld, ldc, accumulate}, whole.get_desc()));
-      return product.compute(a.data, c);
+      return product.compute_from(a.data, c);
     }
     const auto status =
         dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data, a.ld,
@@ -268,36 +271,69 @@ class OnednnProvider : public GemmProvider {
 
 // -- operands in bfloat16 -------------------------------------------------------------------------
 
-// A matrix in bfloat16, rows side by side.
+// Memory for a matrix in bfloat16.
 class Rounded {
  public:
   Rounded(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), buffer_((rows * columns + 1) / 2) {}
+      : rows_(rows), columns_(columns), ld_(unaliased(columns)), buffer_((rows * ld_ + 1) / 2) {}
+
+  int64_t ld() const { return ld_; }
 
   const uint16_t* of(const float* data, int64_t ld) {
     auto* memory = reinterpret_cast<uint16_t*>(buffer_.data());
     for_pieces(rows_, columns_, 1, [&](int64_t row, int64_t first, int64_t count) {
-      round_to_bfloat16(data + row * ld + first, count, memory + row * columns_ + first);
+      round_to_bfloat16(data + row * ld + first, count, memory + row * ld_ + first);
     });
     return memory;
   }
 
  private:
-  int64_t rows_, columns_;
+  int64_t rows_, columns_, ld_;
   Buffer buffer_;
+};
+
+// An operand in bfloat16: as somebody has rounded it, or rounded here.
+class RoundedOperand {
+ public:
+  RoundedOperand(const Matrix& matrix, int64_t rows, int64_t columns)
+      : is_given_(matrix.rounded != nullptr),
+        own_(is_given_ ? 0 : rows, columns),
+        ld_(is_given_ ? matrix.ld : own_.ld()),
+        data_(is_given_ ? matrix.rounded : own_.of(matrix.data, matrix.ld)) {}
+
+  int64_t ld() const { return ld_; }
+  const uint16_t* data() const { return data_; }
+
+ private:
+  bool is_given_;
+  Rounded own_;
+  int64_t ld_;
+  const uint16_t* data_;
 };
 
 class Bfloat16Product : public Product {
  public:
-  Bfloat16Product(int64_t m, int64_t k, int64_t lda, std::unique_ptr<OnednnProduct> product)
-      : lda_(lda), a_(m, k), product_(std::move(product)) {}
+  Bfloat16Product(const OnednnMatrix& matrix, const ProductShape& shape, int64_t k)
+      : matrix_(matrix), shape_(shape), own_(shape.m, k) {}
 
-  void compute(const float* a, float* c) override { product_->compute_from(a_.of(a, lda_), c); }
+  void compute(const float* a, const uint16_t* rounded, float* c) override {
+    if (rounded != nullptr) return with(of_given_, shape_.lda).compute_from(rounded, c);
+    with(of_own_, own_.ld()).compute_from(own_.of(a, shape_.lda), c);
+  }
 
  private:
-  int64_t lda_;
-  Rounded a_;
-  std::unique_ptr<OnednnProduct> product_;
+  // Most products get operands of one kind only.
+  OnednnProduct& with(std::unique_ptr<OnednnProduct>& product, int64_t lda) const {
+    if (product == nullptr) {
+      product = matrix_.onednn_product({shape_.m, lda, shape_.ldc, shape_.accumulate});
+    }
+    return *product;
+  }
+
+  const OnednnMatrix& matrix_;
+  ProductShape shape_;
+  Rounded own_;
+  std::unique_ptr<OnednnProduct> of_own_, of_given_;
 };
 
 class Bfloat16Matrix : public PackedMatrix {
@@ -306,9 +342,7 @@ class Bfloat16Matrix : public PackedMatrix {
       : k_(k), matrix_(parts(b, m, n, k)) {}
 
   std::unique_ptr<Product> product(const ProductShape& shape) const override {
-    const ProductShape of_rounded{shape.m, k_, shape.ldc, shape.accumulate};
-    return std::make_unique<Bfloat16Product>(shape.m, k_, shape.lda,
-                                             matrix_.onednn_product(of_rounded));
+    return std::make_unique<Bfloat16Product>(matrix_, shape, k_);
   }
 
   // One row is multiplied in float32.
@@ -332,6 +366,8 @@ class Bfloat16Provider : public GemmProvider {
  public:
   const char* name() const override { return "onednn bf16"; }
 
+  bool rounds() const override { return true; }
+
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
                                            int64_t k) const override {
     if (m == 1 || std::min(n, k) < kLeastSize) return onednn_provider().pack(b, m, n, k);
@@ -347,19 +383,20 @@ class Bfloat16Provider : public GemmProvider {
     if (m == 1 || std::min(n, k) < kLeastSize) {
       return onednn_provider().gemm(a, b, m, n, k, c, ldc, accumulate);
     }
-    Rounded rounded_a(a.transposed ? k : m, a.transposed ? m : k);
-    Rounded rounded_b(b.transposed ? n : k, b.transposed ? k : n);
-    const auto a_desc = a.transposed ? memory::desc({m, k}, Type::bf16, memory::dims{1, m})
-                                     : rows(m, k, k, Type::bf16);
-    const auto b_desc = plain({nullptr, b.transposed ? k : n, b.transposed}, n, k, Type::bf16);
+    const RoundedOperand rounded_a(a, a.transposed ? k : m, a.transposed ? m : k);
+    const RoundedOperand rounded_b(b, b.transposed ? n : k, b.transposed ? k : n);
+    const auto a_desc = a.transposed
+                            ? memory::desc({m, k}, Type::bf16, memory::dims{1, rounded_a.ld()})
+                            : rows(m, k, rounded_a.ld(), Type::bf16);
+    const auto b_desc = plain({nullptr, rounded_b.ld(), b.transposed}, n, k, Type::bf16);
     const matmul::primitive_desc desc(cpu(), a_desc, b_desc, rows(m, n, ldc),
                                       attributes_of(accumulate));
     dnnl::stream stream(cpu());
     const auto view = [](const memory::desc& of, const void* data) {
       return memory(of, cpu(), const_cast<void*>(data));
     };
-    matmul(desc).execute(stream, {{DNNL_ARG_SRC, view(a_desc, rounded_a.of(a.data, a.ld))},
-                                  {DNNL_ARG_WEIGHTS, view(b_desc, rounded_b.of(b.data, b.ld))},
+    matmul(desc).execute(stream, {{DNNL_ARG_SRC, view(a_desc, rounded_a.data())},
+                                  {DNNL_ARG_WEIGHTS, view(b_desc, rounded_b.data())},
                                   {DNNL_ARG_DST, view(desc.dst_desc(), c)},
                                   {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), cpu())}});
   }

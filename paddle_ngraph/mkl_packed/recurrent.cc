@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/common/bfloat16.h"
 #include "core/common/float_environment.h"
 #include "core/common/unaliased.h"
+#include "core/common/vectorized.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
@@ -273,6 +275,59 @@ class ForwardCell {
 
 // -- backward -------------------------------------------------------------------------------------
 
+NGRAPH_VECTORIZED
+void add(const float* __restrict__ from, int64_t count, float* __restrict__ sums) {
+  for (int64_t j = 0; j < count; ++j) sums[j] += from[j];
+}
+
+// The gradients of a cell's gates, [rows, gates], and their sums over the rows. Where products read
+// bfloat16, each is rounded once. Both is done after each step, while they are in the caches.
+class GateGrads {
+ public:
+  // None, if they are not used.
+  GateGrads(const Network& net, int64_t shares, bool is_used)
+      : gates_(is_used ? net.gates() : 0),
+        stride_(unaliased(gates_)),
+        rounds_(provider().rounds()),
+        floats_(net.rows() * stride_),
+        rounded_(rounds_ ? (net.rows() * stride_ + 1) / 2 : 0),
+        sums_(shares, std::vector<float>(gates_, 0.0f)) {}
+
+  int64_t stride() const { return stride_; }
+  float* at(int64_t row) { return floats_.data() + row * stride_; }
+  uint16_t* rounded_at(int64_t row) {
+    return rounds_ ? reinterpret_cast<uint16_t*>(rounded_.data()) + row * stride_ : nullptr;
+  }
+
+  // All of them, from a row on.
+  Matrix from(int64_t row, bool transposed = false) {
+    return {at(row), stride_, transposed, rounded_at(row)};
+  }
+
+  // After a share of the work has written the rows of a step.
+  void finish(int64_t share, int64_t row, int64_t count) {
+    std::vector<float> of_step(gates_, 0.0f);
+    for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
+    add(of_step.data(), gates_, sums_[share].data());
+    if (!rounds_) return;
+    for_pieces(count, gates_, 1, [&](int64_t i, int64_t first, int64_t size) {
+      round_to_bfloat16(at(row + i) + first, size, rounded_at(row + i) + first);
+    });
+  }
+
+  void sum(float* result) const {
+    std::fill_n(result, gates_, 0.0f);
+    for (const auto& sums : sums_) add(sums.data(), gates_, result);
+  }
+
+ private:
+  int64_t gates_;
+  int64_t stride_;  // of the rows, which the weight gradients read as columns
+  bool rounds_;
+  Buffer floats_, rounded_;
+  std::vector<std::vector<float>> sums_;  // of each share
+};
+
 class BackwardCell {
  public:
   BackwardCell(const Network& net, const Cell& cell, const BackwardData& data, const float* x,
@@ -285,11 +340,10 @@ class BackwardCell {
         out_grad_(out_grad),
         memory_(kept_of(net, data.reserve, cell.index)),
         size_(net.batch * net.hidden),
-        stride_(unaliased(net.gates())),
-        gate_grads_(net.rows() * stride_),
-        input_gate_grads_(net.mode == Mode::gru ? net.rows() * stride_ : 0),
-        through_(size_),
-        ones_(net.rows(), 1.0f) {
+        share_rows_(rows_of_share(net.batch)),
+        gate_grads_(net, net.batch / share_rows_, true),
+        input_gate_grads_(net, net.batch / share_rows_, net.mode == Mode::gru),
+        through_(size_) {
     const int64_t start = cell.index * size_;
     h_before_ = data.h_before + start;
     carried_ = data.h_before_grad + start;
@@ -303,25 +357,27 @@ class BackwardCell {
 
   // Writes this cell's part to `x_grad`, or adds it if `adds`.
   void run(float* x_grad, bool adds) {
-    const int64_t count = rows_of_share(net_.batch);
-    const auto weight = pack_once(*cell_.w_hh, Side::plain, count);
-    for_shares(net_.batch / count,
-               [&](int64_t share) { run_steps(*weight, {share * count, count}); });
+    const auto weight = pack_once(*cell_.w_hh, Side::plain, share_rows_);
+    for_shares(net_.batch / share_rows_, [&](int64_t share) { run_steps(*weight, share); });
     set_weight_grads();
-    provider().gemm({of_input(), stride_}, {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
+    provider().gemm(of_input().from(0), {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);
   }
 
  private:
-  void run_steps(const PackedMatrix& weight, Rows rows) {
-    const auto product = weight.product({rows.count, stride_, net_.hidden, false});
+  void run_steps(const PackedMatrix& weight, int64_t share) {
+    const Rows rows{share * share_rows_, share_rows_};
+    const auto product = weight.product({rows.count, gate_grads_.stride(), net_.hidden, false});
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     float* through = through_.data() + state;
     std::fill_n(through, size, 0.0f);
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step, rows);
-      product->compute(at_step(gate_grads_.data(), step, stride_) + rows.first * stride_, through);
+      const int64_t row = step * net_.batch + rows.first;
+      gate_grads_.finish(share, row, rows.count);
+      if (net_.mode == Mode::gru) input_gate_grads_.finish(share, row, rows.count);
+      product->compute(gate_grads_.at(row), gate_grads_.rounded_at(row), through);
     }
     for (int64_t j = 0; j < size; ++j) carried_[state + j] += through[j];
   }
@@ -331,9 +387,7 @@ class BackwardCell {
     return data + step * net_.batch * width;
   }
 
-  const float* of_input() {
-    return net_.mode == Mode::gru ? input_gate_grads_.data() : gate_grads_.data();
-  }
+  GateGrads& of_input() { return net_.mode == Mode::gru ? input_gate_grads_ : gate_grads_; }
 
   void run_step(int64_t i, int64_t step, Rows rows) {
     for_active_pieces(
@@ -345,7 +399,7 @@ class BackwardCell {
   void run_piece(int64_t i, int64_t step, int64_t row, int64_t first, int64_t count) {
     const int64_t at = row * net_.hidden + first;
     const int64_t gates = row * net_.gates() + first;
-    const int64_t grads = row * stride_ + first;
+    const int64_t of_all = step * net_.batch + row;
     const int64_t out = row * net_.width() + cell_.offset + first;
     BackwardPiece piece{};
     piece.hidden = net_.hidden;
@@ -355,12 +409,12 @@ class BackwardCell {
     piece.out_grad = at_step(out_grad_, step, net_.width()) + out;
     piece.through_gates = through_.data() + at;
     piece.carried = carried_ + at;
-    piece.gate_grads = at_step(gate_grads_.data(), step, stride_) + grads;
+    piece.gate_grads = gate_grads_.at(of_all) + first;
     if (net_.mode == Mode::gru) {
       piece.h_before =
           i == 0 ? h_before_ + at : at_step(out_, cell_.step(net_, i - 1), net_.width()) + out;
       piece.recurrent_new = at_step(Kept::first(net_, memory_), step, net_.hidden) + at;
-      piece.input_gate_grads = at_step(input_gate_grads_.data(), step, stride_) + grads;
+      piece.input_gate_grads = input_gate_grads_.at(of_all) + first;
     } else if (net_.mode == Mode::lstm) {
       const float* c = Kept::first(net_, memory_);
       piece.c_before = (i == 0 ? c_before_ : at_step(c, cell_.step(net_, i - 1), net_.hidden)) + at;
@@ -376,7 +430,7 @@ class BackwardCell {
     for (int64_t j = at; j < at + count; ++j) carried_[j] += through_.data()[j];
     for (auto* grads : {&gate_grads_, &input_gate_grads_}) {
       if (grads == &input_gate_grads_ && net_.mode != Mode::gru) continue;
-      float* gates = at_step(grads->data(), step, stride_) + row * stride_ + first;
+      float* gates = grads->at(step * net_.batch + row) + first;
       for (int64_t g = 0; g < num_gates(net_.mode); ++g) {
         std::fill_n(gates + g * net_.hidden, count, 0.0f);
       }
@@ -386,30 +440,25 @@ class BackwardCell {
   void set_weight_grads() {
     const auto& grads = data_.weight_grads;
     const int64_t biases = 2 * (net_.cells() + cell_.index);
-    provider().gemm({of_input(), stride_, true}, {x_, cell_.input}, net_.gates(), cell_.input,
-                    net_.rows(), grads[2 * cell_.index], cell_.input, false);
+    provider().gemm(of_input().from(0, /*transposed=*/true), {x_, cell_.input}, net_.gates(),
+                    cell_.input, net_.rows(), grads[2 * cell_.index], cell_.input, false);
     set_recurrent_grad(grads[2 * cell_.index + 1]);
-    sum_rows(of_input(), grads[biases]);
-    sum_rows(gate_grads_.data(), grads[biases + 1]);
+    of_input().sum(grads[biases]);
+    gate_grads_.sum(grads[biases + 1]);
   }
 
   // All steps but the first read h from the output of the previous step.
   void set_recurrent_grad(float* grad) {
     const int64_t first = cell_.step(net_, 0);
     const int64_t others = net_.rows() - net_.batch;
-    provider().gemm({at_step(gate_grads_.data(), first, stride_), stride_, true},
+    provider().gemm(gate_grads_.from(first * net_.batch, /*transposed=*/true),
                     {h_before_, net_.hidden}, net_.gates(), net_.hidden, net_.batch, grad,
                     net_.hidden, false);
     if (others == 0) return;
-    const float* later = at_step(gate_grads_.data(), cell_.backwards ? 0 : 1, stride_);
+    const int64_t later = cell_.backwards ? 0 : net_.batch;
     const float* before = at_step(out_, cell_.backwards ? 1 : 0, net_.width()) + cell_.offset;
-    provider().gemm({later, stride_, true}, {before, net_.width()}, net_.gates(), net_.hidden,
-                    others, grad, net_.hidden, true);
-  }
-
-  void sum_rows(const float* grads, float* sums) {
-    float32_provider().gemm({ones_.data(), net_.rows()}, {grads, stride_}, 1, net_.gates(),
-                            net_.rows(), sums, net_.gates(), false);
+    provider().gemm(gate_grads_.from(later, /*transposed=*/true), {before, net_.width()},
+                    net_.gates(), net_.hidden, others, grad, net_.hidden, true);
   }
 
   const Network& net_;
@@ -420,9 +469,9 @@ class BackwardCell {
   const float* out_grad_;
   const float* memory_;
   int64_t size_;
-  int64_t stride_;  // of the rows of gate gradients, which the weight gradients read as columns
-  Buffer gate_grads_, input_gate_grads_, through_;
-  std::vector<float> ones_;
+  int64_t share_rows_;
+  GateGrads gate_grads_, input_gate_grads_;
+  Buffer through_;
   const float* h_before_;
   const float* c_before_ = nullptr;
   float* carried_;

@@ -35,7 +35,7 @@ class RowProduct : public Product {
   RowProduct(const float* b, int64_t n, int64_t k, int64_t rows_of_k, bool accumulate)
       : b_(b), n_(n), k_(k), rows_of_k_(rows_of_k), accumulate_(accumulate) {}
 
-  void compute(const float* a, float* c) override {
+  void compute(const float* a, const uint16_t* /*rounded*/, float* c) override {
     const int64_t blocks = (n_ + kRowBlock - 1) / kRowBlock;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < blocks; ++i) {
