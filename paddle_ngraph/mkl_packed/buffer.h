@@ -13,7 +13,7 @@ class Buffer {
  public:
   explicit Buffer(int64_t count)
       : memory_(MemoryPool::instance().allocate(static_cast<size_t>(count) * sizeof(float))) {}
-  float* data() { return static_cast<float*>(memory_->ptr()); }
+  float* data() const { return static_cast<float*>(memory_->ptr()); }
 
  private:
   std::shared_ptr<phi::Allocation> memory_;

@@ -440,25 +440,49 @@ class BackwardCell {
   void set_weight_grads() {
     const auto& grads = data_.weight_grads;
     const int64_t biases = 2 * (net_.cells() + cell_.index);
-    provider().gemm(of_input().from(0, /*transposed=*/true), {x_, cell_.input}, net_.gates(),
-                    cell_.input, net_.rows(), grads[2 * cell_.index], cell_.input, false);
-    set_recurrent_grad(grads[2 * cell_.index + 1]);
     of_input().sum(grads[biases]);
     gate_grads_.sum(grads[biases + 1]);
+    float* of_x = grads[2 * cell_.index];
+    float* of_h = grads[2 * cell_.index + 1];
+    const int64_t inputs = cell_.input, both = inputs + net_.hidden, stride = unaliased(both);
+    const Buffer read = states_read(stride);
+    if (net_.mode == Mode::gru) {
+      set_weight_grad(of_input(), {read.data(), stride}, inputs, of_x);
+      set_weight_grad(gate_grads_, {read.data() + inputs, stride}, net_.hidden, of_h);
+      return;
+    }
+    // One product for both: reading the gradients of the gates down their columns takes long.
+    const Buffer product(net_.gates() * both);
+    set_weight_grad(gate_grads_, {read.data(), stride}, both, product.data());
+    for_pieces(net_.gates(), 1, both, [&](int64_t gate, int64_t, int64_t) {
+      const float* of_both = product.data() + gate * both;
+      std::copy_n(of_both, inputs, of_x + gate * inputs);
+      std::copy_n(of_both + inputs, net_.hidden, of_h + gate * net_.hidden);
+    });
   }
 
-  // All steps but the first read h from the output of the previous step.
-  void set_recurrent_grad(float* grad) {
-    const int64_t first = cell_.step(net_, 0);
-    const int64_t others = net_.rows() - net_.batch;
-    provider().gemm(gate_grads_.from(first * net_.batch, /*transposed=*/true),
-                    {h_before_, net_.hidden}, net_.gates(), net_.hidden, net_.batch, grad,
-                    net_.hidden, false);
-    if (others == 0) return;
-    const int64_t later = cell_.backwards ? 0 : net_.batch;
-    const float* before = at_step(out_, cell_.backwards ? 1 : 0, net_.width()) + cell_.offset;
-    provider().gemm(gate_grads_.from(later, /*transposed=*/true), {before, net_.width()},
-                    net_.gates(), net_.hidden, others, grad, net_.hidden, true);
+  void set_weight_grad(GateGrads& grads, const Matrix& read, int64_t columns, float* result) {
+    provider().gemm(grads.from(0, /*transposed=*/true), read, net_.gates(), columns, net_.rows(),
+                    result, columns, false);
+  }
+
+  // What the gates of each step were computed of, side by side: x, and h before the step.
+  Buffer states_read(int64_t stride) const {
+    Buffer read(net_.rows() * stride);
+    for_pieces(net_.rows(), 1, stride, [&](int64_t row, int64_t, int64_t) {
+      float* target = read.data() + row * stride;
+      std::copy_n(x_ + row * cell_.input, cell_.input, target);
+      std::copy_n(h_before(row), net_.hidden, target + cell_.input);
+    });
+    return read;
+  }
+
+  // Every step but the first read the output of the one before it.
+  const float* h_before(int64_t row) const {
+    const int64_t step = row / net_.batch, of_batch = row % net_.batch;
+    if (step == cell_.step(net_, 0)) return h_before_ + of_batch * net_.hidden;
+    const int64_t before = cell_.backwards ? step + 1 : step - 1;
+    return at_step(out_, before, net_.width()) + of_batch * net_.width() + cell_.offset;
   }
 
   const Network& net_;
