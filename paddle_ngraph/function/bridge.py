@@ -23,7 +23,7 @@ from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.counters import Counters
@@ -314,10 +314,14 @@ class NgraphBridge:
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension`. Raises NgraphError where the function is not for the CPU, too."""
+        """See :func:`extension`; attributes may be open sizes, which are fixed.
+
+        Raises:
+            NgraphError: As there, and where the function is not for the CPU.
+        """
         if not self.on_cpu:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
-        return extension(name, inputs, **attributes)
+        return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
 
     def require_range(
         self,
@@ -654,7 +658,7 @@ class NgraphBridge:
                 raise NgraphError(f"{self.device} has no tensors of bfloat16")
             entry.function(self, op.in_float32())
         except Exception as error:
-            raise ConversionError(op, str(error) or type(error).__name__, self.device) from error
+            raise ConversionError(op, _reason(error), self.device) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):
@@ -1156,6 +1160,21 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
 def as_output(node: Any) -> Output:
     """A node's only output; an output as it is."""
     return node.output(0) if isinstance(node, Node) else node
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute of a node, in which open sizes are fixed."""
+    if isinstance(attribute, list | tuple):
+        return [_plain(each) for each in attribute]
+    return int(attribute) if isinstance(attribute, Size) else attribute
+
+
+def _reason(error: Exception) -> str:
+    """What to say of what a converter raised."""
+    text = str(error).strip()
+    if isinstance(error, NgraphError) or "\n" not in text:
+        return text or type(error).__name__
+    return f"nGraph refuses what it becomes: {in_short(text)}"
 
 
 def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:
