@@ -109,3 +109,18 @@ def test_a_strict_run_has_its_function() -> None:
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
     finally:
         paddle.set_flags(before)
+
+
+def test_what_paddle_would_not_check_is_built() -> None:
+    """Paddle's kernel writes wherever the positions say."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
+        place = paddle.static.data("place", [1], "int64")
+        found = sorts(x, parameter(WIDTH, WIDTH))
+        return paddle.index_put(found, (place,), paddle.mean(found, 0))
+
+    program = Program(build)
+    for length in range(2, 8 + OWN):
+        feed = {"x": floats(2, length, WIDTH), "place": np.array([1])}
+        assert built(program, **feed) == (1, 1, 0)

@@ -155,9 +155,9 @@ OpenSignature open_signature(const Signature& key, size_t num_inputs, const Buil
   return open;
 }
 
-// So many shapes of a graph have functions of their own built as they come. Where there are more, as
-// in a loop of Paddle's that shows another shape to its interval in each turn, one has to come once
-// for every few functions that there have been.
+// So many shapes of a graph have functions of their own built as they come. Where there are more,
+// as in a loop of Paddle's that shows another shape to its interval in each turn, one has to come
+// once for every few functions that there have been.
 constexpr size_t kOwnShapes = 16;
 constexpr size_t kFunctionsPerTime = 4;
 
