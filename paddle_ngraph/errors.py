@@ -12,6 +12,11 @@ class NgraphError(RuntimeError):
     """Something paddle-ngraph cannot do, in one sentence that names the problem and the remedy."""
 
 
+def in_short(words: str) -> str:
+    """What a library says of an error: where in its sources comes first, what is wrong last."""
+    return words.strip().rpartition("\n")[2].strip()
+
+
 class ConversionError(NgraphError):
     """An operator could not be converted.
 

@@ -16,7 +16,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals
+from paddle_ngraph.function import refusals, size_rules
 from paddle_ngraph.transpiler import generate_native
 from tests.programs import Program, floats, parameter
 
@@ -341,6 +341,104 @@ def test_a_form_grows(build: Callable, feed: Callable) -> None:
     assert is_one_operator(program)
 
 
+# -- as often as sizes allow -----------------------------------------------------------------------
+
+
+def adds_many_rows() -> Any:
+    """One, as many as are fed, and twice as many; what follows reads how many there are."""
+    x = data()
+
+    def turn(i: Any, one: Any, h: Any, g: Any) -> Any:
+        h = paddle.concat([h, paddle.tanh(x + paddle.mean(h, 1, True))], 1)
+        return [paddle.concat([one, h[:, :1]], 1), h, paddle.concat([g, x, x * 0.5], 1)]
+
+    _, one, h, g = counted(turn, x[:, :1] * 1.0, x * 1.0, x * 2.0, end=fed_limit())
+    return [one, h, paddle.reshape(g, [paddle.shape(g)[1] * 2, WIDTH])]
+
+
+def reads_many_numbers() -> Any:
+    """A row in each turn, but what reads the rows has them in one list."""
+    x = data()
+
+    def turn(i: Any, h: Any) -> Any:
+        count = paddle.shape(h)[1]
+        flat = paddle.reshape(paddle.tile(h, [1, 1, 40]), [count * 2 * 40 * WIDTH])
+        new = paddle.mean(paddle.reshape(flat, [2, count, 40 * WIDTH])[:, :, :WIDTH], 1, True)
+        return [paddle.concat([h, paddle.tanh(new + x[:, :1])], 1)]
+
+    return counted(turn, x * 1.0, end=fed_limit(), goes_on=lambda h: paddle.mean(h) < 9.0)
+
+
+def divides_sizes() -> Any:
+    """Half as many places as there are rows; nGraph divides sizes as float32."""
+    x = data()
+
+    def turn(i: Any, h: Any) -> Any:
+        places = paddle.arange(paddle.shape(h)[1] // 2 + 1)
+        new = paddle.mean(h, 1, True) + paddle.mean(paddle.cast(places, "float32")) * 0.01
+        return [paddle.concat([h, paddle.tanh(new) * 0.5], 1)]
+
+    return counted(turn, x * 1.0, end=fed_limit())
+
+
+def grows_inside_of_a_loop() -> Any:
+    """The loop inside adds what is fed to what grows around it, and reads all in one list."""
+    x = data()
+
+    def add(i: Any, h: Any) -> Any:
+        flat = paddle.reshape(h, [paddle.shape(h)[1] * 2, WIDTH])
+        return [paddle.concat([h, x, paddle.tanh(x + paddle.mean(flat, 0))], 1)]
+
+    def turn(i: Any, h: Any, rows: Any) -> Any:
+        most = counted(add, rows * 1.0, end=paddle.full([1], 3, "int64"))[1]
+        return [h * 0.5 + paddle.mean(most, 1, True), paddle.concat([rows, x], 1)]
+
+    return counted(turn, x[:, :1] * 1.0, x * 1.0, end=fed_limit())
+
+
+OFTEN = [adds_many_rows, reads_many_numbers, divides_sizes, grows_inside_of_a_loop]
+LONG = [(3, 2), (200, 3), (7, 4), (3000, 2), (128, 0), (64, 5), (500, 1)]
+
+
+@pytest.mark.parametrize("build", OFTEN)
+def test_what_fits_is_never_refused(build: Callable) -> None:
+    """Loops turn as often as 32 bits allow, whatever is fed first."""
+    for feeds in (LONG, LONG[::-1]):
+        refusals.clear()
+        paddle_ngraph.clear_cache()
+        program = Program(build)
+        for length, limit in feeds:
+            agree(program, **rows(length, length), limit=np.array([limit]))
+        assert is_one_operator(program)
+
+
+@pytest.mark.parametrize("build", OFTEN)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_run_beyond_what_fits_is_paddles(
+    build: Callable, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That run alone."""
+    monkeypatch.setattr(size_rules, "_MOST_INTEGER", 12_000)
+    monkeypatch.setattr(size_rules, "_EXACT_IN_FLOAT", 100)
+    paddle_ngraph.clear_cache()
+    program = Program(build)
+    lengths = (3, 5, 4, 6) if is_open else (3,)
+    for length in lengths:
+        agree(program, **rows(length, length), limit=np.array([2]))
+    feed = {**rows(lengths[-1], 0), "limit": np.array([300])}
+    native = program.run(engine=False, **feed)
+    for _ in range(2):
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (0, 1)
+        for expected, actual in zip(native, found, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+    agree(program, **rows(lengths[-1], 1), limit=np.array([4]))
+    assert is_one_operator(program)
+    paddle_ngraph.clear_cache()  # what is built with these limits
+
+
 # -- slices as long as a count -------------------------------------------------------------------
 
 COLUMNS = 9
@@ -516,13 +614,22 @@ def counts_beyond_the_end() -> Any:
     return counted(turn, x[:, 0] * 1.0, end=fed_limit())
 
 
+def sorts_what_grows() -> Any:
+    """The engine's own operators have sizes among their attributes."""
+
+    def turn(i: Any, h: Any) -> Any:
+        return [paddle.concat([paddle.sort(h, axis=1), paddle.mean(h, 1, True)], 1)]
+
+    return counted(turn, data() * 1.0, end=fed_limit())
+
+
 @pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
 @pytest.mark.parametrize(
     "build",
     [
         *(doubles, shrinks, grows_by_what_has_grown, grows_as_often_as_it_has_turned),
         *(grows_in_a_branch, becomes_what_has_grown, meets_one_row),
-        *(counts_from_nothing, counts_beyond_the_end),
+        *(counts_from_nothing, counts_beyond_the_end, sorts_what_grows),
     ],
 )
 def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
@@ -538,7 +645,15 @@ def test_what_no_turn_may_decide_is_paddles(build: Callable) -> None:
         for expected, actual in zip(native, program.run(**feed), strict=True):
             assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
-    assert any(op.type == "pd_op.while" for op in paddle_ngraph.explain(program.main).native)
+    reasons = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
+    assert reasons
+    for reason in reasons:  # a sentence of ours, not the words of a library
+        assert not set("\n<>") & set(reason) and ".cpp" not in reason and "C++" not in reason
+        assert any(word in reason for word in ("turn", "shapes", "becomes", "only a run tells"))
+
+
+def native_of(program: Program) -> Any:
+    return paddle_ngraph.explain(program.main).native
 
 
 def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
@@ -554,11 +669,15 @@ def test_a_loop_that_starts_from_nothing_is_paddles() -> None:
     for length, limit in LENGTHS:
         feed = {"x": floats(2, length, WIDTH, seed=length), "limit": np.array([limit])}
         _, expected = program.run(engine=False, **feed)
-        before = paddle_ngraph.stats()["native_runs"]
+        paddle_ngraph.reset_stats()
         _, found = program.run(**feed)
         assert expected.shape == found.shape == (2, limit, WIDTH)
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
-        assert paddle_ngraph.stats()["native_runs"] == before + 1
+        stats = paddle_ngraph.stats()
+        assert stats["native_runs"] == (limit > 0)  # the first turn
+        assert stats["engine_runs"] >= limit
+    (reason,) = [op.reason for op in native_of(program) if op.type == "pd_op.while"]
+    assert "starts from an empty tensor" in reason
 
 
 # -- functions on disk, and projects ---------------------------------------------------------------

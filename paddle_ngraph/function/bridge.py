@@ -23,7 +23,7 @@ from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.counters import Counters
@@ -314,10 +314,14 @@ class NgraphBridge:
         return self._parameter(position, _DISTRIBUTIONS[distribution], sizes)
 
     def extension(self, name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
-        """See :func:`extension`. Raises NgraphError where the function is not for the CPU, too."""
+        """See :func:`extension`; attributes may be open sizes, which are fixed.
+
+        Raises:
+            NgraphError: As there, and where the function is not for the CPU.
+        """
         if not self.on_cpu:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
-        return extension(name, inputs, **attributes)
+        return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
 
     def require_range(
         self,
@@ -419,7 +423,7 @@ class NgraphBridge:
 
     def body_of_loop(
         self, block: Graph, starts: Sequence[Output], captured: Sequence[Output]
-    ) -> tuple[Body, list[Output], Growth]:
+    ) -> tuple[Body, list[Output], list[list[Number]]]:
         """The same for a loop, which may hand on what grows.
 
         Args:
@@ -428,8 +432,7 @@ class NgraphBridge:
             captured: What each turn reads besides.
 
         Returns:
-            What is inside, the sources that it reads, and what a turn adds to each size of what it
-            hands on.
+            What is inside, the sources that it reads, and the shapes of what it results in.
 
         Raises:
             ConversionError: As in :meth:`convert`; ``op`` is one inside.
@@ -447,7 +450,8 @@ class NgraphBridge:
             if same([*chain(*found)], [*chain(*growth)]):
                 self._inner.append(inner)
                 grown = map(self._of_any_size, starts, growth)
-                return body, [*grown, *inner.sources[len(starts) :]], growth
+                results = self._turned([self.shape(start) for start in starts], growth, inner)
+                return body, [*grown, *inner.sources[len(starts) :]], results
             growth = found
         raise NgraphError(f"{_CHANGES}, and not alike in each turn")
 
@@ -475,11 +479,13 @@ class NgraphBridge:
                 return node.output(0)
         raise NgraphError("a loop that grows is given nothing but weights")
 
-    def turned(self, before: list[list[Number]], growth: Growth) -> list[list[Number]]:
+    def _turned(
+        self, before: list[list[Number]], growth: Growth, inner: _InnerBridge
+    ) -> list[list[Number]]:
         """The shapes of what a loop results in, if each turn adds ``growth``."""
         if self._shapes is None or not _is_any(growth):
             return before
-        turns = self._shapes.guards.turns(_TURNS_AT_HAND)
+        turns = inner.all_turns(self._shapes.guards)
         for size, added in zip(chain(*before), chain(*growth)):
             if same([added], [1]):
                 self._shapes.declare_count(turns, size)
@@ -553,6 +559,8 @@ class NgraphBridge:
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
+        for inner in self._all_inner():
+            inner.check_turns()
         for bridge in (self, *self._all_inner()):
             bridge._take_in_constants()
         used = [node for node in self._parameters if _is_used(node)]
@@ -650,7 +658,7 @@ class NgraphBridge:
                 raise NgraphError(f"{self.device} has no tensors of bfloat16")
             entry.function(self, op.in_float32())
         except Exception as error:
-            raise ConversionError(op, str(error) or type(error).__name__, self.device) from error
+            raise ConversionError(op, _reason(error), self.device) from error
         for spec in (
             spec for name in entry.named(Role.WORKSPACE) for spec in op.outputs.get(name, ())
         ):
@@ -808,7 +816,9 @@ class _InnerBridge(NgraphBridge):
         self._counters = counters
         self._shapes_slices = counters is not None and counters.shape_slices()
         self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices
-        self._last: Number | None = None  # the number of the last turn, if that is known
+        self._turn: Size | None = None  # the number of the turn, if there are sizes of it
+        self._last: Number | None = None  # that of the last turn, if that is known
+        self._check: Node | None = None  # what checks the number of the turn
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
         self.sources = list(sources)
@@ -841,7 +851,7 @@ class _InnerBridge(NgraphBridge):
         self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
         if self._has_sizes_of_turns:
             assert self._shapes is not None
-            turn = self._turn(self._shapes.guards)
+            turn = self._turn = self._new_turn(self._shapes.guards)
             self._at_hand(self._count(), [turn])
             self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
@@ -853,14 +863,18 @@ class _InnerBridge(NgraphBridge):
         if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
             self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
 
-    def _turn(self, guards: Guards) -> Size:
+    def _new_turn(self, guards: Guards) -> Size:
         """The number of the turn, as a size."""
         self._last = None if self._counters is None else self._last_turn(self._counters)
         if self._last is None:
             return guards.turns(_TURNS_AT_HAND)
-        turn = guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)))
-        guards.end_turns(turn, self._last)
-        return turn
+        return guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)), self._last)
+
+    def all_turns(self, guards: Guards) -> Size:
+        """How many turns there were, as a size; there are sizes of the turn."""
+        if self._last is None:
+            return guards.turns(_TURNS_AT_HAND, like=self._turn)
+        return guards.turns(min(_TURNS_AT_HAND, hint_of(self._last) + 1), self._last + 1)
 
     def _last_turn(self, counters: Counters) -> Number | None:
         """The number of the last turn that there may be, if the condition tells."""
@@ -970,6 +984,9 @@ class _InnerBridge(NgraphBridge):
         shapes = [self.shape(output) for output in results]
         self._complete(results)
         self._part_args(results)
+        if self._has_sizes_of_turns:
+            self._open_args()
+            self._hide_sizes(results)
         read = [
             (node, number)
             for node in self._parameters
@@ -977,9 +994,6 @@ class _InnerBridge(NgraphBridge):
             if number < self._args or _is_used(node)
         ]
         parameters = [node for node, _ in read] + ([self._counter] if self._counter else [])
-        if self._has_sizes_of_turns:
-            self._open_args()
-            self._hide_sizes(results, parameters)
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
         return Body(self.model, [number for _, number in read], shapes, self._counter is not None)
 
@@ -991,10 +1005,8 @@ class _InnerBridge(NgraphBridge):
             results[0] = self._checked_count(results[0])
         if self._shapes is None:
             return
-        counter = [self._counter] if self._counter else []
         late = [node for node, _, _ in self._late]
-        made = list(map(opset15.result, results))
-        self._look_at(ov.Model(made, [*self._parameters, *counter, *late]))
+        self._look_at(self._model_of(results, late))
         for inner in self._all_inner():
             inner._look_at(inner.model)
         self._settle()
@@ -1012,12 +1024,18 @@ class _InnerBridge(NgraphBridge):
             dims = [-1 if _grows_by(added) else hint_of(size) for size, added in zip(shape, growth)]
             node.set_partial_shape(ov.PartialShape(dims))
 
-    def _hide_sizes(self, results: list[Output], parameters: Sequence[Node]) -> None:
+    def _model_of(self, results: Sequence[Output], late: Sequence[Node] = ()) -> ov.Model:
+        """A model of what there is so far, with all parameters."""
+        counter = [self._counter] if self._counter else []
+        made = [opset15.result(result) for result in results]
+        return ov.Model(made, [*self._parameters, *counter, *late])
+
+    def _hide_sizes(self, results: list[Output]) -> None:
         """Hides from nGraph between what sizes a turn's results are, if what it starts from is not.
 
         It takes these for bounds of what the loop results in, which may be what it starts from.
         """
-        ov.Model(list(map(opset15.result, results)), parameters).validate_nodes_and_infer_types()
+        self._model_of(results).validate_nodes_and_infer_types()
         for number in filter(self._grows, range(self._args)):
             leasts = [bounds_of(size)[0] for size in self._outer.shape(self.sources[number])]
             known = results[number + 1].get_partial_shape()
@@ -1033,13 +1051,27 @@ class _InnerBridge(NgraphBridge):
 
     def _checked_count(self, goes_on: Output) -> Output:
         """Whether there is another turn; Paddle does that run where there are too many."""
-        message = f"a loop turns {MOST_TURNS} times"
-        limits = {"low": [0], "high": [MOST_TURNS], "has_ignored": False, "ignored": 0}
-        checked = self.extension("CheckRange", [self._count()], message=message, **limits)
+        self._check = checked = self._check_of_turns()
         is_turn = opset15.greater_equal(checked, self.full(0, checked.get_output_element_type(0)))
         if len(self.shape(goes_on)) == 1:
             is_turn = opset15.unsqueeze(is_turn, self.ints([0]))
         return opset15.logical_and(goes_on, is_turn).output(0)
+
+    def _check_of_turns(self) -> Node:
+        """Checks that a loop does not turn more often than sizes allow; as far as these are known.
+
+        A turn that passes is one more than its number, which counts from 0.
+        """
+        assert self._shapes is not None and self._turn is not None
+        most = self._shapes.guards.most_turns(self._turn)
+        message = f"a loop turns more than {most} times."
+        limits = {"low": [0], "high": [most], "has_ignored": False, "ignored": 0}
+        return self.extension("CheckRange", [self._count()], message=message, **limits)
+
+    def check_turns(self) -> None:
+        """Has each turn check its number as all sizes of the complete model ask for."""
+        if self._check is not None:
+            replace_node(self._check, self._check_of_turns())
 
     def _part_args(self, results: list[Output]) -> None:
         """Has the plugin hand on what a loop says, where a turn does not compute it.
@@ -1128,6 +1160,21 @@ def extension(name: str, inputs: Sequence[Any], **attributes: Any) -> Node:
 def as_output(node: Any) -> Output:
     """A node's only output; an output as it is."""
     return node.output(0) if isinstance(node, Node) else node
+
+
+def _plain(attribute: Any) -> Any:
+    """An attribute of a node, in which open sizes are fixed."""
+    if isinstance(attribute, list | tuple):
+        return [_plain(each) for each in attribute]
+    return int(attribute) if isinstance(attribute, Size) else attribute
+
+
+def _reason(error: Exception) -> str:
+    """What to say of what a converter raised."""
+    text = str(error).strip()
+    if isinstance(error, NgraphError) or "\n" not in text:
+        return text or type(error).__name__
+    return f"nGraph refuses what it becomes: {in_short(text)}"
 
 
 def _fits(declared: Sequence[int], actual: Sequence[Number]) -> bool:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import ConversionError, NgraphError, in_short
 from paddle_ngraph.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
@@ -78,7 +78,7 @@ def refuse_graph(graph: str, reason: str) -> None:
     """
     error = _suspicions.pop(_name(graph))
     if error is None:
-        error = NgraphError(f"nGraph could not compile its interval: {' '.join(reason.split())}")
+        error = NgraphError(f"nGraph could not compile its interval: {in_short(reason)}")
     refuse(graph, error)
     _graphs.put(_name(graph), str(error))
     global _number

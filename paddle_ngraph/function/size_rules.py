@@ -360,7 +360,8 @@ class Shapes:
         if atom[0] == 0:
             return self._counted(terms)
         dividend, divisor = (self.guards.of(each) for each in atom[1:])
-        if dividend < 0 or not all(size < _EXACT_IN_FLOAT for size in (dividend, divisor)):
+        are_exact = all(self._is_at_most(size, _EXACT_IN_FLOAT - 1) for size in (dividend, divisor))
+        if dividend < 0 or not are_exact:
             raise NgraphError("a quotient of sizes beyond what the engine divides exactly")
         nodes = [
             self._computing(number.terms) if isinstance(number, Size) else _ints([number])
@@ -376,8 +377,17 @@ class Shapes:
         return opset15.subtract(after, self.node([before])).output(0)
 
     def _require_32_bits(self, number: Number) -> None:
-        if not _LEAST_INTEGER <= number <= _MOST_INTEGER:
+        if number < _LEAST_INTEGER or not self._is_at_most(number, _MOST_INTEGER):
             raise NgraphError("a size that needs 64 bits")
+
+    def _is_at_most(self, number: Number, most: int) -> bool:
+        """Whether a size is at most so large; loops turn as often as that allows."""
+        while True:
+            try:
+                return bool(number <= most)
+            except Undecided:
+                if not self.guards.turn_less_often(number.terms):
+                    raise
 
 
 def _ints(numbers: Sequence[int]) -> Output:

@@ -38,9 +38,10 @@ Number = Any  # an int or a Size
 LEAST_OPEN = 2
 MOST_OPEN = 2**31 - 1
 
-# Numbers of turns are less: float32 has them. A size to which each turn adds 128 or more could
-# leave 32 bits within so many: where the condition does not bound the turns, its loop is refused.
+# Numbers of turns are less: float32 has them. Where sizes would leave 32 bits within so many, there
+# are so many times fewer.
 MOST_TURNS = 2**24
+_FEWER = 16
 
 # Opcodes of guards as words; core/engine/size_guards.h reads them.
 _CONSTANT, _OPEN, _ADD, _MULTIPLY, _FLOOR_DIVIDE = range(5)
@@ -251,6 +252,8 @@ class Guards:
         self._guards: dict[tuple[int, Terms], Guard] = {}
         self._turns: list[int] = []  # the numbers that are of turns
         self._last: dict[int, Terms] = {}  # what each of these is at most
+        # Those that each turn checks, as nothing known bounds them, with all others of their loop.
+        self._checked: dict[int, list[int]] = {}
         self._values = dict(hints)
         for number in hints:
             self.require(Guard(AT_LEAST_ZERO, (((), -LEAST_OPEN), (((0, number),), 1))))
@@ -260,27 +263,57 @@ class Guards:
         """The open dimension of this number."""
         return Size(self, ((((0, number),), 1),))
 
-    def turns(self, hint: int) -> Size:
-        """A new number of turns, at least 0; the hint is only for shapes at hand."""
+    def turns(self, hint: int, last: Number | None = None, like: Size | None = None) -> Size:
+        """A new number of turns, at least 0.
+
+        Args:
+            hint: Its value, only for shapes at hand.
+            last: What it is at most, at least 0; ``None`` if nothing is known, so that each turn of
+                the loop checks it.
+            like: Another number of the same loop, checked too.
+        """
         number = -1 - len(self._turns)
         self._turns.append(number)
-        self._last[number] = _constant(MOST_TURNS - 1)
         self._values[number] = hint
         size = self.size(number)
         self._least[size.terms] = 0
-        self._least[_product(_constant(-1), size.terms)] = 1 - MOST_TURNS
+        if last is None:
+            most = MOST_TURNS - 1 if like is None else self.most_turns(like)
+            together = [] if like is None else self._checked[_only_number_in(like)]
+            together.append(number)
+            self._checked[number] = together
+            self._end_turns(number, _constant(most))
+        else:
+            self._end_turns(number, last.terms if isinstance(last, Size) else _constant(last))
         return size
+
+    def most_turns(self, turns: Size) -> int:
+        """What a number of turns is at most."""
+        return self.bounds(turns.terms)[1]
+
+    def turn_less_often(self, terms: Terms) -> bool:
+        """Bounds the numbers of turns in ``terms`` further, as each turn checks them.
+
+        Returns:
+            Whether there is one that could be bounded.
+        """
+        is_bounded = False
+        for numbers in (self._checked[n] for n in _open_of(terms) if n in self._checked):
+            fewer = (self.most_turns(self.size(numbers[0])) + 1) // _FEWER - 1
+            if fewer < max(self._values[number] for number in numbers):
+                continue
+            for number in numbers:
+                self._end_turns(number, _constant(fewer))
+            is_bounded = True
+        return is_bounded
 
     def numbers(self) -> list[int]:
         """What there are sizes of: open dimensions, and numbers of turns."""
         return [*self.hints, *self._turns]
 
-    def end_turns(self, turns: Size, last: Number) -> None:
-        """Declares what a number of turns is at most, which is at least 0."""
-        (number,) = numbers_in(turns)
-        self._last[number] = last.terms if isinstance(last, Size) else _constant(last)
-        most = min(self.bounds(self._last[number])[1], MOST_TURNS - 1)
-        self._least[_product(_constant(-1), turns.terms)] = -most
+    def _end_turns(self, number: int, last: Terms) -> None:
+        self._last[number] = last
+        self._least[((((0, number),), -1),)] = -min(self.bounds(last)[1], MOST_TURNS - 1)
 
     def depends_on_turns(self, terms: Terms) -> bool:
         """Whether ``terms`` is not the same in every turn of some loop."""
@@ -665,6 +698,11 @@ def hint_of(number: Number) -> int:
 def numbers_in(number: Number) -> set[int]:
     """The numbers of the open dimensions, and of turns, that a size follows from."""
     return _open_of(number.terms) if isinstance(number, Size) else set()
+
+
+def _only_number_in(size: Size) -> int:
+    (number,) = numbers_in(size)
+    return number
 
 
 def is_always_at_least(size: Number, least: int) -> bool:

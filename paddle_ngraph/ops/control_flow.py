@@ -45,8 +45,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, "out", start, number)
         return
     captured = bridge.get_input_nodes(op, "captured")
-    body, sources, growth = bridge.body_of_loop(block, starts, captured)
-    shapes = bridge.turned([bridge.shape(start) for start in starts], growth)
+    body, sources, shapes = bridge.body_of_loop(block, starts, captured)
     loop = Loop(condition, sources, body)
     for number, output in enumerate(bridge.add_region(loop, shapes)):
         bridge.set_output_node(op, "out", output, number)

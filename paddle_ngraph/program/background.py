@@ -269,6 +269,11 @@ def wants(text: str, shapes: Sequence[Sequence[int]] = (), native_us: int = 0) -
     return not facts.trains and expected > NATIVE_RUNS * (native_us or facts.us_of_run(shapes))
 
 
+def may_leave(text: str) -> bool:
+    """Called by the C++ engine: whether Paddle may do runs of a graph, one of them or another."""
+    return _orders.takes_some() and _facts(text).may_wait
+
+
 def take(order: _core.FunctionOrder) -> bool:
     """Called by the C++ engine: takes an order to build; ``False`` if none is taken now."""
     return _orders.take(order)

@@ -16,12 +16,14 @@ from paddle_ngraph.paddle_seam.protocols import Value
 from paddle_ngraph.program.border import graph_of
 from paddle_ngraph.program.capability import Body, Candidates, Capability
 from paddle_ngraph.program.integers import Integers
+from paddle_ngraph.program.loops import starts_from_nothing
 from paddle_ngraph.program.placement import NATIVE
 from paddle_ngraph.program.view import (
     COMMUNICATE,
     CONSTANTS,
     LISTS,
     REGIONS,
+    WHILE,
     YIELD,
     BlockView,
     OpNode,
@@ -153,6 +155,9 @@ class _Classifier:
         """A loop or branch, if everything inside of it can be converted."""
         if node.touches_outside:
             return "it overwrites a variable of an outer block"
+        if node.type == WHILE and starts_from_nothing(node.op):
+            # Natively, it has intervals inside, for those turns that have something.
+            return "it starts from an empty tensor, with which nGraph does not compute"
         bodies = []
         for block in node.op.blocks():
             inner = _Classifier(BlockView(block))

@@ -22,12 +22,13 @@ enum class PythonCall {
   kWantsOrder,
   kTakeOrder,
   kWaitForOrders,
+  kMayLeave,
   kApplyPass,
   kError,
 };
 
 // Module and name of each, in the order of PythonCall.
-inline constexpr std::array<std::pair<const char*, const char*>, 15> kPythonCalls = {{
+inline constexpr std::array<std::pair<const char*, const char*>, 16> kPythonCalls = {{
     {"paddle_ngraph.interruptions", "hold"},
     {"paddle_ngraph.graph", "verify"},
     {"paddle_ngraph.function.disk_cache", "build_environment"},
@@ -41,6 +42,7 @@ inline constexpr std::array<std::pair<const char*, const char*>, 15> kPythonCall
     {"paddle_ngraph.program.background", "wants"},
     {"paddle_ngraph.program.background", "take"},
     {"paddle_ngraph.program.background", "wait"},
+    {"paddle_ngraph.program.background", "may_leave"},
     {"paddle_ngraph.program.program_pass", "apply_by_name"},
     {"paddle_ngraph.errors", "NgraphError"},
 }};

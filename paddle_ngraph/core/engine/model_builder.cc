@@ -318,6 +318,10 @@ bool wants_order(const std::string& graph, const std::vector<phi::DenseTensor*>&
   });
 }
 
+bool may_leave(const std::string& graph) {
+  return with_python([&] { return python(PythonCall::kMayLeave)(graph).cast<bool>(); });
+}
+
 bool take_order(const std::shared_ptr<FunctionOrder>& order) {
   return with_python([&] { return python(PythonCall::kTakeOrder)(order).cast<bool>(); });
 }

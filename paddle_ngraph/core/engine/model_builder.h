@@ -77,6 +77,9 @@ class FunctionOrder;
 bool wants_order(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                  int64_t native_us);
 
+// Whether Paddle may do runs of this graph instead of the engine. Takes the GIL.
+bool may_leave(const std::string& graph);
+
 // Hands an order to the thread that builds in the background. False if it takes none now. Takes
 // the GIL.
 bool take_order(const std::shared_ptr<FunctionOrder>& order);

@@ -155,6 +155,27 @@ OpenSignature open_signature(const Signature& key, size_t num_inputs, const Buil
   return open;
 }
 
+// So many shapes of a graph have functions of their own built as they come. Where there are more,
+// as in a loop of Paddle's that shows another shape to its interval in each turn, one has to come
+// once for every few functions that there have been.
+constexpr size_t kOwnShapes = 16;
+constexpr size_t kFunctionsPerTime = 4;
+
+// What is known of more shapes than these is forgotten.
+constexpr size_t kMostShapes = 4096;
+
+// Paddle does a run whose function is not worth a build yet.
+class LeftToPaddle : public NgraphError {
+ public:
+  LeftToPaddle() : NgraphError("shapes that come too seldom for a function of their own") {}
+};
+
+// Of a signature, whatever the weights.
+uint64_t hash_of_shapes(Signature key) {
+  key.weights.reset();
+  return SignatureHash()(key);
+}
+
 // So many failures of builds in the background are kept until a run meets them.
 constexpr size_t kMaxFailures = 16;
 
@@ -652,6 +673,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     // If there is room for one of the two only, they would take turns.
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
     return function;
+  } catch (const LeftToPaddle&) {
+    throw;
   } catch (const InvalidInput&) {  // the unshared function will say whether it is the input
   } catch (const std::exception&) {
     shares_threads_ = false;
@@ -703,6 +726,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     if (is_full && wants_order(graph_, io.inputs, least_native_us_)) return nullptr;
     if (is_full) order = nullptr;
   }
+  if (leaves(key, now)) throw LeftToPaddle();
   auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights));
   const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
   if (keeps_weights) key.weights = weights_->fingerprint_now(frozen->inputs());
@@ -739,6 +763,26 @@ std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const S
   return keep(key, snapshot, std::move(*loaded));
 }
 
+NgraphEngine::OwnFunctions& NgraphEngine::own_functions() const {
+  if (own_functions_.attempt != attempts()) own_functions_ = {attempts(), 0, {}, {}};
+  return own_functions_;
+}
+
+bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const {
+  if (FLAGS_ngraph_strict || collects()) return false;
+  {
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    OwnFunctions& own = own_functions();
+    if (own.first.size() < kOwnShapes) return false;
+    if (own.lacking.size() == kMostShapes) own.lacking.clear();
+    const size_t times = ++own.lacking[hash_of_shapes(key)];
+    if (times * kFunctionsPerTime >= own.count) return false;
+  }
+  if (!may_leave(graph_)) return false;
+  const auto on_disk = disk_key(key, settings);
+  return !on_disk || !find_file(*on_disk);
+}
+
 std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(
     const Signature& key, const Snapshot& snapshot, const Settings& settings,
     const std::atomic<bool>* is_wanted) const {
@@ -756,7 +800,16 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
                                                    BuiltFunction built,
                                                    const std::atomic<bool>* is_wanted) const {
   std::optional<OpenSignature> open;
-  if (built.is_open()) open = open_signature(key, num_inputs_, built);
+  if (built.is_open()) {
+    open = open_signature(key, num_inputs_, built);
+  } else {
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    OwnFunctions& own = own_functions();
+    const uint64_t shape = hash_of_shapes(key);
+    ++own.count;
+    own.lacking.erase(shape);
+    if (own.first.size() < kOwnShapes) own.first.insert(shape);
+  }
   size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
   if (built.function->settings().rest() > 0) bytes *= 2;  // which is compiled, too
   auto function = wrap(std::move(built));
@@ -885,6 +938,8 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   } catch (const HasWritten&) {
     throw;
   } catch (const std::bad_alloc&) {
+    failure = std::current_exception();
+  } catch (const LeftToPaddle&) {
     failure = std::current_exception();
   } catch (const InvalidInput& error) {
     if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;

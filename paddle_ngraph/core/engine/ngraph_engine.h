@@ -8,7 +8,9 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "paddle/extension.h"
@@ -225,6 +227,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // The function that was stored for this key; nullptr if there is none.
   std::shared_ptr<NgraphFunction> load(const Signature& key, const Snapshot& snapshot,
                                        const Settings& settings) const;
+  // Whether a run that lacks its function is left to Paddle, as there would be too many functions.
+  bool leaves(const Signature& key, const Settings& settings) const;
   std::shared_ptr<NgraphFunction> build_and_keep(const Signature& key, const Snapshot& snapshot,
                                                  const Settings& settings,
                                                  const std::atomic<bool>* is_wanted) const;
@@ -265,6 +269,18 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
   mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured
   mutable std::atomic<int64_t> runs_meanwhile_{0};   // that were native while functions were built
+  // Functions that serve one shape each, and how often shapes had none since the last one; shapes
+  // by their hash.
+  struct OwnFunctions {
+    uint64_t attempt = 0;  // see attempts()
+    size_t count = 0;
+    std::set<uint64_t> first;
+    std::unordered_map<uint64_t, size_t> lacking;
+  };
+  // Those since caches were cleared; needs the mutex.
+  OwnFunctions& own_functions() const;
+  mutable std::mutex own_functions_mutex_;
+  mutable OwnFunctions own_functions_;
   struct Failure {
     Signature key;
     std::exception_ptr reason;

@@ -1,0 +1,126 @@
+"""Graphs of which no function serves several shapes, and that meet ever new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+
+import paddle_ngraph
+from tests.programs import Program, floats, parameter
+from tests.test_growing_loops import counted, fed_limit
+
+WIDTH = 6
+OWN = 16  # shapes that have functions as they come
+
+
+@pytest.fixture(autouse=True)
+def fresh(small_intervals_pay: None) -> Iterator[None]:
+    paddle_ngraph.clear_cache()
+    yield
+    paddle_ngraph.clear_cache()
+
+
+def draws(h: Any, w: Any) -> Any:
+    return paddle.matmul(h, w) + paddle.uniform([1], min=0.0, max=1.0) * 0.0
+
+
+def sorts(h: Any, w: Any) -> Any:
+    """The engine's own sort has a fixed size."""
+    return paddle.sort(paddle.matmul(h, w), axis=1) * 0.5
+
+
+def built(program: Program, **feed: np.ndarray) -> tuple[int, int, int]:
+    """How many functions a run builds; by whom its intervals are run: the engine, Paddle."""
+    native = program.run(engine=False, **feed)
+    paddle_ngraph.reset_stats()
+    found = program.run(**feed)
+    for expected, actual in zip(native, found, strict=True):
+        assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    return stats["functions_built"], stats["engine_runs"], stats["native_runs"]
+
+
+@pytest.mark.parametrize("reads", [draws, sorts])
+def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
+    """Paddle turns it, and each turn shows another shape to its interval."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
+        w = parameter(WIDTH, WIDTH)
+
+        def turn(i: Any, h: Any) -> Any:
+            h = paddle.tanh(reads(h, w))
+            return [paddle.concat([h, paddle.mean(h, 1, True)], 1)]
+
+        return counted(turn, x * 1.0, end=fed_limit())
+
+    program = Program(build)
+    turns = 60
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    program.run(**feed)  # in which what stays native may come to light
+    counts = []
+    for _ in range(24):
+        count, by_engine, by_paddle = built(program, **feed)
+        assert by_engine + by_paddle >= turns
+        counts.append(count)
+    assert max(counts[1:]) <= 8  # a few in each run, until all shapes have theirs
+    assert counts[-1] == 0 and by_paddle == 0
+    assert any(op.type == "pd_op.while" for op in paddle_ngraph.explain(program.main).native)
+
+
+def of_one_interval(reads: Callable) -> Program:
+    def build() -> Any:
+        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
+        return paddle.tanh(reads(x, parameter(WIDTH, WIDTH)))
+
+    return Program(build)
+
+
+@pytest.mark.parametrize("reads", [draws, sorts])
+def test_what_comes_often_has_a_function(reads: Callable) -> None:
+    program = of_one_interval(reads)
+    for length in range(2, 2 + OWN):
+        assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
+    rare, often = floats(2, 100, WIDTH), floats(2, 101, WIDTH)
+    assert built(program, x=rare) == (0, 0, 1)
+    found = [built(program, x=often) for _ in range(8)]
+    assert found[0] == (0, 0, 1) and found[-1] == (0, 1, 0)
+    assert sum(count for count, _, _ in found) == 1
+    assert built(program, x=floats(2, 3, WIDTH)) == (0, 1, 0)
+
+
+def test_shapes_that_one_function_serves_never_wait() -> None:
+    program = of_one_interval(lambda h, w: paddle.matmul(h, w))
+    for length in range(2, 60):
+        assert built(program, x=floats(2, length, WIDTH))[1:] == (1, 0)
+
+
+def test_a_strict_run_has_its_function() -> None:
+    program = of_one_interval(sorts)
+    before = paddle.get_flags("FLAGS_ngraph_strict")
+    paddle.set_flags({"FLAGS_ngraph_strict": True})
+    try:
+        for length in range(2, 8 + OWN):
+            assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
+    finally:
+        paddle.set_flags(before)
+
+
+def test_what_paddle_would_not_check_is_built() -> None:
+    """Paddle's kernel writes wherever the positions say."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
+        place = paddle.static.data("place", [1], "int64")
+        found = sorts(x, parameter(WIDTH, WIDTH))
+        return paddle.index_put(found, (place,), paddle.mean(found, 0))
+
+    program = Program(build)
+    for length in range(2, 8 + OWN):
+        feed = {"x": floats(2, length, WIDTH), "place": np.array([1])}
+        assert built(program, **feed) == (1, 1, 0)
