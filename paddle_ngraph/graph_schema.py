@@ -22,7 +22,8 @@ _MAX_INDEX = 2**31
 # How many blocks are inside of operators.
 BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
 
-DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys()
+_ARRAYS = frozenset(name + dtypes.ARRAY for name in dtypes.DTYPES)
+DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys() | _ARRAYS
 
 
 class Malformed(ValueError):

@@ -46,6 +46,7 @@ from paddle_ngraph.function.sizes import (
     is_open,
     numbers_in,
 )
+from paddle_ngraph.function.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
@@ -123,6 +124,7 @@ class NgraphBridge:
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
+        self._arrays: dict[int, TensorArray] = {}
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
@@ -170,6 +172,60 @@ class NgraphBridge:
     def get_input_nodes(self, op: Op, name: str) -> list[Output]:
         """The nodes of the input ``name``, which holds a list of tensors."""
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+
+    def get_captured(self, op: Op) -> list[Output | TensorArray]:
+        """What the blocks of a loop or branch read of the block around them."""
+        specs = op.inputs.get("captured", ())
+        return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
+
+    def get_array(self, op: Op, name: str) -> TensorArray:
+        """The TensorArray that the input ``name`` of ``op`` is."""
+        return self._arrays[op.input(name).id]
+
+    def set_array(self, op: Op, name: str, array: TensorArray) -> None:
+        """Makes ``array`` the output ``name`` of ``op``."""
+        self._arrays[op.output(name).id] = array
+
+    def append(self, array: TensorArray, elements: Any) -> None:
+        """Appends elements to a TensorArray.
+
+        Args:
+            array: The TensorArray.
+            elements: A tensor of which axis 0 counts them.
+
+        Raises:
+            NgraphError: They have another shape than others.
+        """
+        if array.is_read:
+            raise NgraphError("a TensorArray of an outer block is written to")
+        added = as_output(elements)
+        for part in array.parts[:1]:
+            if not same(self.shape(part)[1:], self.shape(added)[1:]):
+                raise NgraphError("a TensorArray has elements of several shapes")
+        array.parts.append(added)
+
+    def length(self, array: TensorArray) -> Number:
+        """The number of elements of a TensorArray."""
+        return array.before + sum(self.shape(part)[0] for part in array.parts)
+
+    def elements(self, array: TensorArray) -> Output:
+        """The elements of a TensorArray, along axis 0.
+
+        Raises:
+            NgraphError: There are none, or not all of them are known.
+        """
+        if not same([array.before], [0]):
+            raise NgraphError("a TensorArray is read in the loop that appends to it")
+        if not array.parts:
+            raise NgraphError("a TensorArray without elements is read")
+        if len(array.parts) > 1:
+            array.parts = [opset15.concat(array.parts, 0).output(0)]
+        return array.parts[0]
+
+    def holds(self, op: Op, name: str, number: Number) -> bool:
+        """Whether the input ``name`` holds this one number, in every run and every turn."""
+        found = self._contents(self.get_input_node(op, name))
+        return found is not None and found.size == 1 and same(found.reshape(-1).tolist(), [number])
 
     def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
         """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
@@ -397,7 +453,7 @@ class NgraphBridge:
     def body(
         self,
         block: Graph,
-        sources: Sequence[Output],
+        sources: Sequence[Output | TensorArray],
     ) -> tuple[Body, list[Output]]:
         """Converts what is inside of a branch.
 
@@ -418,9 +474,12 @@ class NgraphBridge:
         return body, inner.sources
 
     def body_of_loop(
-        self, block: Graph, starts: Sequence[Output], captured: Sequence[Output]
+        self,
+        block: Graph,
+        starts: Sequence[Output],
+        captured: Sequence[Output | TensorArray],
     ) -> tuple[Body, list[Output], Growth]:
-        """The same for a loop, which may hand on what grows.
+        """The same for a loop, which may hand on what grows, and append to TensorArrays.
 
         Args:
             block: What is inside, as a graph.
@@ -442,9 +501,12 @@ class NgraphBridge:
             inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth, counters)
             inner.convert()
             body = inner.closed()
-            shapes = zip(inner.arg_shapes, body.shapes[1:], strict=True)
+            ends = body.shapes[1 : 1 + len(starts)]
+            shapes = zip(inner.arg_shapes, ends, strict=True)
             found = [_growth(before, after, known) for before, after in shapes]
             if same([*chain(*found)], [*chain(*growth)]):
+                if not set().union(*map(numbers_in, chain(*body.shapes[1 + len(starts) :]))) <= known:
+                    raise NgraphError("turns of the loop append elements of several shapes")
                 self._inner.append(inner)
                 grown = map(self._of_any_size, starts, growth)
                 return body, [*grown, *inner.sources[len(starts) :]], growth
@@ -475,10 +537,27 @@ class NgraphBridge:
                 return node.output(0)
         raise NgraphError("a loop that grows is given nothing but weights")
 
-    def turned(self, before: list[list[Number]], growth: Growth) -> list[list[Number]]:
-        """The shapes of what a loop results in, if each turn adds ``growth``."""
-        if self._shapes is None or not _is_any(growth):
+    def turned(
+        self,
+        before: list[list[Number]],
+        growth: Growth,
+        appended: Sequence[Sequence[Number]] = (),
+    ) -> list[list[Number]]:
+        """The shapes of what a loop results in.
+
+        Args:
+            before: The shapes of what it starts from.
+            growth: What each turn adds to these.
+            appended: The shapes of what each turn appends to TensorArrays, with a size of 1 in
+                front. Then there is at least one turn.
+        """
+        if self._shapes is None or not (_is_any(growth) or appended):
             return before
+        if appended:
+            more = self._shapes.guards.turns(_TURNS_AT_HAND - 1)
+            self._shapes.declare_count(more, 1)
+            turns = more + 1
+            return [*_grown(before, growth, turns), *([turns, *shape[1:]] for shape in appended)]
         turns = self._shapes.guards.turns(_TURNS_AT_HAND)
         for size, added in zip(chain(*before), chain(*growth)):
             if same([added], [1]):
@@ -657,7 +736,7 @@ class NgraphBridge:
             if spec is not None:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
-            if spec.id not in self._nodes:
+            if spec.id not in self._nodes and spec.id not in self._arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
     def _add_inputs(
@@ -797,7 +876,7 @@ class _InnerBridge(NgraphBridge):
         self,
         outer: NgraphBridge,
         block: Graph,
-        sources: Sequence[Output],
+        sources: Sequence[Output | TensorArray],
         args: int = 0,
         growth: Growth = (),
         counters: Counters | None = None,
@@ -807,11 +886,22 @@ class _InnerBridge(NgraphBridge):
         self._growth = growth
         self._counters = counters
         self._shapes_slices = counters is not None and counters.shape_slices()
-        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices
+        self._around = {n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)}
+        written = appended_by(block)
+        # How many elements a turn appends to each of the TensorArrays around.
+        self._appends = {
+            number: written[block.inputs[number].id]
+            for number in self._around
+            if counters is not None and written[block.inputs[number].id]
+        }
+        self._appended: list[TensorArray] = []  # what this turn has appended
+        self._counts_turns = self._shapes_slices or bool(self._appends)
+        self._has_sizes_of_turns = _is_any(growth) or self._counts_turns
+        self._turn: Number = 0
         self._last: Number | None = None  # the number of the last turn, if that is known
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
-        self.sources = list(sources)
+        self.sources = [self._source(number, each) for number, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
         # Paddle declares what follows from the sizes of the first turn.
@@ -841,10 +931,13 @@ class _InnerBridge(NgraphBridge):
         self.arg_shapes = [self._outer.shape(source) for source in self.sources[: self._args]]
         if self._has_sizes_of_turns:
             assert self._shapes is not None
-            turn = self._turn(self._shapes.guards)
+            self._turn = turn = self._new_turn(self._shapes.guards)
             self._at_hand(self._count(), [turn])
             self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
+            if position in self._around:
+                self._arrays[spec.id] = self._array(position, source)
+                continue
             node = self._input(position, source)
             if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], turn)
@@ -853,7 +946,42 @@ class _InnerBridge(NgraphBridge):
         if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
             self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
 
-    def _turn(self, guards: Guards) -> Size:
+    def _source(self, number: int, source: Output | TensorArray) -> Output:
+        """What the block is given of a source."""
+        if not isinstance(source, TensorArray):
+            return source
+        if number in self._appends:  # nothing
+            return opset15.constant(np.int64(0)).output(0)
+        return self._outer.elements(source)
+
+    def _array(self, number: int, source: Output) -> TensorArray:
+        """A TensorArray of the block around this one, as it is in a turn."""
+        if number not in self._appends:
+            return TensorArray([self._fed(number, source)], is_read=True)
+        before = self._outer.length(self._around[number]) + self._turn * self._appends[number]
+        array = TensorArray(before=before)
+        self._appended.append(array)
+        return array
+
+    def holds(self, op: Op, name: str, number: Number) -> bool:
+        """See :meth:`NgraphBridge.holds`."""
+        return super().holds(op, name, number) or self._counts_to(op.input(name), number)
+
+    def _counts_to(self, tensor: TensorSpec, number: Number) -> bool:
+        """Whether a counter is this number in each turn."""
+        found = self.offsets.only(tensor)
+        places = [
+            place
+            for place in ([] if self._counters is None else self._counters.steps)
+            if found and found.base and self._graph.inputs[place].id == found.base[0]
+        ]
+        if found is None or self._counters is None or not places:
+            return False
+        first = self._known_start(places[0])
+        step = self._counters.steps[places[0]]
+        return first is not None and same([first + found.added + self._turn * step], [number])
+
+    def _new_turn(self, guards: Guards) -> Size:
         """The number of the turn, as a size."""
         self._last = None if self._counters is None else self._last_turn(self._counters)
         if self._last is None:
@@ -960,8 +1088,7 @@ class _InnerBridge(NgraphBridge):
     def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
         results: list[Output] = []
-        for spec in self._graph.outputs:
-            output = self._nodes[spec.id]
+        for output in (*(self._nodes[spec.id] for spec in self._graph.outputs), *self._added()):
             # nGraph knows a result by the node that makes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
@@ -981,7 +1108,18 @@ class _InnerBridge(NgraphBridge):
             self._open_args()
             self._hide_sizes(results, parameters)
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        return Body(self.model, [number for _, number in read], shapes, self._counter is not None)
+        reads = [number for _, number in read]
+        return Body(self.model, reads, shapes, self._counter is not None, len(self._appended))
+
+    def _added(self) -> list[Output]:
+        """What this turn has appended to each TensorArray, with a size of 1 in front."""
+        added = []
+        for array in self._appended:
+            parts = array.parts
+            if len(parts) > 1:
+                parts = [opset15.unsqueeze(opset15.concat(parts, 0), self.ints([0])).output(0)]
+            added += parts
+        return added
 
     def _complete(self, results: list[Output]) -> None:
         """Ends what only sizes at hand allow: from here on they are those of each turn."""

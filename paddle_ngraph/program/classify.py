@@ -22,6 +22,7 @@ from paddle_ngraph.program.view import (
     CONSTANTS,
     LISTS,
     REGIONS,
+    WHILE,
     YIELD,
     BlockView,
     OpNode,
@@ -151,8 +152,8 @@ class _Classifier:
 
     def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
         """A loop or branch, if everything inside of it can be converted."""
-        if node.touches_outside:
-            return "it overwrites a variable of an outer block"
+        if (reason := self._reason_in_blocks(node)) is not None:
+            return reason
         bodies = []
         for block in node.op.blocks():
             inner = _Classifier(BlockView(block))
@@ -165,6 +166,19 @@ class _Classifier:
         entry = find_converter(node.type)
         assert entry is not None
         return entry.reason_against(op) or _refused(node, op) or op
+
+    def _reason_in_blocks(self, node: OpNode) -> str | None:
+        """Why a loop or branch stays native because of what its blocks overwrite.
+
+        A loop may append to a TensorArray beside it, of which nothing else tells.
+        """
+        if not all(map(self._view.is_array, node.writes_inside)):
+            return "it overwrites a variable of an outer block"
+        if node.writes_inside and node.type != WHILE:
+            return "it writes to a TensorArray under a condition"
+        if any(map(self._view.is_outer, node.writes_inside)):
+            return "it writes to a TensorArray of an outer block"
+        return None
 
     def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
         """The block as one of a loop or branch, or why it has to stay native.
@@ -180,7 +194,8 @@ class _Classifier:
         if not all(map(view.is_tensor, end.reads)):
             return "something is handed on that is not a dense tensor"
         given = [view.known(value) for value in (*args, *captured)]
-        if not all(map(view.is_tensor, given)):
+        arrays = {vid for vid in given[len(args) :] if view.is_array(vid)}
+        if not all(map(view.is_tensor, {*given} - arrays)):
             return "something is handed on that is not a dense tensor"
         for vid in given:
             self._numbers.setdefault(vid, len(self._numbers))
@@ -193,7 +208,8 @@ class _Classifier:
     def _reason_in_memory(self, node: OpNode) -> str | None:
         """Why an operator stays native because of the variables that it writes."""
         view = self._view
-        if any(view.is_outer(operand) for operand, _ in node.overwrites):
+        written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
+        if any(map(view.is_outer, written)):
             # Paddle would not see it, and run others that use the variable at the same time.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):
