@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import chain
@@ -203,6 +203,10 @@ class NgraphBridge:
             if not same(self.shape(part)[1:], self.shape(added)[1:]):
                 raise NgraphError("a TensorArray has elements of several shapes")
         array.parts.append(added)
+
+    def is_used_later(self, tensor: TensorSpec) -> bool:
+        """Whether operators that follow in the block are given a tensor."""
+        return any(tensor == spec for op in self._pending for spec in op.input_specs())
 
     def length(self, array: TensorArray) -> Number:
         """The number of elements of a TensorArray."""
@@ -478,6 +482,7 @@ class NgraphBridge:
         block: Graph,
         starts: Sequence[Output],
         captured: Sequence[Output | TensorArray],
+        kept: Collection[int] = (),
     ) -> tuple[Body, list[Output], Growth]:
         """The same for a loop, which may hand on what grows, and append to TensorArrays.
 
@@ -485,6 +490,7 @@ class NgraphBridge:
             block: What is inside, as a graph.
             starts: What the first turn starts from.
             captured: What each turn reads besides.
+            kept: Which of the sources are TensorArrays that are still used after the loop.
 
         Returns:
             What is inside, the sources that it reads, and what a turn adds to each size of what it
@@ -498,7 +504,8 @@ class NgraphBridge:
         counters = Counters(block, len(starts))
         for _ in range(_MOST_SEARCHES):
             known = set() if self._shapes is None else set(self._shapes.guards.numbers())
-            inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth, counters)
+            sources = [*starts, *captured]
+            inner = _InnerBridge(self, block, sources, len(starts), growth, counters, kept)
             inner.convert()
             body = inner.closed()
             ends = body.shapes[1 : 1 + len(starts)]
@@ -548,8 +555,7 @@ class NgraphBridge:
         Args:
             before: The shapes of what it starts from.
             growth: What each turn adds to these.
-            appended: The shapes of what each turn appends to TensorArrays, with a size of 1 in
-                front. Then there is at least one turn.
+            appended: The shapes of what is collected of each turn. Then there is at least one.
         """
         if self._shapes is None or not (_is_any(growth) or appended):
             return before
@@ -867,6 +873,7 @@ class _InnerBridge(NgraphBridge):
         args: How many of these, the first ones, are others in each turn.
         growth: What each turn adds to the sizes of these.
         counters: Those of them that are counted.
+        kept: Which of the sources are TensorArrays whose elements somebody wants.
 
     Attributes:
         arg_shapes: Their shapes in a turn.
@@ -880,6 +887,7 @@ class _InnerBridge(NgraphBridge):
         args: int = 0,
         growth: Growth = (),
         counters: Counters | None = None,
+        kept: Collection[int] = (),
     ) -> None:
         self._outer = outer
         self._args = args
@@ -894,7 +902,8 @@ class _InnerBridge(NgraphBridge):
             for number in self._around
             if counters is not None and written[block.inputs[number].id]
         }
-        self._appended: list[TensorArray] = []  # what this turn has appended
+        self._kept = kept
+        self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
         self._counts_turns = self._shapes_slices or bool(self._appends)
         self._has_sizes_of_turns = _is_any(growth) or self._counts_turns
         self._turn: Number = 0
@@ -960,7 +969,7 @@ class _InnerBridge(NgraphBridge):
             return TensorArray([self._fed(number, source)], is_read=True)
         before = self._outer.length(self._around[number]) + self._turn * self._appends[number]
         array = TensorArray(before=before)
-        self._appended.append(array)
+        self._appended[number] = array
         return array
 
     def holds(self, op: Op, name: str, number: Number) -> bool:
@@ -1109,17 +1118,14 @@ class _InnerBridge(NgraphBridge):
             self._hide_sizes(results, parameters)
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
         reads = [number for _, number in read]
-        return Body(self.model, reads, shapes, self._counter is not None, len(self._appended))
+        collected = [number for number in self._appended if number in self._kept]
+        return Body(self.model, reads, shapes, self._counter is not None, collected)
 
     def _added(self) -> list[Output]:
-        """What this turn has appended to each TensorArray, with a size of 1 in front."""
-        added = []
-        for array in self._appended:
-            parts = array.parts
-            if len(parts) > 1:
-                parts = [opset15.unsqueeze(opset15.concat(parts, 0), self.ints([0])).output(0)]
-            added += parts
-        return added
+        """What this turn has appended to TensorArrays, with a size of 1 in front."""
+        parts = [array.parts for number, array in self._appended.items() if number in self._kept]
+        joined = (opset15.concat(each, 0) for each in parts)
+        return [opset15.unsqueeze(each, self.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
         """Ends what only sizes at hand allow: from here on they are those of each turn."""

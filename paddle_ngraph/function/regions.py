@@ -28,14 +28,15 @@ class Body:
         reads: For each of its parameters, which of the sources it is given.
         shapes: The shapes of its results, whatever the open dimensions are.
         counts: Whether it has one more parameter, the last one: the number of the turn.
-        collected: How many of the results, the last ones, are kept of all turns, along axis 0.
+        collected: The sources that are TensorArrays to which the last results are appended, those
+            of all turns one behind the other, along axis 0.
     """
 
     model: ov.Model
     reads: list[int]
     shapes: list[list[Number]]
     counts: bool = False
-    collected: int = 0
+    collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
         """What its results are."""
@@ -118,7 +119,7 @@ class Loop(Region):
 
     def __init__(self, condition: Output, sources: Sequence[Output], body: Body) -> None:
         super().__init__(condition, sources, [body])
-        self._varying = len(body.shapes) - 1 - body.collected
+        self._varying = len(body.shapes) - 1 - len(body.collected)
 
     def make(self) -> None:
         """See :meth:`Region.make`."""

@@ -11,7 +11,6 @@ from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.regions import Branch, Loop
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.function.sizes import Number
-from paddle_ngraph.function.tensor_arrays import appended_by
 from paddle_ngraph.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
@@ -48,20 +47,19 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
             bridge.set_output_node(op, "out", start, number)
         return
     captured = bridge.get_captured(op)
-    body, sources, growth = bridge.body_of_loop(block, starts, captured)
+    specs = enumerate(op.inputs["captured"], len(starts))
+    kept = [number for number, spec in specs if bridge.is_used_later(spec)]
+    body, sources, growth = bridge.body_of_loop(block, starts, captured, kept)
     appended = body.shapes[1 + len(starts) :]
     shapes = bridge.turned([bridge.shape(start) for start in starts], growth, appended)
     loop = Loop(_with_turns(bridge, condition) if appended else condition, sources, body)
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
         bridge.set_output_node(op, "out", output, number)
-    written = appended_by(block)
-    counts = [(spec.id, each) for spec, each in zip(block.inputs[len(starts) :], captured)]
-    arrays = [(each, written[number]) for number, each in counts if written[number]]
-    for (array, count), output in zip(arrays, outputs[len(starts) :], strict=True):
-        turns, *shape = bridge.shape(output)
-        element = shape if count == 1 else shape[1:]
-        bridge.append(array, reshaped(bridge, output, [turns * count, *element]))
+    for number, output in zip(body.collected, outputs[len(starts) :], strict=True):
+        turns, count, *shape = bridge.shape(output)
+        array = captured[number - len(starts)]
+        bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])

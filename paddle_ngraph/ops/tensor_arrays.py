@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from openvino import Output, opset15
+from openvino import Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
@@ -45,7 +45,7 @@ def array_length(bridge: NgraphBridge, op: Op) -> None:
     dtypes=ARRAYS,
     outputs={"out_index": Role.OMITTED},
     limits=[Limit("its axis counts from the end", lambda op: op.attr("axis") >= 0)],
-    integers=lambda op, ranges: ranges.get("x"),
+    small_integers=True,
 )
 def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
     """All elements in one tensor, along an axis of theirs or a new one (``array_to_tensor``)."""
@@ -67,7 +67,7 @@ def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.slice_array_dense",
     dtypes=ARRAYS,
     inputs={"starts": Role.CONSTANT},
-    integers=lambda op, ranges: ranges.get("input"),
+    small_integers=True,
 )
 def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
     """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
@@ -81,7 +81,7 @@ def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
     "pd_op.array_read",
     dtypes=ARRAYS,
     inputs={"i": Role.INDEX},
-    integers=lambda op, ranges: ranges.get("array"),
+    small_integers=True,
 )
 def array_read(bridge: NgraphBridge, op: Op) -> None:
     """One element (Paddle ``array_read``)."""
@@ -92,15 +92,16 @@ def array_read(bridge: NgraphBridge, op: Op) -> None:
         return
     elements = bridge.elements(array)
     bridge.require_range(op, "i", 0, MOST_OPEN)
-    place = reshaped(bridge, bridge.get_input_node(op, "i"), [])
-    # How many there are follows only at the run: so what is left behind the place is checked, too.
-    last = reshaped(bridge, bridge.ints([bridge.length(array) - 1]), [])
+    place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, "i"), []), Type.i32)
+    # How many there are only a run tells: so those behind the place are checked, too.
+    count = reshaped(bridge, bridge.ints([bridge.length(array)]), [])
+    last = opset15.subtract(opset15.convert(count, Type.i32), opset15.constant(np.int32(1)))
     limits = {"low": [0], "high": [MOST_OPEN], "has_ignored": False, "ignored": 0}
     message = f"{op.type} (operator {op.index}): input 'i' is out of range."
-    left = bridge.extension(
+    behind = bridge.extension(
         "CheckRange", [opset15.subtract(last, place)], message=message, **limits
     )
-    bridge.set_output_node(op, "out", _taken(elements, opset15.subtract(last, left).output(0)))
+    bridge.set_output_node(op, "out", _taken(elements, opset15.subtract(last, behind).output(0)))
 
 
 def _element_at(bridge: NgraphBridge, array: TensorArray, place: Number) -> Output:

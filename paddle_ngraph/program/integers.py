@@ -20,7 +20,7 @@ from paddle_ngraph.function.registry import (
 from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
-from paddle_ngraph.program.view import APPEND, LISTS, REGIONS, WHILE, OpNode, dtype_name
+from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
@@ -121,8 +121,7 @@ class Integers:
         for node in self._view.nodes:  # in this order no recursion goes deep
             for vid in node.writes:
                 self.is_static(vid)
-                if not self._view.is_array(vid):  # what it holds is written later
-                    self.range(vid)
+                self.range(vid)
 
     @property
     def static(self) -> frozenset[str]:
@@ -220,15 +219,15 @@ class Integers:
 
     def is_small(self, vid: str) -> bool:
         """Whether it is not int64, or every value certainly fits into 32 bits."""
-        is_variable = self._view.is_tensor(vid) or self._view.is_array(vid)
-        if is_variable and not self._is_int64(vid):
+        if self._view.is_array(vid):
+            return True  # what is written to it has been looked at
+        if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
         found = self.range(vid)
         return found is not None and _INT32[0] <= found[0] and found[1] <= _INT32[1]
 
     def range(self, vid: str) -> Range | None:
         """The minimum and the maximum of a variable; ``None`` if nothing is known."""
-        vid = self._view.root(vid) if self._view.is_array(vid) else vid
         if vid not in self._ranges:
             self._ranges[vid] = None
             self._ranges[vid] = self._anywhere(vid, self._find_range(vid))
@@ -245,12 +244,11 @@ class Integers:
         return RANGES.get(dtype_name(self._view.values[vid].dtype))
 
     def _find_range(self, vid: str) -> Range | None:
-        node = self._view.producer.get(vid)
-        is_kept = self._view.is_array(vid) or not self._view.is_overwritten(vid)
-        if node is None and self._outside is not None and is_kept:
-            return self._outside.range(vid)
         if self._view.is_array(vid):
-            return None if node is None else self._range_of_elements(vid)
+            return None
+        node = self._view.producer.get(vid)
+        if node is None and self._outside is not None and not self._view.is_overwritten(vid):
+            return self._outside.range(vid)
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             whole = RANGES.get(dtype_name(self._view.values[vid].dtype))
             if whole is None or node is None or self._view.is_overwritten(vid):
@@ -291,28 +289,6 @@ class Integers:
         if not found or len(found) < len(ranges):
             return None
         return min(low for low, _ in found), max(high for _, high in found)
-
-    def _range_of_elements(self, array: str) -> Range | None:
-        """What is written to a TensorArray of this block, wherever that is."""
-        ranges = list(self._written_to(array))
-        known = [found for found in ranges if found is not None]
-        if len(known) < len(ranges):
-            return None
-        return min((low for low, _ in known), default=0), max((high for _, high in known), default=0)
-
-    def _written_to(self, array: str) -> Iterator[Range | None]:
-        """The ranges of what is written to a TensorArray, in this block and in those inside."""
-        for node in self._view.nodes:
-            if any(self._view.root(operand) == array for operand, _ in node.overwrites):
-                found = dict(self._candidates.slots[node]).get("x")
-                is_known = node.type == APPEND and found is not None
-                yield self.range(found) if is_known else None
-            for vid in (v for v in node.writes_inside if self._view.root(v) == array):
-                if node.type != WHILE or self._is_certain or self._converter(node) is None:
-                    yield None
-                    continue
-                for inner in self._inside(node).blocks:
-                    yield from inner._written_to(vid)
 
     def _range_made_by(self, node: OpNode, vid: str) -> Range | None:
         if node in self._candidates.constants:

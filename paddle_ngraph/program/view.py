@@ -47,8 +47,6 @@ LISTS = frozenset({"builtin.combine", "builtin.split", "builtin.slice"})
 # Operators with blocks of their own, which read variables of the blocks around them.
 WHILE, IF = "pd_op.while", "pd_op.if"
 REGIONS = frozenset({WHILE, IF})
-# It writes an element of a TensorArray, mostly behind the last one.
-APPEND = "pd_op.array_write_"
 # What they read and write, as converters see them: the condition, what a loop starts from, what
 # their blocks read, the results.
 COND, STARTS, CAPTURED, OUT = "cond", "inputs", "captured", "out"
