@@ -22,7 +22,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph.dtypes import DTYPES
+from paddle_ngraph.dtypes import ARRAY, DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
@@ -500,7 +500,11 @@ class NgraphBridge:
             ConversionError: As in :meth:`convert`; ``op`` is one inside.
             NgraphError: What is handed on changes its shape otherwise.
         """
-        growth: Growth = [[0] * len(self.shape(start)) for start in starts]
+        written = appended_by(block)
+        growth: Growth = [
+            [written[spec.id] if axis == 0 else 0 for axis in range(len(self.shape(start)))]
+            for spec, start in zip(block.inputs, starts)
+        ]
         counters = Counters(block, len(starts))
         for _ in range(_MOST_SEARCHES):
             known = set() if self._shapes is None else set(self._shapes.guards.numbers())
@@ -948,6 +952,9 @@ class _InnerBridge(NgraphBridge):
                 self._arrays[spec.id] = self._array(position, source)
                 continue
             node = self._input(position, source)
+            if spec.dtype.endswith(ARRAY):
+                self._arrays[spec.id] = TensorArray([node])
+                continue
             if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], turn)
             self._nodes[spec.id] = node
@@ -1097,7 +1104,7 @@ class _InnerBridge(NgraphBridge):
     def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
         results: list[Output] = []
-        for output in (*(self._nodes[spec.id] for spec in self._graph.outputs), *self._added()):
+        for output in (*map(self._end, self._graph.outputs), *self._added()):
             # nGraph knows a result by the node that makes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
@@ -1120,6 +1127,11 @@ class _InnerBridge(NgraphBridge):
         reads = [number for _, number in read]
         collected = [number for number in self._appended if number in self._kept]
         return Body(self.model, reads, shapes, self._counter is not None, collected)
+
+    def _end(self, spec: TensorSpec) -> Output:
+        """What a turn or a branch ends with."""
+        array = self._arrays.get(spec.id)
+        return self._nodes[spec.id] if array is None else self.elements(array)
 
     def _added(self) -> list[Output]:
         """What this turn has appended to TensorArrays, with a size of 1 in front."""

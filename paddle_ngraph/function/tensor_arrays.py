@@ -8,14 +8,14 @@ there are turns. In a graph it is one tensor of a dtype of its own, whatever is 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from openvino import Output
 
-from paddle_ngraph.graph import Graph
+from paddle_ngraph.graph import Graph, TensorSpec
 from paddle_ngraph.function.sizes import Number
 
-APPEND = "pd_op.array_write_"
+APPEND, LENGTH = "pd_op.array_write_", "pd_op.array_length"
 
 
 @dataclass
@@ -37,3 +37,28 @@ class TensorArray:
 def appended_by(block: Graph) -> Counter[int]:
     """How many elements a block appends to each TensorArray, whatever is inside of its operators."""
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
+
+
+def hand_on_what_is_read(block: Graph, args: int) -> tuple[Graph, list[int]]:
+    """The block of a loop that also hands on the TensorArrays that it reads and appends to.
+
+    Args:
+        block: What is inside.
+        args: How many of its inputs, the first ones, are others in each turn.
+
+    Returns:
+        The block, with these TensorArrays behind its args and results; and for each of its inputs,
+        which one of ``block`` it was.
+    """
+    written, rest = appended_by(block), range(args, len(block.inputs))
+    moved = [n for n in rest if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
+    order = [*range(args), *moved, *(n for n in rest if n not in moved)]
+    arrays = [block.inputs[number] for number in moved]
+    inputs = [block.inputs[number] for number in order]
+    return replace(block, inputs=inputs, outputs=[*block.outputs, *arrays]), order
+
+
+def _reads(block: Graph, array: TensorSpec) -> bool:
+    """Whether a block reads elements of a TensorArray."""
+    readers = (op for op in block.ops if any(spec.id == array.id for spec in op.input_specs()))
+    return any(op.type not in (APPEND, LENGTH) for op in readers)

@@ -11,6 +11,7 @@ from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.regions import Branch, Loop
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.function.tensor_arrays import TensorArray, hand_on_what_is_read
 from paddle_ngraph.graph import Op, TensorSpec
 from paddle_ngraph.ops.nodes import reshaped
 
@@ -39,27 +40,31 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     What it hands from turn to turn keeps its shape, or grows by the same sizes in each. To
     TensorArrays beside it each turn appends as many elements.
     """
-    (block,) = op.blocks
     starts = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
     if _is_false(condition):  # nGraph's Loop would result in empty tensors
         for number, start in enumerate(starts):
             bridge.set_output_node(op, "out", start, number)
         return
-    captured = bridge.get_captured(op)
-    specs = enumerate(op.inputs["captured"], len(starts))
-    kept = [number for number, spec in specs if bridge.is_used_later(spec)]
-    body, sources, growth = bridge.body_of_loop(block, starts, captured, kept)
-    appended = body.shapes[1 + len(starts) :]
-    shapes = bridge.turned([bridge.shape(start) for start in starts], growth, appended)
-    loop = Loop(_with_turns(bridge, condition) if appended else condition, sources, body)
+    block, order = hand_on_what_is_read(op.blocks[0], len(starts))
+    args = len(block.outputs) - 1
+    specs = [*op.inputs["inputs"], *op.inputs["captured"]]
+    given = [*starts, *bridge.get_captured(op)]
+    sources = [given[number] for number in order]
+    kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
+    firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
+    body, read, growth = bridge.body_of_loop(block, firsts, sources[args:], kept)
+    appended = body.shapes[1 + args :]
+    shapes = bridge.turned([bridge.shape(first) for first in firsts], growth, appended)
+    loop = Loop(_with_turns(bridge, condition) if appended else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
         bridge.set_output_node(op, "out", output, number)
-    for number, output in zip(body.collected, outputs[len(starts) :], strict=True):
+    for source, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
+        source.parts = [output]
+    for place, output in zip(body.collected, outputs[args:], strict=True):
         turns, count, *shape = bridge.shape(output)
-        array = captured[number - len(starts)]
-        bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
+        bridge.append(sources[place], reshaped(bridge, output, [turns * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])

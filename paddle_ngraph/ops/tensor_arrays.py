@@ -66,50 +66,50 @@ def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
 @converter(
     "pd_op.slice_array_dense",
     dtypes=ARRAYS,
-    inputs={"starts": Role.CONSTANT},
+    inputs={"starts": Role.INDEX},
     small_integers=True,
 )
 def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
     """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
-    array = bridge.get_array(op, "input")
-    start = int(known_int(bridge, op, "starts"))
-    place = start if start >= 0 else bridge.length(array) + start
-    bridge.set_output_node(op, "out", _element_at(bridge, array, place))
+    _set_element(bridge, op, "input", "starts", -MOST_OPEN)
 
 
-@converter(
-    "pd_op.array_read",
-    dtypes=ARRAYS,
-    inputs={"i": Role.INDEX},
-    small_integers=True,
-)
+@converter("pd_op.array_read", dtypes=ARRAYS, inputs={"i": Role.INDEX}, small_integers=True)
 def array_read(bridge: NgraphBridge, op: Op) -> None:
     """One element (Paddle ``array_read``)."""
-    array = bridge.get_array(op, "array")
-    if bridge.is_known(op, "i"):
-        place = known_int(bridge, op, "i")
-        bridge.set_output_node(op, "out", _element_at(bridge, array, place))
-        return
-    elements = bridge.elements(array)
-    bridge.require_range(op, "i", 0, MOST_OPEN)
-    place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, "i"), []), Type.i32)
-    # How many there are only a run tells: so those behind the place are checked, too.
-    count = reshaped(bridge, bridge.ints([bridge.length(array)]), [])
-    last = opset15.subtract(opset15.convert(count, Type.i32), opset15.constant(np.int32(1)))
+    _set_element(bridge, op, "array", "i", 0)
+
+
+def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
+    """Sets the element of a TensorArray at an index, which is at least ``least``."""
+    array = bridge.get_array(op, name)
+    elements, count = bridge.elements(array), bridge.length(array)
+    place = known_int(bridge, op, index) if bridge.is_known(op, index) else None
+    if isinstance(place, int) and least <= place < 0:
+        place = count + place
+    if place is not None and is_always_at_least(place, 0) and is_always_at_least(count - 1, place):
+        node = reshaped(bridge, bridge.ints([place]), [])
+    else:
+        node = _checked_place(bridge, op, index, least, count)
+    out = opset15.gather(elements, node, opset15.constant(np.int64(0)))
+    bridge.set_output_node(op, "out", out)
+
+
+def _checked_place(
+    bridge: NgraphBridge, op: Op, index: str, least: int, count: Number
+) -> Output:
+    """The place of an element that only a run tells; Paddle does that run where there is none."""
+    bridge.require_range(op, index, least, MOST_OPEN)
+    place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
+    number = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
+    if least < 0:
+        is_behind = opset15.less(place, opset15.constant(np.int32(0)))
+        place = opset15.select(is_behind, opset15.add(place, number), place)
+    # A check has limits that a build knows. So it looks at how many elements are before the place,
+    # and at how many are behind it.
     limits = {"low": [0], "high": [MOST_OPEN], "has_ignored": False, "ignored": 0}
-    message = f"{op.type} (operator {op.index}): input 'i' is out of range."
-    behind = bridge.extension(
-        "CheckRange", [opset15.subtract(last, place)], message=message, **limits
-    )
-    bridge.set_output_node(op, "out", _taken(elements, opset15.subtract(last, behind).output(0)))
-
-
-def _element_at(bridge: NgraphBridge, array: TensorArray, place: Number) -> Output:
-    """The element at a place that the build knows."""
-    if not is_always_at_least(place, 0) or not is_always_at_least(bridge.length(array) - 1, place):
-        raise NgraphError("there may be no element at this place")
-    return _taken(bridge.elements(array), reshaped(bridge, bridge.ints([place]), []))
-
-
-def _taken(elements: Output, place: Output) -> Output:
-    return opset15.gather(elements, place, opset15.constant(np.int64(0))).output(0)
+    message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
+    before = bridge.extension("CheckRange", [place], message=message, **limits)
+    last = opset15.subtract(number, opset15.constant(np.int32(1)))
+    behind = bridge.extension("CheckRange", [opset15.subtract(last, before)], message=message, **limits)
+    return opset15.subtract(last, behind).output(0)
