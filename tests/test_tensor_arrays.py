@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -276,10 +277,43 @@ def until_something_happens() -> Any:
     h = paddle.static.nn.while_loop(lambda h: paddle.mean(h) < 6.0, turn, [start])[0]
     return [h, joined(array), array_length(array)]
 
+def read_in_its_loop() -> Any:
+    """A loop that reads what it has appended: the last element, all of them, how many there are."""
+    x, weight = rows(), parameter(WIDTH, WIDTH)
+    array, other = create_array("float32"), create_array("float32")
+    array_write(x * 0.5, one(0), array)
+    array_write(x + 0.1, one(1), array)
+    array_write(paddle.mean(x, keepdim=True), one(0), other)
+
+    def turn(i: Any, h: Any) -> Any:
+        last = array_read(array, array_length(array) - 1)
+        all_of_them = paddle.mean(joined(array), 0) + array_read(array, i)
+        append(array, paddle.tanh(paddle.matmul(last, weight) + all_of_them))
+        array_write(array_read(other, i) * 0.9, i + 1, other)
+        return [h + paddle.sum(joined(array, 1), 1)]
+
+    h = counted(turn, x * 1.0, end=fed_limit())[1]
+    return [h, joined(array), array_length(array), joined(other)]
+
+
+def overwritten_afterwards() -> Any:
+    """An element is what it was when it was appended."""
+    x = rows()
+    array = create_array("float32")
+    number = paddle.zeros([1])
+
+    def turn(i: Any, h: Any) -> Any:
+        append(array, number)
+        paddle.increment(number)
+        return [h + number]
+
+    return [counted(turn, x * 1.0, end=fed_limit())[1], joined(array, 0, False), number * 1.0]
+
 
 FORMS: list[Callable[[], Any]] = [
     *(what_no_turn_changes, what_is_handed_on, loop_inside, inputs_of_a_recurrent_layer),
     *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
+    *(read_in_its_loop, overwritten_afterwards),
 ]
 
 
@@ -299,3 +333,203 @@ def test_what_nothing_reads_is_appended_too(build: Callable) -> None:
         program = Program(lambda n=place: build()[n])
         for number, (size, limit) in enumerate(RUNS[:4]):
             agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
+
+
+# -- no turn ---------------------------------------------------------------------------------------
+
+
+def one_array(starts_with: int = 1) -> Callable[[], Any]:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        for place in range(starts_with):
+            array_write(x * (place + 1.0), one(place), array)
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        found = [array_length(array)]
+        return [joined(array, 1), *found] if starts_with else found
+
+    return build
+
+
+@pytest.mark.parametrize("starts_with", [0, 1, 2])
+def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
+    program = Program(one_array(starts_with))
+    for number, limit in enumerate([2, 0, 3, 0, -1, 1]):
+        x = floats(2 + number, WIDTH, seed=number)
+        agree(program, by_paddle=limit <= 0, x=x, limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+def test_a_loop_inside_without_a_turn_is_paddles() -> None:
+    """Its error too: an array without elements makes no tensor."""
+    program = Program(loop_inside)
+    agree(program, x=floats(2, WIDTH), limit=np.array([2]))
+    with pytest.raises(Exception) as native:
+        program.run(engine=False, x=floats(2, WIDTH), limit=np.array([0]))
+    with pytest.raises(type(native.value)):
+        program.run(x=floats(2, WIDTH), limit=np.array([0]))
+    agree(program, x=floats(2, WIDTH), limit=np.array([3]))
+
+
+def test_no_element_is_read_where_there_is_none() -> None:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        place = paddle.static.data("place", [1], "int64")
+        return array_read(array, place)
+
+    program = Program(build)
+    x, limit = floats(2, WIDTH), np.array([3])
+    for place in (0, 2, 1):
+        agree(program, x=x, limit=limit, place=np.array([place]))
+    for place in (3, -1, 2**31, 2**40, -(2**31)):
+        with pytest.raises(Exception) as native:
+            program.run(engine=False, x=x, limit=limit, place=np.array([place]))
+        with pytest.raises(type(native.value)):
+            program.run(x=x, limit=limit, place=np.array([place]))
+    agree(program, x=x, limit=limit, place=np.array([2]))
+    assert is_one_operator(program)
+
+
+# -- what stays native -----------------------------------------------------------------------------
+
+
+def in_a_loop(turn: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Callable[[], Any]:
+    """A loop of three turns with an array; its length and first element are read."""
+
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        for place in range(starts_with):
+            array_write(x, one(place), array)
+        h = counted(lambda i, h: [turn(i, h, array)], x * 1.0, end=one(3))[1]
+        return [h, array_length(array), array_read(array, one(0))]
+
+    return build
+
+
+def leaves_gaps(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i * 2 + 1, array)
+    return h + 1
+
+
+def starts_behind_a_gap(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i + 2, array)
+    return h + 1
+
+
+def replaces_the_first(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, one(0), array)
+    return h + 1
+
+
+def replaces_from_the_start_on(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i, array)
+    return h + 1
+
+
+def appends_and_replaces(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    array_write(h * 2, array_length(array) - 1, array)
+    return h + 1
+
+
+def appends_under_a_condition(i: Any, h: Any, array: Any) -> Any:
+    def yes() -> Any:
+        append(array, h)
+        return h + 1
+
+    return paddle.static.nn.cond(paddle.mean(h) > 1.0, yes, lambda: h * 1.5 + 0.3)
+
+
+def appends_what_grows(i: Any, h: Any, array: Any) -> Any:
+    append(array, paddle.tile(h, [2, 1]))
+    return h + 1
+
+
+def appends_two_shapes(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    append(array, paddle.mean(h))
+    return h + 1
+
+
+def appends_in_a_loop_inside(i: Any, h: Any, array: Any) -> Any:
+    def turn(j: Any, g: Any) -> Any:
+        append(array, g)
+        return [g * 0.5]
+
+    return counted(turn, h + 0.1, end=one(2))[1]
+
+
+def prints_what_it_appends(i: Any, h: Any, array: Any) -> Any:
+    append(array, paddle.static.Print(h, print_phase="forward", first_n=1))
+    return h + 1
+
+
+NATIVE = [
+    (in_a_loop(leaves_gaps), "elsewhere than behind the last element"),
+    (in_a_loop(starts_behind_a_gap), "elsewhere than behind the last element"),
+    (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
+    (in_a_loop(replaces_from_the_start_on), "elsewhere than behind the last element"),
+    (in_a_loop(appends_and_replaces), "elsewhere than behind the last element"),
+    (in_a_loop(appends_under_a_condition), "writes to a TensorArray under a condition"),
+    (in_a_loop(appends_what_grows), "elements of several shapes"),
+    (in_a_loop(appends_two_shapes), "elements of several shapes"),
+    (in_a_loop(appends_in_a_loop_inside), "writes to a TensorArray of an outer block"),
+    (in_a_loop(prints_what_it_appends), "print"),
+]
+
+
+@contextmanager
+def in_program_order() -> Iterator[None]:
+    """Else Paddle does not wait for what blocks inside of others write."""
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    try:
+        yield
+    finally:
+        paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+
+
+@pytest.mark.parametrize("build, reason", NATIVE)
+def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
+    program = Program(build)
+    for number, size in enumerate((2, 5, 3, 1)):
+        x = floats(size, WIDTH, seed=number)
+        with in_program_order():
+            native = program.run(engine=False, x=x)
+        found = program.run(x=x)
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    report = paddle_ngraph.explain(program.main)
+    assert any(op.type == "pd_op.while" for op in report.native)
+    assert reason in str(report)
+
+
+def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        append(array, x * 2)
+        noise = paddle.static.Print(paddle.mean(array_read(array, one(0))), first_n=1)
+        append(array, x + noise)
+        return joined(array)
+
+    program = Program(build)
+    x = floats(2, WIDTH)
+    np.testing.assert_allclose(program.run(x=x)[0], program.run(engine=False, x=x)[0], rtol=1e-6)
+    assert "used outside of its interval" in str(paddle_ngraph.explain(program.main))
+
+
+def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
+    def build() -> Any:
+        ids = paddle.static.data("ids", [2], "int64")
+        array = create_array("int64")
+        counted(lambda i, h: [append(array, h), h + 1][1:], ids * 1, end=fed_limit())
+        return joined(array)
+
+    program = Program(build)
+    feed = {"ids": np.array([2**40, 3]), "limit": np.array([2])}
+    np.testing.assert_array_equal(program.run(**feed)[0], [[2**40, 3], [2**40 + 1, 4]])
+    assert "64 bits" in str(paddle_ngraph.explain(program.main))

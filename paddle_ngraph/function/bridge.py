@@ -815,8 +815,9 @@ class NgraphBridge:
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
         is_scalar = not shape and list(spec.shape) == [1]
         if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
+            found = list(map(hint_of, shape))
             raise NgraphError(
-                f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
+                f"output '{name}' became {found}, Paddle's shape is {list(spec.shape)}"
             )
 
     def _folded(self, output: Output) -> Output:

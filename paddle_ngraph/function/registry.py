@@ -165,7 +165,7 @@ class Converter:
     def _dtypes_of(self, role: Role) -> frozenset[str]:
         """The dtypes that an input of this role may have."""
         if role is Role.CONSTANT or not role.has_contents_read:
-            return KNOWN
+            return KNOWN | self.dtypes
         return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
 
 

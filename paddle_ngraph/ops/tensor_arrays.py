@@ -34,7 +34,12 @@ def array_write_(bridge: NgraphBridge, op: Op) -> None:
     bridge.set_array(op, "out", array)
 
 
-@converter("pd_op.array_length", dtypes=ARRAYS, small_integers=True)
+@converter(
+    "pd_op.array_length",
+    dtypes=ARRAYS,
+    inputs={"x": Role.SHAPE_ONLY},
+    integers=lambda op, ranges: (0, MOST_OPEN),
+)
 def array_length(bridge: NgraphBridge, op: Op) -> None:
     """The number of elements (Paddle ``array_length``)."""
     bridge.set_output_node(op, "out", bridge.ints([bridge.length(bridge.get_array(op, "x"))]))
