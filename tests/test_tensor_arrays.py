@@ -17,8 +17,10 @@ from paddle.tensor import array_length, array_read, array_write, create_array
 from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
-from tests.programs import Program, floats, parameter, summary
+from paddle_ngraph.transpiler import generate_native
+from tests.programs import Program, floats, parameter
 
 WIDTH = 3
 # (rows, turns) of some runs: sizes open after two of them.
@@ -533,3 +535,179 @@ def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
     feed = {"ids": np.array([2**40, 3]), "limit": np.array([2])}
     np.testing.assert_array_equal(program.run(**feed)[0], [[2**40, 3], [2**40 + 1, 4]])
     assert "64 bits" in str(paddle_ngraph.explain(program.main))
+
+
+# -- lists by to_static ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dynamic() -> Iterator[None]:
+    paddle.disable_static()
+    yield
+    paddle.enable_static()
+
+
+class Lists(paddle.nn.Layer):
+    """Python's lists in a loop over a tensor."""
+
+    def __init__(self, body: Callable) -> None:
+        super().__init__()
+        self.step = paddle.nn.Linear(WIDTH, WIDTH)
+        self.body = body
+
+    def forward(self, x: Any, n: Any) -> Any:
+        return self.body(self, x, n)
+
+
+def list_in_a_while(self: Any, x: Any, n: Any) -> Any:
+    outs, i = [], paddle.zeros([1], "int64")
+    while i < n:
+        x = paddle.tanh(self.step(x))
+        outs.append(x)
+        i += 1
+    return paddle.stack(outs), x
+
+
+def list_in_a_for(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = paddle.tanh(self.step(x))
+        outs.append(x)
+    return paddle.concat(outs, axis=1), len(outs), outs[0], outs[-1]
+
+
+def list_that_starts_with_something(self: Any, x: Any, n: Any) -> Any:
+    outs = [x]
+    for _ in range(n):
+        outs.append(paddle.tanh(self.step(outs[-1])))
+    return paddle.stack(outs, axis=1)
+
+
+def list_of_rows(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for row in x:
+        outs.append(self.step(row) * 2)
+    return paddle.stack(outs)
+
+
+def list_of_words(self: Any, x: Any, n: Any) -> Any:
+    words, word = [], paddle.zeros([1], "int64")
+    for _ in range(n):
+        x = paddle.tanh(self.step(x) + paddle.cast(word, "float32"))
+        word = paddle.argmax(paddle.flatten(x), axis=0, keepdim=True)
+        words.append(word)
+    return paddle.concat(words)
+
+
+def list_that_is_gone_through(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = self.step(x)
+        outs.append(x)
+    total, again = paddle.zeros_like(x), x
+    for each in outs:
+        total = total + each
+    for i in range(n):
+        again = again * 0.5 + outs[i]
+    return total, again
+
+
+def list_until_a_break(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = self.step(x) + 0.2
+        outs.append(x)
+        if paddle.max(x) > 1.5:
+            break
+    return paddle.stack(outs)
+
+
+LISTS = [
+    *(list_in_a_while, list_in_a_for, list_that_starts_with_something, list_of_rows),
+    *(list_of_words, list_that_is_gone_through, list_until_a_break),
+]
+
+
+@pytest.mark.parametrize("body", LISTS)
+def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
+    paddle.seed(5)
+    spec = paddle.static.InputSpec
+    specs = [spec([-1, WIDTH], "float32", "x"), spec([1], "int64", "n")]
+    layer = paddle.jit.to_static(Lists(body), input_spec=specs, full_graph=True)
+    layer.eval()
+
+    def run(size: int, turns: int) -> list[np.ndarray]:
+        with paddle.no_grad():
+            fed = floats(size, WIDTH, seed=size + turns), np.array([turns])
+            found = layer(*map(paddle.to_tensor, fed))
+        return [each.numpy() for each in (found if isinstance(found, tuple) else [found])]
+
+    for size, turns in RUNS:
+        with paddle_ngraph.use_ngraph(False):
+            native = run(size, turns)
+        paddle_ngraph.reset_stats()
+        with paddle_ngraph.use_ngraph(True):
+            found = run(size, turns)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
+    """Paddle does not differentiate it: neither do we, and the error is Paddle's."""
+    layer = paddle.jit.to_static(Lists(list_that_starts_with_something), full_graph=True)
+    x, n = paddle.to_tensor(floats(2, WIDTH)), paddle.to_tensor(np.array([3]))
+    x.stop_gradient = False
+    for engine in (False, True):
+        with paddle_ngraph.use_ngraph(engine), pytest.raises(NotImplementedError):
+            paddle.sum(layer(x, n)).backward()
+
+
+# -- functions on disk, and projects ---------------------------------------------------------------
+
+
+def once_on_disk() -> None:
+    """What another process runs, too."""
+    for build in (read_in_its_loop, loop_inside):
+        program = Program(build)
+        for number, (size, limit) in enumerate(RUNS):
+            feed = {"x": floats(size, WIDTH, seed=number), "limit": np.array([limit])}
+            native, found = program.run(engine=False, **feed), program.run(**feed)
+            for one, other in zip(native, found, strict=True):
+                np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] == 2 * len(RUNS) and stats["native_runs"] == 0
+    print("counts", stats["functions_built"], stats["functions_loaded"])
+
+
+def test_another_process_loads_arrays(tmp_path: Path) -> None:
+    settings = {
+        "FLAGS_ngraph_cache_dir": str(tmp_path),
+        "FLAGS_ngraph_cache_min_ms": "0",
+        "FLAGS_ngraph_min_interval_us": "0",
+        "FLAGS_ngraph_background_compile": "0",
+    }
+    run = "import paddle, paddle_ngraph; paddle.enable_static()"
+    run += "; from tests import test_tensor_arrays; test_tensor_arrays.once_on_disk()"
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", run],
+            env={**os.environ, **settings},
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
+
+
+def test_as_many_elements_as_turns_have_no_form_in_cpp(tmp_path: Path) -> None:
+    program = Program(one_array())
+    with pytest.raises(NgraphError, match="has no form in C"):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    assert not list(tmp_path.iterdir())

@@ -206,7 +206,7 @@ class NgraphBridge:
 
     def is_used_later(self, tensor: TensorSpec) -> bool:
         """Whether operators that follow in the block are given a tensor."""
-        return any(tensor == spec for op in self._pending for spec in op.input_specs())
+        return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
 
     def length(self, array: TensorArray) -> Number:
         """The number of elements of a TensorArray."""
@@ -512,11 +512,11 @@ class NgraphBridge:
             inner = _InnerBridge(self, block, sources, len(starts), growth, counters, kept)
             inner.convert()
             body = inner.closed()
-            ends = body.shapes[1 : 1 + len(starts)]
-            shapes = zip(inner.arg_shapes, ends, strict=True)
+            end = 1 + len(starts)
+            shapes = zip(inner.arg_shapes, body.shapes[1:end], strict=True)
             found = [_growth(before, after, known) for before, after in shapes]
             if same([*chain(*found)], [*chain(*growth)]):
-                if not set().union(*map(numbers_in, chain(*body.shapes[1 + len(starts) :]))) <= known:
+                if not all(numbers_in(size) <= known for size in chain(*body.shapes[end:])):
                     raise NgraphError("turns of the loop append elements of several shapes")
                 self._inner.append(inner)
                 grown = map(self._of_any_size, starts, growth)
@@ -909,8 +909,9 @@ class _InnerBridge(NgraphBridge):
         }
         self._kept = kept
         self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
-        self._counts_turns = self._shapes_slices or bool(self._appends)
-        self._has_sizes_of_turns = _is_any(growth) or self._counts_turns
+        self._has_sizes_of_turns = (
+            _is_any(growth) or self._shapes_slices or bool(self._appends)
+        )
         self._turn: Number = 0
         self._last: Number | None = None  # the number of the last turn, if that is known
         self._counter: Node | None = None
@@ -987,16 +988,14 @@ class _InnerBridge(NgraphBridge):
     def _counts_to(self, tensor: TensorSpec, number: Number) -> bool:
         """Whether a counter is this number in each turn."""
         found = self.offsets.only(tensor)
-        places = [
-            place
-            for place in ([] if self._counters is None else self._counters.steps)
-            if found and found.base and self._graph.inputs[place].id == found.base[0]
-        ]
-        if found is None or self._counters is None or not places:
+        if self._counters is None or found is None or found.base is None:
             return False
-        first = self._known_start(places[0])
-        step = self._counters.steps[places[0]]
-        return first is not None and same([first + found.added + self._turn * step], [number])
+        for place, step in self._counters.steps.items():
+            if self._graph.inputs[place].id == found.base[0]:
+                first = self._known_start(place)
+                now = [] if first is None else [first + found.added + self._turn * step]
+                return same(now, [number])
+        return False
 
     def _new_turn(self, guards: Guards) -> Size:
         """The number of the turn, as a size."""
