@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from paddle.tensor.manipulation import tensor_array_to_tensor
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.program import native_interval
 from paddle_ngraph.transpiler import generate_native
 from tests.programs import Program, floats, parameter
 
@@ -100,6 +104,7 @@ class Drawn:
         self.dtype = str(self._random.choice(DTYPES))
         self.grows = self._draws(0.3)
         self.axis = int(self._random.integers(0, 2))
+        self.is_known = self._draws(0.2)
 
     def _draws(self, share: float) -> bool:
         return bool(self._random.random() < share)
@@ -114,7 +119,8 @@ class Drawn:
 
     def build(self) -> Any:
         x = rows() if self.is_open else paddle.static.data("x", [2, WIDTH], "float32")
-        limit, weight = fed_limit(), parameter(WIDTH, WIDTH)
+        limit = one(4) if self.is_known else fed_limit()
+        weight = parameter(WIDTH, WIDTH)
         array, means = create_array(self.dtype), create_array("float32")
         for place in range(self.starts_with):
             array_write(self._as_element(x, place), one(place), array)
@@ -149,8 +155,8 @@ def test_a_drawn_array_grows(seed: int) -> None:
     drawn = Drawn(seed)
     program = Program(drawn.build)
     for number, (size, limit) in enumerate(RUNS):
-        size = size if drawn.is_open else 2
-        agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
+        feed = {"x": floats(size if drawn.is_open else 2, WIDTH, seed=number)}
+        agree(program, **feed if drawn.is_known else {**feed, "limit": np.array([limit])})
     assert is_one_operator(program)
 
 
@@ -160,10 +166,10 @@ def test_a_drawn_array_grows(seed: int) -> None:
 def what_no_turn_changes() -> Any:
     """Elements that are the same in each turn: a weight, a number, what is fed."""
     x, weight = rows(), parameter(2, WIDTH)
-    arrays = [create_array("float32") for _ in range(3)]
+    arrays = [create_array("float32") for _ in range(4)]
 
     def turn(i: Any, h: Any) -> Any:
-        for array, value in zip(arrays, (weight, paddle.full([], 2.0), x)):
+        for array, value in zip(arrays, (weight, paddle.full([], 2.0), x, x)):
             append(array, value)
         return [h + 1]
 
@@ -255,6 +261,21 @@ def computed_with_afterwards() -> Any:
     ]
 
 
+def turns_that_follow_from_turns() -> Any:
+    """Each turn has a loop inside, which has one turn more each time."""
+    x = rows()
+    outer = create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        inner = create_array("float32")
+        counted(lambda j, g: [append(inner, g), g * 0.7][1:], h + 0.1, end=i + 1)
+        stacked = joined(inner)
+        append(outer, paddle.sum(stacked, 0) + stacked[-1])
+        return [paddle.tanh(paddle.max(stacked, 0))]
+
+    return [*counted(turn, x * 1.0, end=fed_limit())[1:], joined(outer, 1)]
+
+
 def length_inside() -> Any:
     """The number of elements is a number like others."""
     x = rows()
@@ -315,7 +336,7 @@ def overwritten_afterwards() -> Any:
 FORMS: list[Callable[[], Any]] = [
     *(what_no_turn_changes, what_is_handed_on, loop_inside, inputs_of_a_recurrent_layer),
     *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
-    *(read_in_its_loop, overwritten_afterwards),
+    *(read_in_its_loop, overwritten_afterwards, turns_that_follow_from_turns),
 ]
 
 
@@ -360,6 +381,25 @@ def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
         x = floats(2 + number, WIDTH, seed=number)
         agree(program, by_paddle=limit <= 0, x=x, limit=np.array([limit]))
     assert is_one_operator(program)
+
+
+def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operators are made as Paddle makes them, once."""
+    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    program = Program(one_array(2))
+    x = floats(3, WIDTH)
+    agree(program, x=x, limit=np.array([1]))
+    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    agree(program, by_paddle=True, x=x, limit=np.array([0]))
+
+
+def test_no_array_is_at_the_border_of_a_graph() -> None:
+    (interval,) = paddle_ngraph.explain(Program(one_array()).main).intervals
+    graph = Graph.from_string(interval.graph.to_string())
+    (maker,) = (op for op in graph.ops if op.type == "pd_op.create_array")
+    array = maker.output("out")
+    with pytest.raises(NgraphError, match="a TensorArray has no form outside"):
+        Graph.from_string(replace(graph, outputs=[*graph.outputs, array]).to_string())
 
 
 def test_a_loop_inside_without_a_turn_is_paddles() -> None:

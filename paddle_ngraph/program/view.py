@@ -441,7 +441,7 @@ class BlockView:
 
     def is_result(self, node: OpNode) -> bool:
         """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
-        if self._has_sinks or all(map(self.is_array, node.writes)):
+        if self._has_sinks or any(map(self.is_array, node.writes)):
             return False
         return not any(self.readers.get(vid) for vid in node.writes)
 
