@@ -300,6 +300,7 @@ def until_something_happens() -> Any:
     h = paddle.static.nn.while_loop(lambda h: paddle.mean(h) < 6.0, turn, [start])[0]
     return [h, joined(array), array_length(array)]
 
+
 def read_in_its_loop() -> Any:
     """A loop that reads what it has appended: the last element, all of them, how many there are."""
     x, weight = rows(), parameter(WIDTH, WIDTH)

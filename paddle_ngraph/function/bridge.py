@@ -815,9 +815,9 @@ class NgraphBridge:
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
         is_scalar = not shape and list(spec.shape) == [1]
         if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
-            found = list(map(hint_of, shape))
+            sizes = list(map(hint_of, shape))
             raise NgraphError(
-                f"output '{name}' became {found}, Paddle's shape is {list(spec.shape)}"
+                f"output '{name}' became {sizes}, Paddle's shape is {list(spec.shape)}"
             )
 
     def _folded(self, output: Output) -> Output:
@@ -909,9 +909,7 @@ class _InnerBridge(NgraphBridge):
         }
         self._kept = kept
         self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
-        self._has_sizes_of_turns = (
-            _is_any(growth) or self._shapes_slices or bool(self._appends)
-        )
+        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices or bool(self._appends)
         self._turn: Number = 0
         self._last: Number | None = None  # the number of the last turn, if that is known
         self._counter: Node | None = None

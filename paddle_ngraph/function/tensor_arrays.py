@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from openvino import Output
 
-from paddle_ngraph.graph import Graph, TensorSpec
 from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.graph import Graph, TensorSpec
 
 APPEND, LENGTH = "pd_op.array_write_", "pd_op.array_length"
 
@@ -35,7 +35,7 @@ class TensorArray:
 
 
 def appended_by(block: Graph) -> Counter[int]:
-    """How many elements a block appends to each TensorArray, whatever is inside of its operators."""
+    """How many elements operators of a block itself append to each TensorArray."""
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
 
 

@@ -60,11 +60,16 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
         bridge.set_output_node(op, "out", output, number)
-    for source, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
-        source.parts = [output]
+    for array, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
+        array.parts = [output]
     for place, output in zip(body.collected, outputs[args:], strict=True):
-        turns, count, *shape = bridge.shape(output)
-        bridge.append(sources[place], reshaped(bridge, output, [turns * count, *shape]))
+        _append_collected(bridge, sources[place], output)
+
+
+def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
+    """Appends what turns have appended to a TensorArray: axis 0 counts them, axis 1 in each."""
+    turns, count, *shape = bridge.shape(output)
+    bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
 
 
 @converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])

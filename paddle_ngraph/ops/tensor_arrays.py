@@ -100,9 +100,7 @@ def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int
     bridge.set_output_node(op, "out", out)
 
 
-def _checked_place(
-    bridge: NgraphBridge, op: Op, index: str, least: int, count: Number
-) -> Output:
+def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
     """The place of an element that only a run tells; Paddle does that run where there is none."""
     bridge.require_range(op, index, least, MOST_OPEN)
     place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
@@ -116,5 +114,7 @@ def _checked_place(
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
     before = bridge.extension("CheckRange", [place], message=message, **limits)
     last = opset15.subtract(number, opset15.constant(np.int32(1)))
-    behind = bridge.extension("CheckRange", [opset15.subtract(last, before)], message=message, **limits)
+    behind = bridge.extension(
+        "CheckRange", [opset15.subtract(last, before)], message=message, **limits
+    )
     return opset15.subtract(last, behind).output(0)

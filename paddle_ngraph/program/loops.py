@@ -1,4 +1,6 @@
-"""The initial values of loops.
+"""What loops start from, and hand on.
+
+By ``to_static`` a loop hands on all variables of its body. What nobody reads is let go.
 
 Paddle's ``while`` moves its initial values out of their variables: an operator that reads one
 afterwards finds no memory. Natively that depends on which operator a thread reaches first; with
@@ -24,8 +26,8 @@ def let_go_of_what_nobody_reads(program: Program) -> None:
     for block in blocks_outside_in(program):
         is_complete = any(op.name() in SINKS for op in block.ops)
         for loop in [op for op in block.ops if is_complete and op.name() == _LOOP]:
-            for number in reversed(range(loop.num_results())):
-                if loop.num_results() > 1 and _is_read_by_nobody(loop, number):
+            for number in reversed(range(len(loop.results()))):
+                if len(loop.results()) > 1 and _is_read_by_nobody(loop, number):
                     loop = _core.let_go(loop, number)
 
 

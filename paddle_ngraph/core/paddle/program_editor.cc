@@ -191,8 +191,7 @@ pir::Operation* let_go(pir::Operation* loop, uint32_t number) {
   results.erase(results.begin() + number);
   pir::AttributeMap attributes = loop->attributes();
   attributes["stop_gradient"] = bool_array(context, results.size(), true);
-  auto* narrower =
-      pir::Operation::Create(operands, attributes, types_of(results), loop->info(), 1);
+  auto* narrower = pir::Operation::Create(operands, attributes, types_of(results), loop->info(), 1);
   narrower->region(0).TakeBody(std::move(loop->region(0)));
   pir::Block& block = narrower->region(0).front();
   auto ends = take_ends(&block);
