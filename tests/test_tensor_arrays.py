@@ -63,13 +63,29 @@ def append(array: Any, value: Any) -> None:
     array_write(value, array_length(array), array)
 
 
+def last(array: Any, number: int) -> Any:
+    """An element, counted from the end, as ``list[-number]`` is."""
+    return paddle._pir_ops.slice_array_dense(array, [-number])
+
+
 def joined(array: Any, axis: int = 0, stack: bool = True) -> Any:
     return tensor_array_to_tensor(array, axis, stack)[0]
 
 
+@contextmanager
+def in_program_order() -> Iterator[None]:
+    """Else Paddle does not always wait for what blocks write to a TensorArray."""
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    try:
+        yield
+    finally:
+        paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+
+
 def agree(program: Program, by_paddle: bool = False, **feed: np.ndarray) -> list[np.ndarray]:
     """Runs natively and through the engine, which is asked once, and does it, or leaves it."""
-    native = program.run(engine=False, **feed)
+    with in_program_order():
+        native = program.run(engine=False, **feed)
     for _ in range(2):
         paddle_ngraph.reset_stats()
         found = program.run(**feed)
@@ -320,6 +336,37 @@ def read_in_its_loop() -> Any:
     return [h, joined(array), array_length(array), joined(other)]
 
 
+def read_by_the_turn_that_appended() -> Any:
+    """Of an array that starts without elements."""
+    x = rows()
+    array, pairs = create_array("float32"), create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        append(array, h * 0.5)
+        append(pairs, h)
+        append(pairs, last(array, 1) + 1)
+        return [paddle.tanh(last(array, 1) + last(pairs, 2) * last(pairs, 1))]
+
+    return [
+        *counted(turn, x * 1.0, end=fed_limit())[1:],
+        joined(array),
+        joined(pairs),
+        last(pairs, 1),
+    ]
+
+
+def as_many_as_wanted() -> Any:
+    """The number of elements tells when it ends."""
+    x, limit = rows(), fed_limit()
+    array = create_array("float32")
+    turn = lambda h: [append(array, h), h * 0.9][1:]  # noqa: E731
+    start = [x * 1.0]
+    return [
+        *paddle.static.nn.while_loop(lambda h: array_length(array) < limit, turn, start),
+        joined(array),
+    ]
+
+
 def overwritten_afterwards() -> Any:
     """An element is what it was when it was appended."""
     x = rows()
@@ -338,6 +385,7 @@ FORMS: list[Callable[[], Any]] = [
     *(what_no_turn_changes, what_is_handed_on, loop_inside, inputs_of_a_recurrent_layer),
     *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
     *(read_in_its_loop, overwritten_afterwards, turns_that_follow_from_turns),
+    *(read_by_the_turn_that_appended, as_many_as_wanted),
 ]
 
 
@@ -510,7 +558,13 @@ def prints_what_it_appends(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
+def reads_from_nothing(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    return array_read(array, i) + 1
+
+
 NATIVE = [
+    (in_a_loop(reads_from_nothing, 0), "reads a TensorArray that starts without elements"),
     (in_a_loop(leaves_gaps), "elsewhere than behind the last element"),
     (in_a_loop(starts_behind_a_gap), "elsewhere than behind the last element"),
     (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
@@ -522,16 +576,6 @@ NATIVE = [
     (in_a_loop(appends_in_a_loop_inside), "writes to a TensorArray of an outer block"),
     (in_a_loop(prints_what_it_appends), "print"),
 ]
-
-
-@contextmanager
-def in_program_order() -> Iterator[None]:
-    """Else Paddle does not wait for what blocks inside of others write."""
-    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
-    try:
-        yield
-    finally:
-        paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
 
 
 @pytest.mark.parametrize("build, reason", NATIVE)
@@ -684,7 +728,7 @@ def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
         return [each.numpy() for each in (found if isinstance(found, tuple) else [found])]
 
     for size, turns in RUNS:
-        with paddle_ngraph.use_ngraph(False):
+        with paddle_ngraph.use_ngraph(False), in_program_order():
             native = run(size, turns)
         paddle_ngraph.reset_stats()
         with paddle_ngraph.use_ngraph(True):
@@ -715,7 +759,9 @@ def once_on_disk() -> None:
         program = Program(build)
         for number, (size, limit) in enumerate(RUNS):
             feed = {"x": floats(size, WIDTH, seed=number), "limit": np.array([limit])}
-            native, found = program.run(engine=False, **feed), program.run(**feed)
+            with in_program_order():
+                native = program.run(engine=False, **feed)
+            found = program.run(**feed)
             for one, other in zip(native, found, strict=True):
                 np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
     stats = paddle_ngraph.stats()

@@ -219,7 +219,7 @@ class NgraphBridge:
             NgraphError: There are none, or not all of them are known.
         """
         if not same([array.before], [0]):
-            raise NgraphError("a TensorArray is read in the loop that appends to it")
+            raise NgraphError("a loop reads a TensorArray that starts without elements")
         if not array.parts:
             raise NgraphError("a TensorArray without elements is read")
         if len(array.parts) > 1:

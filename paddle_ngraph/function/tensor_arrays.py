@@ -8,6 +8,7 @@ there are turns. In a graph it is one tensor of a dtype of its own, whatever is 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from openvino import Output
@@ -39,19 +40,25 @@ def appended_by(block: Graph) -> Counter[int]:
     return Counter(op.input("array").id for op in block.ops if op.type == APPEND)
 
 
-def hand_on_what_is_read(block: Graph, args: int) -> tuple[Graph, list[int]]:
+def hand_on_what_is_read(
+    block: Graph, args: int, sources: Sequence[Output | TensorArray]
+) -> tuple[Graph, list[int]]:
     """The block of a loop that also hands on the TensorArrays that it reads and appends to.
+
+    Not those that start without elements: of these a turn can read what it has appended itself.
 
     Args:
         block: What is inside.
         args: How many of its inputs, the first ones, are others in each turn.
+        sources: What its inputs are given.
 
     Returns:
         The block, with these TensorArrays behind its args and results; and for each of its inputs,
         which one of ``block`` it was.
     """
     written, rest = appended_by(block), range(args, len(block.inputs))
-    moved = [n for n in rest if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
+    filled = [n for n in rest if isinstance(each := sources[n], TensorArray) and each.parts]
+    moved = [n for n in filled if written[block.inputs[n].id] and _reads(block, block.inputs[n])]
     order = [*range(args), *moved, *(n for n in rest if n not in moved)]
     arrays = [block.inputs[number] for number in moved]
     inputs = [block.inputs[number] for number in order]

@@ -46,10 +46,10 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
         for number, start in enumerate(starts):
             bridge.set_output_node(op, "out", start, number)
         return
-    block, order = hand_on_what_is_read(op.blocks[0], len(starts))
+    given = [*starts, *bridge.get_captured(op)]
+    block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
     args = len(block.outputs) - 1
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
-    given = [*starts, *bridge.get_captured(op)]
     sources = [given[number] for number in order]
     kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]

@@ -8,6 +8,7 @@ from openvino import Output, Type, opset15
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, Role, converter
+from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import MOST_OPEN, Number, is_always_at_least
 from paddle_ngraph.function.tensor_arrays import APPEND, TensorArray
 from paddle_ngraph.graph import Op
@@ -88,16 +89,27 @@ def array_read(bridge: NgraphBridge, op: Op) -> None:
 def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
     """Sets the element of a TensorArray at an index, which is at least ``least``."""
     array = bridge.get_array(op, name)
-    elements, count = bridge.elements(array), bridge.length(array)
     place = known_int(bridge, op, index) if bridge.is_known(op, index) else None
     if isinstance(place, int) and least <= place < 0:
-        place = count + place
+        if (element := _from_the_end(bridge, array, -place)) is not None:
+            bridge.set_output_node(op, "out", element)
+            return
+        place = bridge.length(array) + place
+    elements, count = bridge.elements(array), bridge.length(array)
     if place is not None and is_always_at_least(place, 0) and is_always_at_least(count - 1, place):
         node = reshaped(bridge, bridge.ints([place]), [])
     else:
         node = _checked_place(bridge, op, index, least, count)
     out = opset15.gather(elements, node, opset15.constant(np.int64(0)))
     bridge.set_output_node(op, "out", out)
+
+
+def _from_the_end(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
+    """One of the last elements, if they have been appended one by one: so a turn knows its own."""
+    last = array.parts[-number:]
+    if len(last) < number or not all(same(bridge.shape(part)[:1], [1]) for part in last):
+        return None
+    return reshaped(bridge, last[0], bridge.shape(last[0])[1:])
 
 
 def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
