@@ -777,13 +777,13 @@ def test_another_process_loads_arrays(tmp_path: Path) -> None:
         "FLAGS_ngraph_background_compile": "0",
     }
     run = "import paddle, paddle_ngraph; paddle.enable_static()"
-    run += "; from tests import test_tensor_arrays; test_tensor_arrays.once_on_disk()"
+    run += "; from tests.ops import test_tensor_arrays; test_tensor_arrays.once_on_disk()"
     counts = []
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", run],
             env={**os.environ, **settings},
-            cwd=Path(__file__).parents[1],
+            cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
             timeout=300,
