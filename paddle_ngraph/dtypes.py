@@ -34,6 +34,8 @@ DTYPES: Mapping[str, Dtype] = {
     "float32": Dtype("f32"),
     "float64": Dtype("f64"),
 }
+# What the dtype of a TensorArray ends with, after that of its elements.
+ARRAY = "[]"
 # Those that NumPy also has.
 OF_NUMPY = frozenset(DTYPES) - {"bfloat16"}
 # Others that Paddle's own operators may have in an interval; converters do not see them.

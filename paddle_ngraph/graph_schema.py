@@ -22,7 +22,8 @@ _MAX_INDEX = 2**31
 # How many blocks are inside of operators.
 BLOCKS = {"pd_op.while": 1, "pd_op.if": 2}
 
-DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys()
+_ARRAYS = frozenset(name + dtypes.ARRAY for name in dtypes.DTYPES)
+DTYPES = dtypes.UNSEEN | dtypes.DTYPES.keys() | _ARRAYS
 
 
 class Malformed(ValueError):
@@ -209,8 +210,11 @@ def _check_border(data: dict[str, Any], known: set[int]) -> None:
         positions = data[field]
         if len(set(positions)) != len(positions) or any(place >= end for place in positions):
             raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
+    arrays = {number for number, dtype, _ in data["tensors"] if dtype in _ARRAYS}
     for field in ("inputs", "states", "outputs", "state_outputs"):
         _require(data[field], known, f"graph.{field}")
+        if not arrays.isdisjoint(data[field]):
+            raise Malformed(f"graph.{field}: a TensorArray has no form outside of an interval")
 
 
 def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:

@@ -505,6 +505,8 @@ PYBIND11_MODULE(_core, module) {
              py::arg("operands"), py::return_value_policy::reference);
   module.def("hand_on", &hand_on, py::arg("op"), py::arg("value"),
              py::return_value_policy::reference);
+  module.def("let_go", &let_go, py::arg("loop"), py::arg("number"),
+             py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),

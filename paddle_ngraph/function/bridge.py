@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import chain
@@ -22,7 +22,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 from openvino.utils.node_factory import NodeFactory
 
-from paddle_ngraph.dtypes import DTYPES
+from paddle_ngraph.dtypes import ARRAY, DTYPES
 from paddle_ngraph.errors import ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
@@ -46,6 +46,7 @@ from paddle_ngraph.function.sizes import (
     is_open,
     numbers_in,
 )
+from paddle_ngraph.function.tensor_arrays import TensorArray, appended_by
 from paddle_ngraph.graph import BFLOAT16, CPU, FOLD_LIMIT, Graph, Op, TensorSpec
 
 # Paddle's dtype name of a name of nGraph's.
@@ -123,6 +124,7 @@ class NgraphBridge:
     ) -> None:
         self._graph = graph
         self._nodes: dict[int, Output] = {}
+        self._arrays: dict[int, TensorArray] = {}
         self._checked: set[tuple[Any, ...]] = set()
         self._input_of_parameter: dict[str, int] = {}
         self._parameters: list[Node] = []
@@ -170,6 +172,64 @@ class NgraphBridge:
     def get_input_nodes(self, op: Op, name: str) -> list[Output]:
         """The nodes of the input ``name``, which holds a list of tensors."""
         return [self._nodes[spec.id] for spec in op.inputs.get(name, ())]
+
+    def get_captured(self, op: Op) -> list[Output | TensorArray]:
+        """What the blocks of a loop or branch read of the block around them."""
+        specs = op.inputs.get("captured", ())
+        return [self._arrays.get(spec.id) or self._nodes[spec.id] for spec in specs]
+
+    def get_array(self, op: Op, name: str) -> TensorArray:
+        """The TensorArray that the input ``name`` of ``op`` is."""
+        return self._arrays[op.input(name).id]
+
+    def set_array(self, op: Op, name: str, array: TensorArray) -> None:
+        """Makes ``array`` the output ``name`` of ``op``."""
+        self._arrays[op.output(name).id] = array
+
+    def append(self, array: TensorArray, elements: Any) -> None:
+        """Appends elements to a TensorArray.
+
+        Args:
+            array: The TensorArray.
+            elements: A tensor of which axis 0 counts them.
+
+        Raises:
+            NgraphError: They have another shape than others.
+        """
+        if array.is_read:
+            raise NgraphError("a TensorArray of an outer block is written to")
+        added = as_output(elements)
+        for part in array.parts[:1]:
+            if not same(self.shape(part)[1:], self.shape(added)[1:]):
+                raise NgraphError("a TensorArray has elements of several shapes")
+        array.parts.append(added)
+
+    def is_used_later(self, tensor: TensorSpec) -> bool:
+        """Whether operators that follow in the block are given a tensor."""
+        return any(tensor.id == spec.id for op in self._pending for spec in op.input_specs())
+
+    def length(self, array: TensorArray) -> Number:
+        """The number of elements of a TensorArray."""
+        return array.before + sum(self.shape(part)[0] for part in array.parts)
+
+    def elements(self, array: TensorArray) -> Output:
+        """The elements of a TensorArray, along axis 0.
+
+        Raises:
+            NgraphError: There are none, or not all of them are known.
+        """
+        if not same([array.before], [0]):
+            raise NgraphError("a loop reads a TensorArray that starts without elements")
+        if not array.parts:
+            raise NgraphError("a TensorArray without elements is read")
+        if len(array.parts) > 1:
+            array.parts = [opset15.concat(array.parts, 0).output(0)]
+        return array.parts[0]
+
+    def holds(self, op: Op, name: str, number: Number) -> bool:
+        """Whether the input ``name`` holds this one number, in every run and every turn."""
+        found = self._contents(self.get_input_node(op, name))
+        return found is not None and found.size == 1 and same(found.reshape(-1).tolist(), [number])
 
     def set_output_node(self, op: Op, name: str, node: Any, position: int = 0) -> None:
         """Makes ``node`` the output ``name`` of ``op``. An unused output is dropped.
@@ -401,7 +461,7 @@ class NgraphBridge:
     def body(
         self,
         block: Graph,
-        sources: Sequence[Output],
+        sources: Sequence[Output | TensorArray],
     ) -> tuple[Body, list[Output]]:
         """Converts what is inside of a branch.
 
@@ -422,14 +482,19 @@ class NgraphBridge:
         return body, inner.sources
 
     def body_of_loop(
-        self, block: Graph, starts: Sequence[Output], captured: Sequence[Output]
+        self,
+        block: Graph,
+        starts: Sequence[Output],
+        captured: Sequence[Output | TensorArray],
+        kept: Collection[int] = (),
     ) -> tuple[Body, list[Output], list[list[Number]]]:
-        """The same for a loop, which may hand on what grows.
+        """The same for a loop, which may hand on what grows, and append to TensorArrays.
 
         Args:
             block: What is inside, as a graph.
             starts: What the first turn starts from.
             captured: What each turn reads besides.
+            kept: Which of the sources are TensorArrays that are still used after the loop.
 
         Returns:
             What is inside, the sources that it reads, and the shapes of what it results in.
@@ -438,19 +503,28 @@ class NgraphBridge:
             ConversionError: As in :meth:`convert`; ``op`` is one inside.
             NgraphError: What is handed on changes its shape otherwise.
         """
-        growth: Growth = [[0] * len(self.shape(start)) for start in starts]
+        written = appended_by(block)
+        growth: Growth = [
+            [written[spec.id] if axis == 0 else 0 for axis in range(len(self.shape(start)))]
+            for spec, start in zip(block.inputs, starts)
+        ]
         counters = Counters(block, len(starts))
         for _ in range(_MOST_SEARCHES):
             known = set() if self._shapes is None else set(self._shapes.guards.numbers())
-            inner = _InnerBridge(self, block, [*starts, *captured], len(starts), growth, counters)
+            sources = [*starts, *captured]
+            inner = _InnerBridge(self, block, sources, len(starts), growth, counters, kept)
             inner.convert()
             body = inner.closed()
-            shapes = zip(inner.arg_shapes, body.shapes[1:], strict=True)
+            end = 1 + len(starts)
+            shapes = zip(inner.arg_shapes, body.shapes[1:end], strict=True)
             found = [_growth(before, after, known) for before, after in shapes]
             if same([*chain(*found)], [*chain(*growth)]):
+                if not all(numbers_in(size) <= known for size in chain(*body.shapes[end:])):
+                    raise NgraphError("turns of the loop append elements of several shapes")
                 self._inner.append(inner)
                 grown = map(self._of_any_size, starts, growth)
-                results = self._turned([self.shape(start) for start in starts], growth, inner)
+                before = [self.shape(start) for start in starts]
+                results = self._turned(before, growth, body.shapes[end:], inner)
                 return body, [*grown, *inner.sources[len(starts) :]], results
             growth = found
         raise NgraphError(f"{_CHANGES}, and not alike in each turn")
@@ -480,17 +554,32 @@ class NgraphBridge:
         raise NgraphError("a loop that grows is given nothing but weights")
 
     def _turned(
-        self, before: list[list[Number]], growth: Growth, inner: _InnerBridge
+        self,
+        before: list[list[Number]],
+        growth: Growth,
+        appended: Sequence[Sequence[Number]],
+        inner: _InnerBridge,
     ) -> list[list[Number]]:
-        """The shapes of what a loop results in, if each turn adds ``growth``."""
-        if self._shapes is None or not _is_any(growth):
+        """The shapes of what a loop results in.
+
+        Args:
+            before: The shapes of what it starts from.
+            growth: What each turn adds to these.
+            appended: The shapes of what is collected of each turn. Then there is at least one.
+            inner: The loop's block.
+        """
+        if self._shapes is None or not (_is_any(growth) or appended):
             return before
-        turns = inner.all_turns(self._shapes.guards)
+        least = 1 if appended else 0
+        more = inner.more_turns(self._shapes.guards, least)
+        if appended:
+            self._shapes.declare_count(more, 1)
         for size, added in zip(chain(*before), chain(*growth)):
-            if same([added], [1]):
-                self._shapes.declare_count(turns, size)
+            if not appended and same([added], [1]):
+                self._shapes.declare_count(more, size)
                 break
-        return _grown(before, growth, turns)
+        turns = more + least
+        return [*_grown(before, growth, turns), *([turns, *shape[1:]] for shape in appended)]
 
     def add_region(self, region: Region, shapes: Sequence[Sequence[Number]]) -> list[Output]:
         """The outputs of a loop or branch, whose results have these shapes."""
@@ -665,7 +754,7 @@ class NgraphBridge:
             if spec is not None:
                 self._nodes[spec.id] = opset15.constant([0], element_type(spec.dtype)).output(0)
         for spec in op.output_specs():
-            if spec.id not in self._nodes:
+            if spec.id not in self._nodes and spec.id not in self._arrays:
                 raise ConversionError(op, "an output was not set", self.device)
 
     def _add_inputs(
@@ -734,8 +823,9 @@ class NgraphBridge:
         # What is a scalar today was declared as [1] in programs saved by Paddle before 2.5.
         is_scalar = not shape and list(spec.shape) == [1]
         if self._as_declared and not is_scalar and not _fits(spec.shape, shape):
+            sizes = list(map(hint_of, shape))
             raise NgraphError(
-                f"output '{name}' became {shape}, Paddle's shape is {list(spec.shape)}"
+                f"output '{name}' became {sizes}, Paddle's shape is {list(spec.shape)}"
             )
 
     def _folded(self, output: Output) -> Output:
@@ -796,6 +886,7 @@ class _InnerBridge(NgraphBridge):
         args: How many of these, the first ones, are others in each turn.
         growth: What each turn adds to the sizes of these.
         counters: Those of them that are counted.
+        kept: Which of the sources are TensorArrays whose elements somebody wants.
 
     Attributes:
         arg_shapes: Their shapes in a turn.
@@ -805,23 +896,34 @@ class _InnerBridge(NgraphBridge):
         self,
         outer: NgraphBridge,
         block: Graph,
-        sources: Sequence[Output],
+        sources: Sequence[Output | TensorArray],
         args: int = 0,
         growth: Growth = (),
         counters: Counters | None = None,
+        kept: Collection[int] = (),
     ) -> None:
         self._outer = outer
         self._args = args
         self._growth = growth
         self._counters = counters
         self._shapes_slices = counters is not None and counters.shape_slices()
-        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices
+        self._around = {n: each for n, each in enumerate(sources) if isinstance(each, TensorArray)}
+        written = appended_by(block)
+        # How many elements a turn appends to each of the TensorArrays around.
+        self._appends = {
+            number: written[block.inputs[number].id]
+            for number in self._around
+            if counters is not None and written[block.inputs[number].id]
+        }
+        self._kept = kept
+        self._appended: dict[int, TensorArray] = {}  # what this turn has appended, by source
+        self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices or bool(self._appends)
         self._turn: Size | None = None  # the number of the turn, if there are sizes of it
         self._last: Number | None = None  # that of the last turn, if that is known
         self._check: Node | None = None  # what checks the number of the turn
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
-        self.sources = list(sources)
+        self.sources = [self._source(number, each) for number, each in enumerate(sources)]
         self.arg_shapes: list[list[Number]] = []
         super().__init__(block, ())
         # Paddle declares what follows from the sizes of the first turn.
@@ -855,13 +957,53 @@ class _InnerBridge(NgraphBridge):
             self._at_hand(self._count(), [turn])
             self.arg_shapes = _grown(self.arg_shapes, self._growth, turn)
         for position, (spec, source) in enumerate(zip(self._graph.inputs, self.sources)):
+            if position in self._around:
+                self._arrays[spec.id] = self._array(position, source)
+                continue
             node = self._input(position, source)
+            if spec.dtype.endswith(ARRAY):
+                self._arrays[spec.id] = TensorArray([node])
+                continue
             if self._counters and self._shapes_slices and position in self._counters.steps:
                 node = self._counted(node, position, self._counters.steps[position], turn)
             self._nodes[spec.id] = node
             self._as_declared &= _fits(spec.shape, self.shape(node))
         if around is not None and self._shapes is not None and (sizes := around.known_sizes()):
             self._at_hand(self._fed_too(as_output(self._outer.ints(sizes))), sizes)
+
+    def _source(self, number: int, source: Output | TensorArray) -> Output:
+        """What the block is given of a source."""
+        if not isinstance(source, TensorArray):
+            return source
+        if number in self._appends:  # nothing
+            return opset15.constant(np.int64(0)).output(0)
+        return self._outer.elements(source)
+
+    def _array(self, number: int, source: Output) -> TensorArray:
+        """A TensorArray of the block around this one, as it is in a turn."""
+        if number not in self._appends:
+            return TensorArray([self._fed(number, source)], is_read=True)
+        assert self._turn is not None
+        before = self._outer.length(self._around[number]) + self._turn * self._appends[number]
+        array = TensorArray(before=before)
+        self._appended[number] = array
+        return array
+
+    def holds(self, op: Op, name: str, number: Number) -> bool:
+        """See :meth:`NgraphBridge.holds`."""
+        return super().holds(op, name, number) or self._counts_to(op.input(name), number)
+
+    def _counts_to(self, tensor: TensorSpec, number: Number) -> bool:
+        """Whether a counter is this number in each turn."""
+        found = self.offsets.only(tensor)
+        if self._counters is None or self._turn is None or found is None or found.base is None:
+            return False
+        for place, step in self._counters.steps.items():
+            if self._graph.inputs[place].id == found.base[0]:
+                first = self._known_start(place)
+                now = [] if first is None else [first + found.added + self._turn * step]
+                return same(now, [number])
+        return False
 
     def _new_turn(self, guards: Guards) -> Size:
         """The number of the turn, as a size."""
@@ -870,11 +1012,12 @@ class _InnerBridge(NgraphBridge):
             return guards.turns(_TURNS_AT_HAND)
         return guards.turns(min(_TURNS_AT_HAND, hint_of(self._last)), self._last)
 
-    def all_turns(self, guards: Guards) -> Size:
-        """How many turns there were, as a size; there are sizes of the turn."""
+    def more_turns(self, guards: Guards, least: int) -> Size:
+        """How many turns there were beyond the least, as a size; there are sizes of the turn."""
         if self._last is None:
-            return guards.turns(_TURNS_AT_HAND, like=self._turn)
-        return guards.turns(min(_TURNS_AT_HAND, hint_of(self._last) + 1), self._last + 1)
+            return guards.turns(_TURNS_AT_HAND - least, like=self._turn)
+        at_hand = min(_TURNS_AT_HAND, hint_of(self._last) + 1)
+        return guards.turns(at_hand - least, self._last + 1 - least)
 
     def _last_turn(self, counters: Counters) -> Number | None:
         """The number of the last turn that there may be, if the condition tells."""
@@ -974,8 +1117,7 @@ class _InnerBridge(NgraphBridge):
     def closed(self) -> Body:
         """What was converted, as a model. See :meth:`NgraphBridge.body`."""
         results: list[Output] = []
-        for spec in self._graph.outputs:
-            output = self._nodes[spec.id]
+        for output in (*map(self._end, self._graph.outputs), *self._added()):
             # nGraph knows a result by the node that makes it.
             is_made = output.get_node().get_type_name() not in ("Parameter", "Constant")
             if not is_made or key_of(output) in map(key_of, results):
@@ -995,7 +1137,20 @@ class _InnerBridge(NgraphBridge):
         ]
         parameters = [node for node, _ in read] + ([self._counter] if self._counter else [])
         self.model = ov.Model([opset15.result(r) for r in results], parameters)
-        return Body(self.model, [number for _, number in read], shapes, self._counter is not None)
+        reads = [number for _, number in read]
+        collected = [number for number in self._appended if number in self._kept]
+        return Body(self.model, reads, shapes, self._counter is not None, collected)
+
+    def _end(self, spec: TensorSpec) -> Output:
+        """What a turn or a branch ends with."""
+        array = self._arrays.get(spec.id)
+        return self._nodes[spec.id] if array is None else self.elements(array)
+
+    def _added(self) -> list[Output]:
+        """What this turn has appended to TensorArrays, with a size of 1 in front."""
+        parts = [array.parts for number, array in self._appended.items() if number in self._kept]
+        joined = (opset15.concat(each, 0) for each in parts)
+        return [opset15.unsqueeze(each, self.ints([0])).output(0) for each in joined]
 
     def _complete(self, results: list[Output]) -> None:
         """Ends what only sizes at hand allow: from here on they are those of each turn."""

@@ -28,12 +28,15 @@ class Body:
         reads: For each of its parameters, which of the sources it is given.
         shapes: The shapes of its results, whatever the open dimensions are.
         counts: Whether it has one more parameter, the last one: the number of the turn.
+        collected: The sources that are TensorArrays to which the last results are appended, those
+            of all turns one behind the other, along axis 0.
     """
 
     model: ov.Model
     reads: list[int]
     shapes: list[list[Number]]
     counts: bool = False
+    collected: Sequence[int] = ()
 
     def results(self) -> list[Output]:
         """What its results are."""
@@ -108,14 +111,15 @@ class Region(ABC):
 class Loop(Region):
     """What repeats while a condition is true; it is computed by each turn for the next one.
 
-    The first sources are what the first turn starts from, as many as there are results.
+    The first sources are what the first turn starts from, as many as there are results that the
+    last turn makes. Results that are collected follow: with no turn at all, they hold anything.
     """
 
     _FIRST = 2
 
     def __init__(self, condition: Output, sources: Sequence[Output], body: Body) -> None:
         super().__init__(condition, sources, [body])
-        self._varying = len(body.shapes) - 1
+        self._varying = len(body.shapes) - 1 - len(body.collected)
 
     def make(self) -> None:
         """See :meth:`Region.make`."""
@@ -123,7 +127,8 @@ class Loop(Region):
         loop = opset15.loop(opset15.constant(np.int64(-1)).output(0), self._condition)
         loop.set_function(body.model)
         loop.set_special_body_ports([len(body.reads) if body.counts else -1, 0])
-        _, *ends = body.results()
+        _, *results = body.results()
+        ends, collected = results[: self._varying], results[self._varying :]
         for parameter, number in zip(body.model.get_parameters(), body.reads):
             if number < self._varying:
                 loop.set_merged_input(parameter, self._sources[number], ends[number])
@@ -131,6 +136,8 @@ class Loop(Region):
                 loop.set_invariant_input(parameter, self._sources[number])
         for end in ends:
             loop.get_iter_value(end, -1)
+        for result in collected:
+            loop.get_concatenated_slices(result, 0, 1, 1, -1, 0)
         self._order, self.node = list(body.reads), loop
 
 

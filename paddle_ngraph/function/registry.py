@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from paddle_ngraph.dtypes import DTYPES, Range
+from paddle_ngraph.dtypes import ARRAY, DTYPES, Range
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Op
@@ -30,6 +30,8 @@ INT32 = frozenset({"int32"})
 INTEGER = frozenset({"int32", "int64"})
 BOOL = frozenset({"bool"})
 ANY = frozenset({"float32", "int32", "int64", "bool"})
+# What TensorArrays are.
+ARRAYS = frozenset(name + ARRAY for name in ANY)
 # What a tensor may be whose shape is looked at, or whose contents shape the function.
 KNOWN = frozenset(DTYPES)
 
@@ -163,7 +165,7 @@ class Converter:
     def _dtypes_of(self, role: Role) -> frozenset[str]:
         """The dtypes that an input of this role may have."""
         if role is Role.CONSTANT or not role.has_contents_read:
-            return KNOWN
+            return KNOWN | self.dtypes
         return self.dtypes | INTEGER if role is Role.INDEX else self.dtypes
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openvino import Output, opset15
+from openvino import Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.regions import Branch, Loop
-from paddle_ngraph.function.registry import ANY, Limit, converter
+from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.function.sizes import Number
+from paddle_ngraph.function.tensor_arrays import TensorArray, hand_on_what_is_read
 from paddle_ngraph.graph import Op, TensorSpec
+from paddle_ngraph.ops.nodes import reshaped
 
 
 def _may_be_alike(one: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> bool:
@@ -31,30 +33,47 @@ _SAME_SHAPES = Limit(
 )
 
 
-@converter("pd_op.while", dtypes=ANY)
+@converter("pd_op.while", dtypes=ANY | ARRAYS)
 def while_(bridge: NgraphBridge, op: Op) -> None:
     """Repeats its block while a condition is true (Paddle ``while``).
 
-    What it hands from turn to turn keeps its shape, or grows by the same sizes in each.
+    What it hands from turn to turn keeps its shape, or grows by the same sizes in each. To
+    TensorArrays beside it each turn appends as many elements.
     """
-    (block,) = op.blocks
     starts = bridge.get_input_nodes(op, "inputs")
     condition = _condition(bridge, op)
     if _is_false(condition):  # nGraph's Loop would result in empty tensors
         for number, start in enumerate(starts):
             bridge.set_output_node(op, "out", start, number)
         return
-    captured = bridge.get_input_nodes(op, "captured")
-    body, sources, shapes = bridge.body_of_loop(block, starts, captured)
-    loop = Loop(condition, sources, body)
-    for number, output in enumerate(bridge.add_region(loop, shapes)):
+    given = [*starts, *bridge.get_captured(op)]
+    block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
+    args = len(block.outputs) - 1
+    specs = [*op.inputs["inputs"], *op.inputs["captured"]]
+    sources = [given[number] for number in order]
+    kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
+    firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
+    body, read, shapes = bridge.body_of_loop(block, firsts, sources[args:], kept)
+    loop = Loop(_with_turns(bridge, condition) if body.collected else condition, read, body)
+    outputs = bridge.add_region(loop, shapes)
+    for number, output in enumerate(outputs[: len(starts)]):
         bridge.set_output_node(op, "out", output, number)
+    for array, output in zip(sources[len(starts) : args], outputs[len(starts) :]):
+        array.parts = [output]
+    for place, output in zip(body.collected, outputs[args:], strict=True):
+        _append_collected(bridge, sources[place], output)
 
 
-@converter("pd_op.if", dtypes=ANY, limits=[_SAME_SHAPES])
+def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) -> None:
+    """Appends what turns have appended to a TensorArray: axis 0 counts them, axis 1 in each."""
+    turns, count, *shape = bridge.shape(output)
+    bridge.append(array, reshaped(bridge, output, [turns * count, *shape]))
+
+
+@converter("pd_op.if", dtypes=ANY | ARRAYS, limits=[_SAME_SHAPES])
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
-    sources = bridge.get_input_nodes(op, "captured")
+    sources = bridge.get_captured(op)
     (first, _), (second, read) = (bridge.body(block, sources) for block in op.blocks)
     for one, other in zip(first.shapes, second.shapes, strict=True):
         _require_one(one, other, "the results of a branch have several shapes")
@@ -71,6 +90,18 @@ def _condition(bridge: NgraphBridge, op: Op) -> Output:
     if len(bridge.shape(condition)) > 1:
         condition = opset15.reshape(condition, bridge.ints([1]), False).output(0)
     return condition
+
+
+def _with_turns(bridge: NgraphBridge, condition: Output) -> Output:
+    """The condition of a loop that has at least one turn; Paddle does that run where it has none.
+
+    The plugin would keep what turns of the last run have appended.
+    """
+    kind = opset15.convert(condition, Type.i32)
+    limits = {"low": [1], "high": [2], "has_ignored": False, "ignored": 0}
+    message = "a loop that appends to a TensorArray has no turn"
+    checked = bridge.extension("CheckRange", [kind], message=message, **limits)
+    return opset15.convert(checked, Type.boolean).output(0)
 
 
 def _is_false(condition: Output) -> bool:

@@ -13,6 +13,7 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import FLOAT, INT32, Limit, Role, converter
 from paddle_ngraph.function.size_rules import broadcast_shapes
+from paddle_ngraph.function.sizes import is_always_at_least
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import reduce_to, reshaped
 
@@ -337,7 +338,9 @@ class _Product:
         self._rows = x_matrix[-1] if self._transpose_x else x_matrix[-2]
         self._columns = y_matrix[-2] if self._transpose_y else y_matrix[-1]
         self._batch = broadcast_shapes(x_matrix[:-2], y_matrix[:-2])
-        self._is_flat = math.prod(y_matrix[:-2]) == 1 and not self._transpose_x
+        matrices = math.prod(y_matrix[:-2])
+        is_one = is_always_at_least(matrices, 1) and is_always_at_least(1 - matrices, 0)
+        self._is_flat = is_one and not self._transpose_x
         if self._is_flat:
             # One large product in place of many small ones that share y.
             x_matrix = [math.prod(x_matrix[:-1]), x_matrix[-1]]

@@ -91,6 +91,9 @@ class _GraphBuilder:
         for spec in op.output_specs():
             vid = self._names[spec.id]
             root = self._view.root(vid)
+            if self._view.is_array(root):  # it stays the same one, whatever is written to it
+                self._content.setdefault(root, root)
+                continue
             if root != vid and root in self._external_names:
                 self._overwritten.pop(root, None)
                 self._overwritten[root] = None

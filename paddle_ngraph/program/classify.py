@@ -153,8 +153,8 @@ class _Classifier:
 
     def _with_bodies(self, node: OpNode, op: Op) -> Op | str:
         """A loop or branch, if everything inside of it can be converted."""
-        if node.touches_outside:
-            return "it overwrites a variable of an outer block"
+        if (reason := self._reason_in_blocks(node)) is not None:
+            return reason
         if node.type == WHILE and starts_from_nothing(node.op):
             # Natively, it has intervals inside, for those turns that have something.
             return "it starts from an empty tensor, with which nGraph does not compute"
@@ -171,6 +171,19 @@ class _Classifier:
         assert entry is not None
         return entry.reason_against(op) or _refused(node, op) or op
 
+    def _reason_in_blocks(self, node: OpNode) -> str | None:
+        """Why a loop or branch stays native because of what its blocks overwrite.
+
+        A loop may append to a TensorArray beside it, of which nothing else tells.
+        """
+        if not all(map(self._view.is_array, node.writes_inside)):
+            return "it overwrites a variable of an outer block"
+        if node.writes_inside and node.type != WHILE:
+            return "it writes to a TensorArray under a condition"
+        if any(map(self._view.is_outer, node.writes_inside)):
+            return "it writes to a TensorArray of an outer block"
+        return None
+
     def body(self, args: Sequence[Value], captured: Sequence[Value]) -> Body | str:
         """The block as one of a loop or branch, or why it has to stay native.
 
@@ -185,7 +198,8 @@ class _Classifier:
         if not all(map(view.is_tensor, end.reads)):
             return "something is handed on that is not a dense tensor"
         given = [view.known(value) for value in (*args, *captured)]
-        if not all(map(view.is_tensor, given)):
+        arrays = {vid for vid in given[len(args) :] if view.is_array(vid)}
+        if not all(map(view.is_tensor, {*given} - arrays)):
             return "something is handed on that is not a dense tensor"
         for vid in given:
             self._numbers.setdefault(vid, len(self._numbers))
@@ -198,7 +212,8 @@ class _Classifier:
     def _reason_in_memory(self, node: OpNode) -> str | None:
         """Why an operator stays native because of the variables that it writes."""
         view = self._view
-        if any(view.is_outer(operand) for operand, _ in node.overwrites):
+        written = [operand for operand, _ in node.overwrites if not view.is_array(operand)]
+        if any(map(view.is_outer, written)):
             # Paddle would not see it, and run others that use the variable at the same time.
             return "it overwrites a variable of an outer block"
         if any(view.is_named(operand) for operand, _ in node.overwrites):

@@ -219,6 +219,8 @@ class Integers:
 
     def is_small(self, vid: str) -> bool:
         """Whether it is not int64, or every value certainly fits into 32 bits."""
+        if self._view.is_array(vid):
+            return True  # what is written to it has been looked at
         if self._view.is_tensor(vid) and not self._is_int64(vid):
             return True
         found = self.range(vid)
@@ -242,6 +244,8 @@ class Integers:
         return RANGES.get(dtype_name(self._view.values[vid].dtype))
 
     def _find_range(self, vid: str) -> Range | None:
+        if self._view.is_array(vid):
+            return None
         node = self._view.producer.get(vid)
         if node is None and self._outside is not None and not self._view.is_overwritten(vid):
             return self._outside.range(vid)

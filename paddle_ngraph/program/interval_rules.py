@@ -24,7 +24,9 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
         tries: Whether to convert an interval here whose function no run is going to wait for.
     """
     interval = border.interval
-    if len(border.outputs) > _MAX_OUTPUTS:
+    if crossing := list(_on_crossing_arrays(capable, border)):
+        yield from ((node, "its TensorArray is used outside of its interval") for node in crossing)
+    elif len(border.outputs) > _MAX_OUTPUTS:
         makers = {
             spec.id: node for node in interval.nodes for spec in capable.ops[node].outputs_used()
         }
@@ -44,6 +46,16 @@ def refused(capable: Capability, border: Border, tries: bool) -> Iterator[tuple[
     elif error := try_conversion(border.graph, border.text):
         failing = next(n for n in interval.nodes if n.index == error.op.index)
         yield failing, refusals.refuse_operator(error)
+
+
+def _on_crossing_arrays(capable: Capability, border: Border) -> Iterator[OpNode]:
+    """Operators on TensorArrays that do not live and end in the interval."""
+    view = capable.view
+    given = map(view.root, (*border.inputs, *border.states, *border.outputs))
+    crossing = set(filter(view.is_array, given))
+    for node in border.interval.nodes if crossing else ():
+        if not crossing.isdisjoint(map(view.root, (*node.reads, *node.writes))):
+            yield node
 
 
 def _draws_for_nobody(capable: Capability, border: Border) -> Iterator[OpNode]:

@@ -1,4 +1,7 @@
-"""The initial values of loops: which are copied, and which hold nothing.
+"""What loops start from, and hand on.
+
+By ``to_static`` a loop hands on all variables of its body. What nobody reads is let go. A loop may
+start from something that holds nothing.
 
 Paddle's ``while`` moves its initial values out of their variables: an operator that reads one
 afterwards finds no memory. Natively that depends on which operator a thread reaches first; with
@@ -10,9 +13,35 @@ from __future__ import annotations
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import SOURCES, blocks_outside_in
+from paddle_ngraph.program.view import SINKS, SOURCES, blocks_outside_in
 
 _LOOP = "pd_op.while"
+
+
+def let_go_of_what_nobody_reads(program: Program) -> None:
+    """Has the loops of a PIR program hand on nothing that is read neither inside nor afterwards.
+
+    ``for row in x`` hands ``row`` on by ``to_static``, and starts from a placeholder of another
+    shape. What may still be fetched from a program stays.
+    """
+    for block in blocks_outside_in(program):
+        is_complete = any(op.name() in SINKS for op in block.ops)
+        for loop in [op for op in block.ops if is_complete and op.name() == _LOOP]:
+            for number in reversed(range(len(loop.results()))):
+                if len(loop.results()) > 1 and _is_read_by_nobody(loop, number):
+                    loop = _core.let_go(loop, number)
+
+
+def _is_read_by_nobody(loop: Operation, number: int) -> bool:
+    """Whether what a loop hands on in this place is at most handed on again there."""
+    (block,) = loop.blocks()
+    arg, end = block.args()[number], block.ops[-1]
+    places = [n for n, value in enumerate(end.operands_source()) if value.is_same(arg)]
+    return (
+        loop.result(number).use_empty()
+        and all(user.id() == end.id() for user in arg.all_used_ops())
+        and places in ([], [number + 1])
+    )
 
 
 def copy_start_values(program: Program) -> None:

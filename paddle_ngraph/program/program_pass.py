@@ -85,6 +85,7 @@ def prepare(program: Any) -> int:
     """
     with interruptions.put_off():
         single_assignment.rephrase(program)
+        loops.let_go_of_what_nobody_reads(program)
         loops.copy_start_values(program)
         dequantization.rephrase(program)
         return packed_layers.apply(program)

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from paddle_ngraph import _core
+from paddle_ngraph.dtypes import ARRAY
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.registry import find_converter
 from paddle_ngraph.graph import BFLOAT16, Graph, NativeForm, Op, TensorSpec
@@ -144,7 +145,7 @@ class OpNode:
             its sub-blocks write, those that it writes through another value, and ``starts``.
         starts: Those of them from which a loop starts: nothing else reads them.
         captured: Ids of variables of outer blocks that its sub-blocks read.
-        touches_outside: Whether its sub-blocks overwrite variables of outer blocks.
+        writes_inside: Ids of variables of outer blocks that its sub-blocks overwrite.
         ordered: What it does that must stay in order with other operators that do the same: take
             random numbers (``DRAW``), have an external effect (``ACT``), or communicate with other
             processes (``COMMUNICATE``), which expect the same order from all.
@@ -162,10 +163,15 @@ class OpNode:
     touches: list[str] = field(default_factory=list)
     ordered: frozenset[str] = frozenset()
     writes_variables: bool = False
-    touches_outside: bool = False
+    writes_inside: list[str] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     captured: list[str] = field(default_factory=list)
     device: str = ""
+
+    @property
+    def touches_outside(self) -> bool:
+        """Whether its sub-blocks overwrite variables of outer blocks."""
+        return bool(self.writes_inside)
 
     @property
     def is_source(self) -> bool:
@@ -304,18 +310,23 @@ class BlockView:
         """Whether the variable is an ordinary dense tensor."""
         return bool(self.values[vid].is_dense_tensor_type())
 
+    def is_array(self, vid: str) -> bool:
+        """Whether the variable is a TensorArray."""
+        return bool(self.values[vid].is_dense_tensor_array_type())
+
     def spec(self, vid: str, number: int) -> TensorSpec:
         """The dtype and shape of a variable, under its number in a graph."""
         if vid not in self._types:
             value = self.values[vid]
-            self._types[vid] = dtype_name(value.dtype), _open(value.shape)
+            suffix = ARRAY if self.is_array(vid) else ""
+            self._types[vid] = dtype_name(value.dtype) + suffix, _open(value.shape)
         return TensorSpec(number, *self._types[vid])
 
     def unpacked(self, value: Value) -> list[str] | None:
         """The variables in ``value``: itself, or the members of a list; ``None`` if not known."""
         if not value.initialized():
             return []
-        if value.is_dense_tensor_type():
+        if _is_variable(value):
             return [self.known(value)]
         producer = value.get_defining_op()
         if producer is not None and producer.name() == "builtin.combine":
@@ -332,7 +343,7 @@ class BlockView:
         """
         if not value.initialized():
             return [None]
-        if value.is_dense_tensor_type():
+        if _is_variable(value):
             return [self.known(value)]
         members: list[str | None] | None = None
         for user in value.all_used_ops():
@@ -374,7 +385,7 @@ class BlockView:
             for name, is_written in _named_inside(op):
                 if name in self._variables:
                     (node.touches if is_written else node.reads).append(self._variables[name])
-        node.touches_outside = bool(node.touches)
+        node.writes_inside = list(node.touches)
         if node.type == WHILE:
             # Paddle leaves nothing in what a loop starts from.
             node.starts = [self.known(value) for value in _operands(op)[1:]]
@@ -430,7 +441,9 @@ class BlockView:
 
     def is_result(self, node: OpNode) -> bool:
         """Whether the program ends in ``node``: even without a fetch, its caller may ask for it."""
-        return not self._has_sinks and not any(self.readers.get(vid) for vid in node.writes)
+        if self._has_sinks or any(map(self.is_array, node.writes)):
+            return False
+        return not any(self.readers.get(vid) for vid in node.writes)
 
     def is_overwritten(self, vid: str) -> bool:
         """Whether an in-place operator overwrites the variable."""
@@ -440,6 +453,11 @@ class BlockView:
             for operand in [*(o for o, _ in reader.overwrites), *reader.touches]
             if operand not in reader.starts
         )
+
+
+def _is_variable(value: Value) -> bool:
+    """Whether it is one variable, a tensor or a TensorArray, and no list of them."""
+    return bool(value.is_dense_tensor_type() or value.is_dense_tensor_array_type())
 
 
 def scope_name(op: Operation) -> str:
@@ -743,14 +761,16 @@ def _describe_region(view: BlockView, node: OpNode, numbers: dict[str, int]) -> 
     def spec(vid: str) -> TensorSpec:
         return view.spec(vid, numbers.setdefault(vid, len(numbers)))
 
-    if not all(map(view.is_tensor, [*node.reads, *node.writes])):
+    arrays = {vid for vid in node.captured if view.is_array(vid)}
+    if not all(map(view.is_tensor, {*node.reads, *node.writes} - arrays)):
         return "it hands on what is not a dense tensor"
     op = Op(type=node.type, index=node.index)
     op.inputs = {COND: (), STARTS: (), CAPTURED: ()}
     for name, vid in slots(view, node):
         op.inputs[name] += (spec(vid),)
     results = tuple(map(spec, node.writes))
-    is_read = [view.is_result(node) or bool(view.readers.get(vid)) for vid in node.writes]
+    is_wanted = view.is_result(node) or bool(node.writes_inside)
+    is_read = [is_wanted or bool(view.readers.get(vid)) for vid in node.writes]
     op.outputs = {OUT: tuple(s if read else None for s, read in zip(results, is_read))}
     op.form = NativeForm(results={OUT: results})
     return op
@@ -764,7 +784,7 @@ def _describe_form(view: BlockView, node: OpNode, op: Op, numbers: dict[str, int
         if kind is not None:
             kinds[name] = kind
     inputs = zip(node.op.get_input_names(), node.op.operands_source())
-    input_lists = {name for name, v in inputs if v.initialized() and not v.is_dense_tensor_type()}
+    input_lists = {name for name, v in inputs if v.initialized() and not _is_variable(v)}
     output_lists: set[str] = set()
     results = {}
     names, values = node.op.get_output_names(), node.op.results()

@@ -7,6 +7,7 @@
 #include "paddle/fluid/pir/dialect/operator/interface/infermeta.h"
 #include "paddle/fluid/pir/dialect/operator/interface/op_yaml_info.h"
 #include "paddle/fluid/pir/dialect/operator/ir/op_attribute.h"
+#include "paddle/fluid/pir/dialect/operator/ir/op_type.h"
 #include "paddle/fluid/pir/dialect/operator/utils/utils.h"
 #include "paddle/pir/include/core/builder.h"
 #include "paddle/pir/include/core/builtin_attribute.h"
@@ -25,8 +26,12 @@ namespace {
 
 using paddle::dialect::DataLayoutAttribute;
 using paddle::dialect::DataTypeAttribute;
+using paddle::dialect::DenseTensorArrayType;
 using paddle::dialect::IntArrayAttribute;
 using paddle::dialect::PlaceAttribute;
+
+// What the dtype of a TensorArray ends with: dtypes.py has it too.
+constexpr char kArray[] = "[]";
 
 pir::IrContext* ir() { return pir::IrContext::Instance(); }
 
@@ -127,6 +132,10 @@ py::object plain_type(const pir::Type& type) {
     const auto dtype = paddle::dialect::TransToPhiDataType(dense.dtype());
     return py::make_tuple(phi::DataTypeToString(dtype), common::vectorize(dense.dims()));
   }
+  if (const auto array = type.dyn_cast<DenseTensorArrayType>()) {
+    const auto dtype = paddle::dialect::TransToPhiDataType(array.dtype());
+    return py::make_tuple(phi::DataTypeToString(dtype) + kArray, common::vectorize(array.dims()));
+  }
   if (const auto list = type.dyn_cast<pir::VectorType>()) {
     py::list members;
     for (const auto& member : list.data()) members.append(plain_type(member));
@@ -142,8 +151,12 @@ pir::Type type_of(const py::handle& type) {
     for (const auto& member : type) members.push_back(type_of(member));
     return pir::VectorType::get(ir(), members);
   }
-  const auto [name, shape] = type.cast<std::pair<std::string, std::vector<int64_t>>>();
-  const auto dtype = paddle::dialect::TransToIrDataType(phi::StringToDataType(name));
+  auto [name, shape] = type.cast<std::pair<std::string, std::vector<int64_t>>>();
+  const size_t end = name.rfind(kArray);
+  const auto dtype = paddle::dialect::TransToIrDataType(phi::StringToDataType(name.substr(0, end)));
+  if (end != std::string::npos) {
+    return DenseTensorArrayType::get(ir(), dtype, common::make_ddim(shape));
+  }
   return pir::DenseTensorType::get(ir(), dtype, common::make_ddim(shape), common::DataLayout::NCHW,
                                    {}, 0);
 }

@@ -58,14 +58,15 @@ void put_in_place_of(pir::Operation* op, pir::Operation* other) {
   op->GetParent()->erase(*op);
 }
 
-// Lets a block of a loop or branch end with one more value.
-void end_with(pir::IrContext* context, pir::Block* block, pir::Value value) {
-  std::vector<pir::Value> ends;
-  if (!block->empty() && block->back().name() == "cf.yield") {
-    ends = block->back().operands_source();
-    block->pop_back();
-  }
-  ends.push_back(value);
+// What a block of a loop or branch ends with. It no longer does.
+std::vector<pir::Value> take_ends(pir::Block* block) {
+  if (block->empty() || block->back().name() != "cf.yield") return {};
+  auto ends = block->back().operands_source();
+  block->pop_back();
+  return ends;
+}
+
+void end_with(pir::IrContext* context, pir::Block* block, const std::vector<pir::Value>& ends) {
   pir::Builder(context, block)
       .Insert(pir::Operation::Create(ends, {}, {}, info_of(context, "cf.yield")));
 }
@@ -174,10 +175,35 @@ pir::Operation* hand_on(pir::Operation* op, pir::Value value) {
       given = block.AddArg(value.type());
       given.set_attribute("stop_gradient", pir::BoolAttribute::get(context, true));
     }
-    end_with(context, &block, given);
+    auto ends = take_ends(&block);
+    ends.push_back(given);
+    end_with(context, &block, ends);
   }
   put_in_place_of(op, wider);
   return wider;
+}
+
+pir::Operation* let_go(pir::Operation* loop, uint32_t number) {
+  auto* context = pir::IrContext::Instance();
+  std::vector<pir::Value> operands = loop->operands_source();
+  operands.erase(operands.begin() + 1 + number);  // the first is the condition
+  std::vector<pir::Value> results = loop->results();
+  results.erase(results.begin() + number);
+  pir::AttributeMap attributes = loop->attributes();
+  attributes["stop_gradient"] = bool_array(context, results.size(), true);
+  auto* narrower = pir::Operation::Create(operands, attributes, types_of(results), loop->info(), 1);
+  narrower->region(0).TakeBody(std::move(loop->region(0)));
+  pir::Block& block = narrower->region(0).front();
+  auto ends = take_ends(&block);
+  ends.erase(ends.begin() + 1 + number);
+  end_with(context, &block, ends);
+  block.EraseArg(number);
+  pir::Builder builder(context, loop->GetParent());
+  builder.set_insertion_point(loop);
+  builder.Insert(narrower);
+  for (size_t i = 0; i < results.size(); ++i) results[i].ReplaceAllUsesWith(narrower->result(i));
+  loop->GetParent()->erase(*loop);
+  return narrower;
 }
 
 }  // namespace paddle_ngraph

@@ -42,4 +42,8 @@ pir::Operation* replace_operator(pir::Operation* op, const std::string& name,
 // now its blocks hand on what they were given: that argument, or `value`. Returns the operator.
 pir::Operation* hand_on(pir::Operation* op, pir::Value value);
 
+// Replaces a loop with one that does not hand on what it hands on in this place, which nobody
+// reads: no operator of its block, and none behind it. Returns the operator.
+pir::Operation* let_go(pir::Operation* loop, uint32_t number);
+
 }  // namespace paddle_ngraph

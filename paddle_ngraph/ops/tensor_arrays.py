@@ -1,0 +1,132 @@
+"""TensorArrays that begin and end in one interval, to which elements are only appended."""
+
+from __future__ import annotations
+
+import numpy as np
+from openvino import Output, Type, opset15
+
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, Role, converter
+from paddle_ngraph.function.size_rules import same
+from paddle_ngraph.function.sizes import MOST_OPEN, Number, is_always_at_least
+from paddle_ngraph.function.tensor_arrays import APPEND, TensorArray
+from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import known_int, reshaped, transposed
+
+
+@converter("pd_op.create_array", dtypes=ARRAYS)
+def create_array(bridge: NgraphBridge, op: Op) -> None:
+    """A TensorArray without elements (Paddle ``create_array``)."""
+    bridge.set_array(op, "out", TensorArray())
+
+
+@converter(APPEND, dtypes=ANY | ARRAYS)
+def array_write_(bridge: NgraphBridge, op: Op) -> None:
+    """Writes behind the last element of a TensorArray (Paddle ``array_write_``).
+
+    It is certain that it does: what is written elsewhere replaces an element or leaves a gap.
+    """
+    array = bridge.get_array(op, "array")
+    if not bridge.holds(op, "i", bridge.length(array)):
+        raise NgraphError("it may write elsewhere than behind the last element")
+    element = opset15.unsqueeze(bridge.get_input_node(op, "x"), bridge.ints([0]))
+    bridge.append(array, element)
+    bridge.set_array(op, "out", array)
+
+
+@converter(
+    "pd_op.array_length",
+    dtypes=ARRAYS,
+    inputs={"x": Role.SHAPE_ONLY},
+    integers=lambda op, ranges: (0, MOST_OPEN),
+)
+def array_length(bridge: NgraphBridge, op: Op) -> None:
+    """The number of elements (Paddle ``array_length``)."""
+    bridge.set_output_node(op, "out", bridge.ints([bridge.length(bridge.get_array(op, "x"))]))
+
+
+@converter(
+    "pd_op.array_to_tensor",
+    dtypes=ARRAYS,
+    outputs={"out_index": Role.OMITTED},
+    limits=[Limit("its axis counts from the end", lambda op: op.attr("axis") >= 0)],
+    small_integers=True,
+)
+def array_to_tensor(bridge: NgraphBridge, op: Op) -> None:
+    """All elements in one tensor, along an axis of theirs or a new one (``array_to_tensor``)."""
+    elements = bridge.elements(bridge.get_array(op, "x"))
+    count, *shape = bridge.shape(elements)
+    axis, is_new = op.attr("axis"), op.attr("use_stack")
+    if axis >= len(shape) + is_new:
+        raise NgraphError(f"there is no axis {axis}")
+    axes = list(range(1, len(shape) + 1))
+    axes.insert(axis, 0)
+    node = transposed(bridge, elements, axes)
+    if not is_new:
+        joined = [*shape[:axis], count * shape[axis], *shape[axis + 1 :]]
+        node = reshaped(bridge, node, joined)
+    bridge.set_output_node(op, "out", node)
+
+
+@converter(
+    "pd_op.slice_array_dense",
+    dtypes=ARRAYS,
+    inputs={"starts": Role.INDEX},
+    small_integers=True,
+)
+def slice_array_dense(bridge: NgraphBridge, op: Op) -> None:
+    """One element, counted from the end where that is negative (Paddle ``slice_array_dense``)."""
+    _set_element(bridge, op, "input", "starts", -MOST_OPEN)
+
+
+@converter("pd_op.array_read", dtypes=ARRAYS, inputs={"i": Role.INDEX}, small_integers=True)
+def array_read(bridge: NgraphBridge, op: Op) -> None:
+    """One element (Paddle ``array_read``)."""
+    _set_element(bridge, op, "array", "i", 0)
+
+
+def _set_element(bridge: NgraphBridge, op: Op, name: str, index: str, least: int) -> None:
+    """Sets the element of a TensorArray at an index, which is at least ``least``."""
+    array = bridge.get_array(op, name)
+    place = known_int(bridge, op, index) if bridge.is_known(op, index) else None
+    if isinstance(place, int) and least <= place < 0:
+        if (element := _from_the_end(bridge, array, -place)) is not None:
+            bridge.set_output_node(op, "out", element)
+            return
+        place = bridge.length(array) + place
+    elements, count = bridge.elements(array), bridge.length(array)
+    if place is not None and is_always_at_least(place, 0) and is_always_at_least(count - 1, place):
+        node = reshaped(bridge, bridge.ints([place]), [])
+    else:
+        node = _checked_place(bridge, op, index, least, count)
+    out = opset15.gather(elements, node, opset15.constant(np.int64(0)))
+    bridge.set_output_node(op, "out", out)
+
+
+def _from_the_end(bridge: NgraphBridge, array: TensorArray, number: int) -> Output | None:
+    """One of the last elements, if they have been appended one by one: so a turn knows its own."""
+    last = array.parts[-number:]
+    if len(last) < number or not all(same(bridge.shape(part)[:1], [1]) for part in last):
+        return None
+    return reshaped(bridge, last[0], bridge.shape(last[0])[1:])
+
+
+def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: Number) -> Output:
+    """The place of an element that only a run tells; Paddle does that run where there is none."""
+    bridge.require_range(op, index, least, MOST_OPEN)
+    place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
+    number = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
+    if least < 0:
+        is_behind = opset15.less(place, opset15.constant(np.int32(0)))
+        place = opset15.select(is_behind, opset15.add(place, number), place)
+    # A check has limits that a build knows. So it looks at how many elements are before the place,
+    # and at how many are behind it.
+    limits = {"low": [0], "high": [MOST_OPEN], "has_ignored": False, "ignored": 0}
+    message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
+    before = bridge.extension("CheckRange", [place], message=message, **limits)
+    last = opset15.subtract(number, opset15.constant(np.int32(1)))
+    behind = bridge.extension(
+        "CheckRange", [opset15.subtract(last, before)], message=message, **limits
+    )
+    return opset15.subtract(last, behind).output(0)

@@ -1,0 +1,800 @@
+"""TensorArrays: lists that grow in loops, and what reads them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle.tensor import array_length, array_read, array_write, create_array
+from paddle.tensor.manipulation import tensor_array_to_tensor
+
+import paddle_ngraph
+from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function import refusals
+from paddle_ngraph.graph import Graph
+from paddle_ngraph.latest import Latest
+from paddle_ngraph.program import native_interval
+from paddle_ngraph.transpiler import generate_native
+from tests.programs import Program, floats, parameter
+
+WIDTH = 3
+# (rows, turns) of some runs: sizes open after two of them.
+RUNS = [(2, 3), (2, 1), (5, 4), (3, 2), (1, 6), (4, 1)]
+
+
+@pytest.fixture(autouse=True)
+def fresh(small_intervals_pay: None) -> Any:
+    refusals.clear()
+    yield
+    refusals.clear()
+
+
+def fed_limit() -> Any:
+    return paddle.static.data("limit", [1], "int64")
+
+
+def rows() -> Any:
+    return paddle.static.data("x", [-1, WIDTH], "float32")
+
+
+def one(value: int) -> Any:
+    return paddle.full([1], value, "int64")
+
+
+def counted(turn: Callable, *start: Any, end: Any, first: int = 0) -> list[Any]:
+    """A loop that counts: ``turn`` has the count first, and returns all but that."""
+    found = paddle.static.nn.while_loop(
+        lambda i, *h: i < end, lambda i, *h: [i + 1, *turn(i, *h)], [one(first), *start]
+    )
+    return list(found)
+
+
+def append(array: Any, value: Any) -> None:
+    """As ``list.append`` does by ``to_static``."""
+    array_write(value, array_length(array), array)
+
+
+def last(array: Any, number: int) -> Any:
+    """An element, counted from the end, as ``list[-number]`` is."""
+    return paddle._pir_ops.slice_array_dense(array, [-number])
+
+
+def joined(array: Any, axis: int = 0, stack: bool = True) -> Any:
+    return tensor_array_to_tensor(array, axis, stack)[0]
+
+
+@contextmanager
+def in_program_order() -> Iterator[None]:
+    """Else Paddle does not always wait for what blocks write to a TensorArray."""
+    paddle.set_flags({"FLAGS_new_executor_sequential_run": True})
+    try:
+        yield
+    finally:
+        paddle.set_flags({"FLAGS_new_executor_sequential_run": False})
+
+
+def agree(program: Program, by_paddle: bool = False, **feed: np.ndarray) -> list[np.ndarray]:
+    """Runs natively and through the engine, which is asked once, and does it, or leaves it."""
+    with in_program_order():
+        native = program.run(engine=False, **feed)
+    for _ in range(2):
+        paddle_ngraph.reset_stats()
+        found = program.run(**feed)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1 - by_paddle, int(by_paddle))
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    return native
+
+
+def is_one_operator(program: Program) -> bool:
+    report = paddle_ngraph.explain(program.main)
+    return len(report.intervals) == 1 and not report.native
+
+
+# -- drawn programs --------------------------------------------------------------------------------
+
+DTYPES = ["float32", "int64", "int32", "bool"]
+
+
+class Drawn:
+    """A program with some TensorArrays, which begin with some elements, and grow in loops."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self.is_open = self._draws(0.5)
+        self.starts_with = int(self._random.integers(0, 3))
+        self.per_turn = int(self._random.integers(1, 3))
+        self.loops = int(self._random.integers(1, 3))
+        self.by_count = self.starts_with + self.per_turn <= 2 and self._draws(0.5)
+        self.dtype = str(self._random.choice(DTYPES))
+        self.grows = self._draws(0.3)
+        self.axis = int(self._random.integers(0, 2))
+        self.is_known = self._draws(0.2)
+
+    def _draws(self, share: float) -> bool:
+        return bool(self._random.random() < share)
+
+    def _as_element(self, h: Any, place: int) -> Any:
+        value = h * (place + 1.0)
+        if self.dtype == "float32":
+            return value
+        if self.dtype == "bool":
+            return value > 0.1
+        return paddle.cast(value > 0.1, self.dtype) * 3 + place
+
+    def build(self) -> Any:
+        x = rows() if self.is_open else paddle.static.data("x", [2, WIDTH], "float32")
+        limit = one(4) if self.is_known else fed_limit()
+        weight = parameter(WIDTH, WIDTH)
+        array, means = create_array(self.dtype), create_array("float32")
+        for place in range(self.starts_with):
+            array_write(self._as_element(x, place), one(place), array)
+
+        def turn(i: Any, h: Any, *kept: Any) -> Any:
+            h = paddle.tanh(paddle.matmul(h, weight) + 0.1)
+            for place in range(self.per_turn):
+                element = self._as_element(h, place)
+                if self.by_count and self.per_turn == 1:
+                    array_write(element, i + self.starts_with, array)
+                else:
+                    append(array, element)
+            array_write(paddle.mean(h), array_length(means), means)
+            if not kept:
+                return [h]
+            grown = paddle.concat([kept[0], h], 0)
+            return [h + paddle.mean(grown, 0, True), grown]
+
+        found = []
+        for loop in range(self.loops):
+            if loop:  # a count of the array would start over
+                self.by_count = False
+            start = [x * 1.0, x * 0.5] if self.grows else [x * 1.0]
+            found += counted(turn, *start, end=limit)[1:]
+        found += [joined(array, self.axis, True), joined(array, self.axis, False)]
+        found += [array_length(array), array_read(array, one(0)), joined(means)]
+        return found
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_a_drawn_array_grows(seed: int) -> None:
+    drawn = Drawn(seed)
+    program = Program(drawn.build)
+    for number, (size, limit) in enumerate(RUNS):
+        feed = {"x": floats(size if drawn.is_open else 2, WIDTH, seed=number)}
+        agree(program, **feed if drawn.is_known else {**feed, "limit": np.array([limit])})
+    assert is_one_operator(program)
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+def what_no_turn_changes() -> Any:
+    """Elements that are the same in each turn: a weight, a number, what is fed."""
+    x, weight = rows(), parameter(2, WIDTH)
+    arrays = [create_array("float32") for _ in range(4)]
+
+    def turn(i: Any, h: Any) -> Any:
+        for array, value in zip(arrays, (weight, paddle.full([], 2.0), x, x)):
+            append(array, value)
+        return [h + 1]
+
+    return [counted(turn, x * 1.0, end=fed_limit())[1], *map(joined, arrays)]
+
+
+def what_is_handed_on() -> Any:
+    """Elements that are what a turn starts from, and ends with."""
+    x = rows()
+    before, after = create_array("float32"), create_array("float32")
+
+    def turn(i: Any, h: Any, g: Any) -> Any:
+        append(before, h)
+        append(after, g)
+        return [g, h * 0.5 + 1]
+
+    _, h, g = counted(turn, x * 1.0, x * 2.0, end=fed_limit())
+    return [h, g, joined(before), joined(after, 1, False)]
+
+
+def loop_inside() -> Any:
+    """Each turn fills an array of its own, and appends what becomes of it."""
+    x, limit = rows(), fed_limit()
+    outer = create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        inner = create_array("float32")
+
+        def inner_turn(j: Any, g: Any) -> Any:
+            append(inner, g)
+            return [g * 0.7]
+
+        counted(inner_turn, h + 0.1, end=limit)
+        stacked = joined(inner)
+        append(outer, paddle.sum(stacked, 0))
+        return [paddle.tanh(paddle.mean(stacked, 0)) + paddle.cast(array_length(inner), "float32")]
+
+    return [counted(turn, x * 1.0, end=limit)[1], joined(outer), array_length(outer)]
+
+
+def inputs_of_a_recurrent_layer() -> Any:
+    """A loop reads from one array, by its count, and appends to another."""
+    x = paddle.static.data("x", [-1, WIDTH], "float32")
+    limit, weight = fed_limit(), parameter(WIDTH, WIDTH)
+    inputs, outputs = create_array("float32"), create_array("float32")
+    for place in range(6):
+        array_write(x * (place + 1.0), one(place), inputs)
+
+    def turn(i: Any, h: Any) -> Any:
+        h = paddle.tanh(paddle.matmul(array_read(inputs, i), weight) + h)
+        append(outputs, h)
+        return [h]
+
+    h = counted(turn, x * 0.0, end=limit)[1]
+    place = paddle.cast(paddle.mean(x) > 0, "int64") * (array_length(outputs) > 1)
+    return [h, joined(outputs, 1), array_read(outputs, place)]
+
+
+def read_under_a_condition() -> Any:
+    x = rows()
+    array, chosen = create_array("float32"), create_array("float32")
+    counted(lambda i, h: [append(array, h), h + 1.0][1:], x * 1.0, end=fed_limit())
+    found = paddle.static.nn.cond(
+        paddle.mean(x) > 0.0, lambda: joined(array)[-1] * 2, lambda: array_read(array, one(0)) + 1
+    )
+
+    def turn(i: Any, h: Any) -> Any:
+        h = paddle.static.nn.cond(
+            paddle.mean(h) > 0.5, lambda: h * 0.5, lambda: h + array_read(array, one(0))
+        )
+        append(chosen, h)
+        return [h]
+
+    return [found, *counted(turn, x * 1.0, end=fed_limit())[1:], joined(chosen)]
+
+
+def computed_with_afterwards() -> Any:
+    """What reads all elements: sums, products, a softmax over them, slices, another loop."""
+    x = rows()
+    array = create_array("float32")
+    counted(lambda i, h: [append(array, h), h * 0.9 - 0.1][1:], x * 1.0, end=fed_limit())
+    stacked = joined(array)
+    attention = paddle.matmul(stacked, stacked, transpose_y=True)
+    last = counted(lambda i, h: [h + paddle.mean(stacked, 0)], x * 1.0, end=fed_limit())[1]
+    return [
+        *(paddle.mean(stacked, axis=0), paddle.nn.functional.softmax(attention, axis=0), last),
+        *(stacked[-1], stacked[:1], stacked * x, paddle.shape(stacked), paddle.flip(stacked, [0])),
+        paddle.transpose(stacked, [1, 0, 2]).reshape([-1, WIDTH]),
+    ]
+
+
+def turns_that_follow_from_turns() -> Any:
+    """Each turn has a loop inside, which has one turn more each time."""
+    x = rows()
+    outer = create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        inner = create_array("float32")
+        counted(lambda j, g: [append(inner, g), g * 0.7][1:], h + 0.1, end=i + 1)
+        stacked = joined(inner)
+        append(outer, paddle.sum(stacked, 0) + stacked[-1])
+        return [paddle.tanh(paddle.max(stacked, 0))]
+
+    return [*counted(turn, x * 1.0, end=fed_limit())[1:], joined(outer, 1)]
+
+
+def length_inside() -> Any:
+    """The number of elements is a number like others."""
+    x = rows()
+    array = create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        append(array, h)
+        return [h * 0.5 + paddle.cast(array_length(array), "float32")]
+
+    return [*counted(turn, x * 1.0, end=fed_limit())[1:], joined(array)]
+
+
+def until_something_happens() -> Any:
+    """Only the numbers tell when it ends."""
+    start = counted(lambda i, h: [h * 0.7], rows() * 1.0, end=fed_limit())[1]
+    array = create_array("float32")
+
+    def turn(h: Any) -> Any:
+        append(array, h)
+        return [h + paddle.abs(h) + 0.3]
+
+    h = paddle.static.nn.while_loop(lambda h: paddle.mean(h) < 6.0, turn, [start])[0]
+    return [h, joined(array), array_length(array)]
+
+
+def read_in_its_loop() -> Any:
+    """A loop that reads what it has appended: the last element, all of them, how many there are."""
+    x, weight = rows(), parameter(WIDTH, WIDTH)
+    array, other = create_array("float32"), create_array("float32")
+    array_write(x * 0.5, one(0), array)
+    array_write(x + 0.1, one(1), array)
+    array_write(paddle.mean(x, keepdim=True), one(0), other)
+
+    def turn(i: Any, h: Any) -> Any:
+        last = array_read(array, array_length(array) - 1)
+        all_of_them = paddle.mean(joined(array), 0) + array_read(array, i)
+        append(array, paddle.tanh(paddle.matmul(last, weight) + all_of_them))
+        array_write(array_read(other, i) * 0.9, i + 1, other)
+        return [h + paddle.sum(joined(array, 1), 1)]
+
+    h = counted(turn, x * 1.0, end=fed_limit())[1]
+    return [h, joined(array), array_length(array), joined(other)]
+
+
+def read_by_the_turn_that_appended() -> Any:
+    """Of an array that starts without elements."""
+    x = rows()
+    array, pairs = create_array("float32"), create_array("float32")
+
+    def turn(i: Any, h: Any) -> Any:
+        append(array, h * 0.5)
+        append(pairs, h)
+        append(pairs, last(array, 1) + 1)
+        return [paddle.tanh(last(array, 1) + last(pairs, 2) * last(pairs, 1))]
+
+    return [
+        *counted(turn, x * 1.0, end=fed_limit())[1:],
+        joined(array),
+        joined(pairs),
+        last(pairs, 1),
+    ]
+
+
+def as_many_as_wanted() -> Any:
+    """The number of elements tells when it ends."""
+    x, limit = rows(), fed_limit()
+    array = create_array("float32")
+    turn = lambda h: [append(array, h), h * 0.9][1:]  # noqa: E731
+    start = [x * 1.0]
+    return [
+        *paddle.static.nn.while_loop(lambda h: array_length(array) < limit, turn, start),
+        joined(array),
+    ]
+
+
+def overwritten_afterwards() -> Any:
+    """An element is what it was when it was appended."""
+    x = rows()
+    array = create_array("float32")
+    number = paddle.zeros([1])
+
+    def turn(i: Any, h: Any) -> Any:
+        append(array, number)
+        paddle.increment(number)
+        return [h + number]
+
+    return [counted(turn, x * 1.0, end=fed_limit())[1], joined(array, 0, False), number * 1.0]
+
+
+FORMS: list[Callable[[], Any]] = [
+    *(what_no_turn_changes, what_is_handed_on, loop_inside, inputs_of_a_recurrent_layer),
+    *(read_under_a_condition, computed_with_afterwards, length_inside, until_something_happens),
+    *(read_in_its_loop, overwritten_afterwards, turns_that_follow_from_turns),
+    *(read_by_the_turn_that_appended, as_many_as_wanted),
+]
+
+
+@pytest.mark.parametrize("build", FORMS)
+def test_a_form_of_array(build: Callable) -> None:
+    program = Program(build)
+    for number, (size, limit) in enumerate(RUNS):
+        agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+@pytest.mark.parametrize("build", FORMS)
+def test_what_nothing_reads_is_appended_too(build: Callable) -> None:
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        count = len(build())
+    for place in range(count):
+        program = Program(lambda n=place: build()[n])
+        for number, (size, limit) in enumerate(RUNS[:4]):
+            agree(program, x=floats(size, WIDTH, seed=number), limit=np.array([limit]))
+
+
+# -- no turn ---------------------------------------------------------------------------------------
+
+
+def one_array(starts_with: int = 1) -> Callable[[], Any]:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        for place in range(starts_with):
+            array_write(x * (place + 1.0), one(place), array)
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        found = [array_length(array)]
+        return [joined(array, 1), *found] if starts_with else found
+
+    return build
+
+
+@pytest.mark.parametrize("starts_with", [0, 1, 2])
+def test_a_run_without_a_turn_is_paddles(starts_with: int) -> None:
+    program = Program(one_array(starts_with))
+    for number, limit in enumerate([2, 0, 3, 0, -1, 1]):
+        x = floats(2 + number, WIDTH, seed=number)
+        agree(program, by_paddle=limit <= 0, x=x, limit=np.array([limit]))
+    assert is_one_operator(program)
+
+
+def test_a_graph_of_another_process_runs_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operators are made as Paddle makes them, once."""
+    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    program = Program(one_array(2))
+    x = floats(3, WIDTH)
+    agree(program, x=x, limit=np.array([1]))
+    monkeypatch.setattr(native_interval, "_made", Latest(1))
+    agree(program, by_paddle=True, x=x, limit=np.array([0]))
+
+
+def test_no_array_is_at_the_border_of_a_graph() -> None:
+    (interval,) = paddle_ngraph.explain(Program(one_array()).main).intervals
+    graph = Graph.from_string(interval.graph.to_string())
+    (maker,) = (op for op in graph.ops if op.type == "pd_op.create_array")
+    array = maker.output("out")
+    with pytest.raises(NgraphError, match="a TensorArray has no form outside"):
+        Graph.from_string(replace(graph, outputs=[*graph.outputs, array]).to_string())
+
+
+def test_a_loop_inside_without_a_turn_is_paddles() -> None:
+    """Its error too: an array without elements makes no tensor."""
+    program = Program(loop_inside)
+    agree(program, x=floats(2, WIDTH), limit=np.array([2]))
+    with pytest.raises(Exception) as native:
+        program.run(engine=False, x=floats(2, WIDTH), limit=np.array([0]))
+    with pytest.raises(type(native.value)):
+        program.run(x=floats(2, WIDTH), limit=np.array([0]))
+    agree(program, x=floats(2, WIDTH), limit=np.array([3]))
+
+
+def test_no_element_is_read_where_there_is_none() -> None:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        place = paddle.static.data("place", [1], "int64")
+        return array_read(array, place)
+
+    program = Program(build)
+    x, limit = floats(2, WIDTH), np.array([3])
+    for place in (0, 2, 1):
+        agree(program, x=x, limit=limit, place=np.array([place]))
+    for place in (3, -1, 2**31, 2**40, -(2**31)):
+        with pytest.raises(Exception) as native:
+            program.run(engine=False, x=x, limit=limit, place=np.array([place]))
+        with pytest.raises(type(native.value)):
+            program.run(x=x, limit=limit, place=np.array([place]))
+    agree(program, x=x, limit=limit, place=np.array([2]))
+    assert is_one_operator(program)
+
+
+# -- what stays native -----------------------------------------------------------------------------
+
+
+def in_a_loop(turn: Callable[[Any, Any, Any], Any], starts_with: int = 1) -> Callable[[], Any]:
+    """A loop of three turns with an array; its length and first element are read."""
+
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        for place in range(starts_with):
+            array_write(x, one(place), array)
+        h = counted(lambda i, h: [turn(i, h, array)], x * 1.0, end=one(3))[1]
+        return [h, array_length(array), array_read(array, one(0))]
+
+    return build
+
+
+def leaves_gaps(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i * 2 + 1, array)
+    return h + 1
+
+
+def starts_behind_a_gap(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i + 2, array)
+    return h + 1
+
+
+def replaces_the_first(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, one(0), array)
+    return h + 1
+
+
+def replaces_from_the_start_on(i: Any, h: Any, array: Any) -> Any:
+    array_write(h, i, array)
+    return h + 1
+
+
+def appends_and_replaces(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    array_write(h * 2, array_length(array) - 1, array)
+    return h + 1
+
+
+def appends_under_a_condition(i: Any, h: Any, array: Any) -> Any:
+    def yes() -> Any:
+        append(array, h)
+        return h + 1
+
+    return paddle.static.nn.cond(paddle.mean(h) > 1.0, yes, lambda: h * 1.5 + 0.3)
+
+
+def appends_what_grows(i: Any, h: Any, array: Any) -> Any:
+    append(array, paddle.tile(h, [2, 1]))
+    return h + 1
+
+
+def appends_two_shapes(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    append(array, paddle.mean(h))
+    return h + 1
+
+
+def appends_in_a_loop_inside(i: Any, h: Any, array: Any) -> Any:
+    def turn(j: Any, g: Any) -> Any:
+        append(array, g)
+        return [g * 0.5]
+
+    return counted(turn, h + 0.1, end=one(2))[1]
+
+
+def prints_what_it_appends(i: Any, h: Any, array: Any) -> Any:
+    append(array, paddle.static.Print(h, print_phase="forward", first_n=1))
+    return h + 1
+
+
+def reads_from_nothing(i: Any, h: Any, array: Any) -> Any:
+    append(array, h)
+    return array_read(array, i) + 1
+
+
+NATIVE = [
+    (in_a_loop(reads_from_nothing, 0), "reads a TensorArray that starts without elements"),
+    (in_a_loop(leaves_gaps), "elsewhere than behind the last element"),
+    (in_a_loop(starts_behind_a_gap), "elsewhere than behind the last element"),
+    (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
+    (in_a_loop(replaces_from_the_start_on), "elsewhere than behind the last element"),
+    (in_a_loop(appends_and_replaces), "elsewhere than behind the last element"),
+    (in_a_loop(appends_under_a_condition), "writes to a TensorArray under a condition"),
+    (in_a_loop(appends_what_grows), "elements of several shapes"),
+    (in_a_loop(appends_two_shapes), "elements of several shapes"),
+    (in_a_loop(appends_in_a_loop_inside), "writes to a TensorArray of an outer block"),
+    (in_a_loop(prints_what_it_appends), "print"),
+]
+
+
+@pytest.mark.parametrize("build, reason", NATIVE)
+def test_other_arrays_are_paddles(build: Callable, reason: str) -> None:
+    program = Program(build)
+    for number, size in enumerate((2, 5, 3, 1)):
+        x = floats(size, WIDTH, seed=number)
+        with in_program_order():
+            native = program.run(engine=False, x=x)
+        found = program.run(x=x)
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+    report = paddle_ngraph.explain(program.main)
+    assert any(op.type == "pd_op.while" for op in report.native)
+    assert reason in str(report)
+
+
+def test_a_program_with_an_array_in_two_intervals_is_paddles() -> None:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        append(array, x * 2)
+        noise = paddle.static.Print(paddle.mean(array_read(array, one(0))), first_n=1)
+        append(array, x + noise)
+        return joined(array)
+
+    program = Program(build)
+    x = floats(2, WIDTH)
+    np.testing.assert_allclose(program.run(x=x)[0], program.run(engine=False, x=x)[0], rtol=1e-6)
+    assert "used outside of its interval" in str(paddle_ngraph.explain(program.main))
+
+
+def test_fed_numbers_beyond_32_bits_are_paddles() -> None:
+    def build() -> Any:
+        ids = paddle.static.data("ids", [2], "int64")
+        array = create_array("int64")
+        counted(lambda i, h: [append(array, h), h + 1][1:], ids * 1, end=fed_limit())
+        return joined(array)
+
+    program = Program(build)
+    feed = {"ids": np.array([2**40, 3]), "limit": np.array([2])}
+    np.testing.assert_array_equal(program.run(**feed)[0], [[2**40, 3], [2**40 + 1, 4]])
+    assert "64 bits" in str(paddle_ngraph.explain(program.main))
+
+
+# -- lists by to_static ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dynamic() -> Iterator[None]:
+    paddle.disable_static()
+    yield
+    paddle.enable_static()
+
+
+class Lists(paddle.nn.Layer):
+    """Python's lists in a loop over a tensor."""
+
+    def __init__(self, body: Callable) -> None:
+        super().__init__()
+        self.step = paddle.nn.Linear(WIDTH, WIDTH)
+        self.body = body
+
+    def forward(self, x: Any, n: Any) -> Any:
+        return self.body(self, x, n)
+
+
+def list_in_a_while(self: Any, x: Any, n: Any) -> Any:
+    outs, i = [], paddle.zeros([1], "int64")
+    while i < n:
+        x = paddle.tanh(self.step(x))
+        outs.append(x)
+        i += 1
+    return paddle.stack(outs), x
+
+
+def list_in_a_for(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = paddle.tanh(self.step(x))
+        outs.append(x)
+    return paddle.concat(outs, axis=1), len(outs), outs[0], outs[-1]
+
+
+def list_that_starts_with_something(self: Any, x: Any, n: Any) -> Any:
+    outs = [x]
+    for _ in range(n):
+        outs.append(paddle.tanh(self.step(outs[-1])))
+    return paddle.stack(outs, axis=1)
+
+
+def list_of_rows(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for row in x:
+        outs.append(self.step(row) * 2)
+    return paddle.stack(outs)
+
+
+def list_of_words(self: Any, x: Any, n: Any) -> Any:
+    words, word = [], paddle.zeros([1], "int64")
+    for _ in range(n):
+        x = paddle.tanh(self.step(x) + paddle.cast(word, "float32"))
+        word = paddle.argmax(paddle.flatten(x), axis=0, keepdim=True)
+        words.append(word)
+    return paddle.concat(words)
+
+
+def list_that_is_gone_through(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = self.step(x)
+        outs.append(x)
+    total, again = paddle.zeros_like(x), x
+    for each in outs:
+        total = total + each
+    for i in range(n):
+        again = again * 0.5 + outs[i]
+    return total, again
+
+
+def list_until_a_break(self: Any, x: Any, n: Any) -> Any:
+    outs = []
+    for _ in range(n):
+        x = self.step(x) + 0.2
+        outs.append(x)
+        if paddle.max(x) > 1.5:
+            break
+    return paddle.stack(outs)
+
+
+LISTS = [
+    *(list_in_a_while, list_in_a_for, list_that_starts_with_something, list_of_rows),
+    *(list_of_words, list_that_is_gone_through, list_until_a_break),
+]
+
+
+@pytest.mark.parametrize("body", LISTS)
+def test_a_list_is_one_operator(body: Callable, dynamic: None) -> None:
+    paddle.seed(5)
+    spec = paddle.static.InputSpec
+    specs = [spec([-1, WIDTH], "float32", "x"), spec([1], "int64", "n")]
+    layer = paddle.jit.to_static(Lists(body), input_spec=specs, full_graph=True)
+    layer.eval()
+
+    def run(size: int, turns: int) -> list[np.ndarray]:
+        with paddle.no_grad():
+            fed = floats(size, WIDTH, seed=size + turns), np.array([turns])
+            found = layer(*map(paddle.to_tensor, fed))
+        return [each.numpy() for each in (found if isinstance(found, tuple) else [found])]
+
+    for size, turns in RUNS:
+        with paddle_ngraph.use_ngraph(False), in_program_order():
+            native = run(size, turns)
+        paddle_ngraph.reset_stats()
+        with paddle_ngraph.use_ngraph(True):
+            found = run(size, turns)
+        stats = paddle_ngraph.stats()
+        assert (stats["engine_runs"], stats["native_runs"]) == (1, 0)
+        for expected, actual in zip(native, found, strict=True):
+            assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape)
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_a_list_that_trains_is_paddles(dynamic: None) -> None:
+    """Paddle does not differentiate it: neither do we, and the error is Paddle's."""
+    layer = paddle.jit.to_static(Lists(list_that_starts_with_something), full_graph=True)
+    x, n = paddle.to_tensor(floats(2, WIDTH)), paddle.to_tensor(np.array([3]))
+    x.stop_gradient = False
+    for engine in (False, True):
+        with paddle_ngraph.use_ngraph(engine), pytest.raises(NotImplementedError):
+            paddle.sum(layer(x, n)).backward()
+
+
+# -- functions on disk, and projects ---------------------------------------------------------------
+
+
+def once_on_disk() -> None:
+    """What another process runs, too."""
+    for build in (read_in_its_loop, loop_inside):
+        program = Program(build)
+        for number, (size, limit) in enumerate(RUNS):
+            feed = {"x": floats(size, WIDTH, seed=number), "limit": np.array([limit])}
+            with in_program_order():
+                native = program.run(engine=False, **feed)
+            found = program.run(**feed)
+            for one, other in zip(native, found, strict=True):
+                np.testing.assert_allclose(other, one, rtol=2e-5, atol=1e-5)
+    stats = paddle_ngraph.stats()
+    assert stats["engine_runs"] == 2 * len(RUNS) and stats["native_runs"] == 0
+    print("counts", stats["functions_built"], stats["functions_loaded"])
+
+
+def test_another_process_loads_arrays(tmp_path: Path) -> None:
+    settings = {
+        "FLAGS_ngraph_cache_dir": str(tmp_path),
+        "FLAGS_ngraph_cache_min_ms": "0",
+        "FLAGS_ngraph_min_interval_us": "0",
+        "FLAGS_ngraph_background_compile": "0",
+    }
+    run = "import paddle, paddle_ngraph; paddle.enable_static()"
+    run += "; from tests.ops import test_tensor_arrays; test_tensor_arrays.once_on_disk()"
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", run],
+            env={**os.environ, **settings},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
+
+
+def test_as_many_elements_as_turns_have_no_form_in_cpp(tmp_path: Path) -> None:
+    program = Program(one_array())
+    with pytest.raises(NgraphError, match="has no form in C"):
+        generate_native(program.main, tmp_path / "out", program.fetches, scope=program.scope)
+    assert not list(tmp_path.iterdir())
