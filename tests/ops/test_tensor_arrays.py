@@ -526,6 +526,13 @@ def appends_and_replaces(i: Any, h: Any, array: Any) -> Any:
     return h + 1
 
 
+def fills_its_own_from_its_number_on(i: Any, h: Any, array: Any) -> Any:
+    own = create_array("float32")
+    array_write(h, i, own)
+    append(array, h * paddle.cast(array_length(own), "float32"))
+    return h + 1
+
+
 def appends_under_a_condition(i: Any, h: Any, array: Any) -> Any:
     def yes() -> Any:
         append(array, h)
@@ -570,6 +577,7 @@ NATIVE = [
     (in_a_loop(replaces_the_first), "elsewhere than behind the last element"),
     (in_a_loop(replaces_from_the_start_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_and_replaces), "elsewhere than behind the last element"),
+    (in_a_loop(fills_its_own_from_its_number_on), "elsewhere than behind the last element"),
     (in_a_loop(appends_under_a_condition), "writes to a TensorArray under a condition"),
     (in_a_loop(appends_what_grows), "elements of several shapes"),
     (in_a_loop(appends_two_shapes), "elements of several shapes"),
