@@ -211,6 +211,20 @@ def awaited(module: str, name: str, is_late: bool) -> int:
     return len(calls)
 
 
+def ever_new_shapes() -> Any:
+    """No function serves several of them."""
+    x = paddle.static.data("x", [2, -1, 4], "float32")
+    return paddle.tanh(paddle.sort(x * 2.0, axis=1))
+
+
+def left(module: str, name: str, is_late: bool) -> int:
+    """A run of a shape that has come too seldom for a function."""
+    if name != "may_leave":
+        return 0
+    feeds = [{"x": floats(2, length, 4)} for length in range(2, 20)]
+    return Play(ever_new_shapes, feeds=feeds)(module, name, is_late)
+
+
 def open_when(gate: threading.Event, calls: list[int]) -> None:
     """Opens it at the first call, or after a minute."""
     until = time.monotonic() + 60
@@ -227,7 +241,7 @@ def calls(of: int, parts: int) -> None:
         Play(chain, fails_at="compile"),
         Play(chain, fails_at="compile", fails_from=2),  # a function with open sizes
         Play(chain, background="1"),
-        *(by_name, acquitted, loaded, awaited),
+        *(by_name, acquitted, loaded, awaited, left),
     ]
     for module, name in _core.python_calls[of::parts]:
         if name == "NgraphError":  # which is no function
