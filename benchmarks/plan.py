@@ -270,9 +270,8 @@ class Subject:
         self._feed = {"x": sample}
 
     def _take(self, work: Work) -> None:
-        make = peers.PaddleTraining if work.trains else peers.PaddleInference
         with tempfile.TemporaryDirectory() as folder:
-            taken = make(work, Assets(Path(folder)))
+            taken: Any = peers.start(work, Assets(Path(folder)), peers.REFERENCE)
         self._program, self._fetches = taken.program, taken.fetches
         self._scope, self._executor = taken.scope, taken.executor
         self._feed = taken.feeds[0]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,3 +126,55 @@ def linear_regression() -> Any:
     loss = paddle.mean(paddle.nn.functional.square_error_cost(prediction, y))
     paddle.optimizer.SGD(0.1).minimize(loss)
     return loss
+
+
+def counted(
+    turn: Callable, *start: Any, end: Any, first: int = 0, goes_on: Callable | None = None
+) -> list[Any]:
+    """A loop that counts: ``turn`` has the count first, and returns all but that."""
+
+    def more(i: Any, *h: Any) -> Any:
+        return i < end if goes_on is None else paddle.logical_and(i < end, goes_on(*h))
+
+    found = paddle.static.nn.while_loop(
+        more,
+        lambda i, *h: [i + 1, *turn(i, *h)],
+        [paddle.full([1], first, "int64"), *start],
+    )
+    return list(found)
+
+
+def fed_limit() -> Any:
+    return paddle.static.data("limit", [1], "int64")
+
+
+def counts_of_two_processes(module: str, folder: Path, seconds: float = 120) -> list[list[int]]:
+    """How many functions ``once_on_disk`` of a module builds and loads, in one process and a next.
+
+    Args:
+        module: Its ``once_on_disk`` prints "counts" and the two numbers.
+        folder: Where functions are kept.
+        seconds: How long each may take.
+    """
+    settings = {
+        "FLAGS_ngraph_cache_dir": str(folder),
+        "FLAGS_ngraph_cache_min_ms": "0",
+        "FLAGS_ngraph_min_interval_us": "0",
+        "FLAGS_ngraph_background_compile": "0",
+    }
+    # The package reads the environment before tests set it.
+    run = "import paddle, paddle_ngraph; paddle.enable_static()"
+    run += f"; import {module}; {module}.once_on_disk()"
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", run],
+            env={**os.environ, **settings},
+            cwd=Path(__file__).parents[1],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    return counts

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,14 @@ import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals, size_rules
 from paddle_ngraph.transpiler import generate_native
-from tests.programs import Program, floats, parameter
+from tests.programs import (
+    Program,
+    counted,
+    counts_of_two_processes,
+    fed_limit,
+    floats,
+    parameter,
+)
 
 WIDTH, WORDS = 6, 11
 
@@ -28,21 +32,6 @@ def fresh(small_intervals_pay: None) -> Any:
     refusals.clear()
     yield
     refusals.clear()
-
-
-def counted(turn: Callable, *start: Any, end: Any, goes_on: Callable | None = None) -> list[Any]:
-    """A loop that counts: ``turn`` has the count first, and returns all but that."""
-    first = paddle.full([1], 0, "int64")
-
-    def more(i: Any, *h: Any) -> Any:
-        return i < end if goes_on is None else paddle.logical_and(i < end, goes_on(*h))
-
-    found = paddle.static.nn.while_loop(more, lambda i, *h: [i + 1, *turn(i, *h)], [first, *start])
-    return list(found)
-
-
-def fed_limit() -> Any:
-    return paddle.static.data("limit", [1], "int64")
 
 
 def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:
@@ -696,27 +685,7 @@ def once_on_disk() -> None:
 
 
 def test_another_process_loads_what_grows(tmp_path: Path) -> None:
-    settings = {
-        "FLAGS_ngraph_cache_dir": str(tmp_path),
-        "FLAGS_ngraph_cache_min_ms": "0",
-        "FLAGS_ngraph_min_interval_us": "0",
-        "FLAGS_ngraph_background_compile": "0",
-    }
-    # The package reads the environment before tests set it.
-    run = "import paddle, paddle_ngraph; paddle.enable_static()"
-    run += "; from tests import test_growing_loops; test_growing_loops.once_on_disk()"
-    counts = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", run],
-            env={**os.environ, **settings},
-            cwd=Path(__file__).parents[1],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    counts = counts_of_two_processes("tests.test_growing_loops", tmp_path)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 

@@ -11,8 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.program import background
-from tests.programs import Program, floats, parameter
-from tests.test_growing_loops import counted, fed_limit
+from tests.programs import Program, counted, fed_limit, floats, parameter
 
 WIDTH = 6
 OWN = 16  # shapes that have functions as they come

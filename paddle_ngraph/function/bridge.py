@@ -383,6 +383,11 @@ class NgraphBridge:
             raise NgraphError(f"{self.device} has no {name}, an operator of the engine for CPUs")
         return extension(name, inputs, **{key: _plain(each) for key, each in attributes.items()})
 
+    def in_range(self, values: Any, least: int, end: int, message: str) -> Node:
+        """The same integers, checked in each run: at least ``least``, and less than ``end``."""
+        limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
+        return self.extension("CheckRange", [values], message=message, **limits)
+
     def require_range(
         self,
         op: Op,
@@ -572,12 +577,10 @@ class NgraphBridge:
             return before
         least = 1 if appended else 0
         more = inner.more_turns(self._shapes.guards, least)
-        if appended:
-            self._shapes.declare_count(more, 1)
-        for size, added in zip(chain(*before), chain(*growth)):
-            if not appended and same([added], [1]):
-                self._shapes.declare_count(more, size)
-                break
+        sizes = zip(chain(*before), chain(*growth))
+        grow_by_one = (size for size, added in sizes if same([added], [1]))
+        if (first := 1 if appended else next(grow_by_one, None)) is not None:
+            self._shapes.declare_count(more, first)
         turns = more + least
         return [*_grown(before, growth, turns), *([turns, *shape[1:]] for shape in appended)]
 
@@ -1220,8 +1223,7 @@ class _InnerBridge(NgraphBridge):
         assert self._shapes is not None and self._turn is not None
         most = self._shapes.guards.most_turns(self._turn)
         message = f"a loop turns more than {most} times."
-        limits = {"low": [0], "high": [most], "has_ignored": False, "ignored": 0}
-        return self.extension("CheckRange", [self._count()], message=message, **limits)
+        return self.in_range(self._count(), 0, most, message)
 
     def check_turns(self) -> None:
         """Has each turn check its number as all sizes of the complete model ask for."""

@@ -9,11 +9,10 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "core/common/bfloat16.h"
 #include "core/common/error.h"
-#include "core/common/unaliased.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
+#include "mkl_packed/rounded.h"
 #include "mkl_packed/row_product.h"
 #include "mkl_packed/threads.h"
 
@@ -270,27 +269,6 @@ class OnednnProvider : public GemmProvider {
 };
 
 // -- operands in bfloat16 -------------------------------------------------------------------------
-
-// Memory for a matrix in bfloat16.
-class Rounded {
- public:
-  Rounded(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), ld_(unaliased(columns)), buffer_((rows * ld_ + 1) / 2) {}
-
-  int64_t ld() const { return ld_; }
-
-  const uint16_t* of(const float* data, int64_t ld) {
-    auto* memory = reinterpret_cast<uint16_t*>(buffer_.data());
-    for_pieces(rows_, columns_, 1, [&](int64_t row, int64_t first, int64_t count) {
-      round_to_bfloat16(data + row * ld + first, count, memory + row * ld_ + first);
-    });
-    return memory;
-  }
-
- private:
-  int64_t rows_, columns_, ld_;
-  Buffer buffer_;
-};
 
 // An operand in bfloat16: as somebody has rounded it, or rounded here.
 class RoundedOperand {

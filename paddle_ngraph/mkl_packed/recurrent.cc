@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/common/bfloat16.h"
 #include "core/common/float_environment.h"
 #include "core/common/unaliased.h"
 #include "core/common/vectorized.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
+#include "mkl_packed/rounded.h"
 #include "mkl_packed/threads.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -290,14 +290,12 @@ class GateGrads {
         stride_(unaliased(gates_)),
         rounds_(provider().rounds()),
         floats_(net.rows() * stride_),
-        rounded_(rounds_ ? (net.rows() * stride_ + 1) / 2 : 0),
+        rounded_(rounds_ ? net.rows() : 0, gates_),
         sums_(shares, std::vector<float>(gates_, 0.0f)) {}
 
   int64_t stride() const { return stride_; }
   float* at(int64_t row) { return floats_.data() + row * stride_; }
-  uint16_t* rounded_at(int64_t row) {
-    return rounds_ ? reinterpret_cast<uint16_t*>(rounded_.data()) + row * stride_ : nullptr;
-  }
+  const uint16_t* rounded_at(int64_t row) { return rounds_ ? rounded_.at(row) : nullptr; }
 
   // All of them, from a row on.
   Matrix from(int64_t row, bool transposed = false) {
@@ -309,10 +307,7 @@ class GateGrads {
     std::vector<float> of_step(gates_, 0.0f);
     for (int64_t i = row; i < row + count; ++i) add(at(i), gates_, of_step.data());
     add(of_step.data(), gates_, sums_[share].data());
-    if (!rounds_) return;
-    for_pieces(count, gates_, 1, [&](int64_t i, int64_t first, int64_t size) {
-      round_to_bfloat16(at(row + i) + first, size, rounded_at(row + i) + first);
-    });
+    if (rounds_) rounded_.round(at(row), stride_, row, count);
   }
 
   void sum(float* result) const {
@@ -324,7 +319,8 @@ class GateGrads {
   int64_t gates_;
   int64_t stride_;  // of the rows, which the weight gradients read as columns
   bool rounds_;
-  Buffer floats_, rounded_;
+  Buffer floats_;
+  Rounded rounded_;                       // as far apart
   std::vector<std::vector<float>> sums_;  // of each share
 };
 

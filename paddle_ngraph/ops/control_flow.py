@@ -98,9 +98,7 @@ def _with_turns(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would keep what turns of the last run have appended.
     """
     kind = opset15.convert(condition, Type.i32)
-    limits = {"low": [1], "high": [2], "has_ignored": False, "ignored": 0}
-    message = "a loop that appends to a TensorArray has no turn"
-    checked = bridge.extension("CheckRange", [kind], message=message, **limits)
+    checked = bridge.in_range(kind, 1, 2, "a loop that appends to a TensorArray has no turn")
     return opset15.convert(checked, Type.boolean).output(0)
 
 

@@ -42,16 +42,11 @@ def _probability(bridge: NgraphBridge, op: Op) -> Node:
     )
     axes = bridge.ints(range(len(bridge.shape(x))))
     outside = opset15.reduce_sum(chosen(inside, 0.0, 1.0), axes, False)
-    count = bridge.extension(
-        "CheckRange",
-        [opset15.convert(outside, "i32")],
-        low=[0],
-        high=[1],
-        has_ignored=False,
-        ignored=0,
-        message=f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
-        "out of range, which is from 0 to 1.",
+    message = (
+        f"{op.type} (operator {op.index}): the number of elements of 'input' that are "
+        "out of range, which is from 0 to 1."
     )
+    count = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     # The count is 0; adding it keeps the check in the function.
     return opset15.add(x, opset15.convert(count, "f32"))
 

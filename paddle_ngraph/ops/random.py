@@ -54,15 +54,9 @@ def bernoulli(bridge: NgraphBridge, op: Op) -> None:
     """1 with probability ``x``, else 0, drawn at each run (Paddle ``bernoulli``)."""
     x = bridge.get_input_node(op, "x")
     above, below = opset15.greater_equal(x, constant(0.0)), opset15.less_equal(x, constant(1.0))
-    bad = bridge.extension(
-        "CheckRange",
-        [opset15.convert(opset15.logical_not(opset15.logical_and(above, below)), "i32")],
-        low=[0],
-        high=[1],
-        has_ignored=False,
-        ignored=0,
-        message=f"{op.type} (operator {op.index}): a probability is not between 0 and 1.",
-    )
+    outside = opset15.logical_not(opset15.logical_and(above, below))
+    message = f"{op.type} (operator {op.index}): a probability is not between 0 and 1."
+    bad = bridge.in_range(opset15.convert(outside, "i32"), 0, 1, message)
     numbers = bridge.draw("uniform", 0.0, 1.0, 0, bridge.shape(x))
     hit = chosen(opset15.less(numbers, x))
     bridge.set_output_node(op, "out", opset15.add(hit, opset15.convert(bad, "f32")))

@@ -122,11 +122,8 @@ def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
         place = opset15.select(is_behind, opset15.add(place, number), place)
     # A check has limits that a build knows. So it looks at how many elements are before the place,
     # and at how many are behind it.
-    limits = {"low": [0], "high": [MOST_OPEN], "has_ignored": False, "ignored": 0}
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."
-    before = bridge.extension("CheckRange", [place], message=message, **limits)
+    before = bridge.in_range(place, 0, MOST_OPEN, message)
     last = opset15.subtract(number, opset15.constant(np.int32(1)))
-    behind = bridge.extension(
-        "CheckRange", [opset15.subtract(last, before)], message=message, **limits
-    )
+    behind = bridge.in_range(opset15.subtract(last, before), 0, MOST_OPEN, message)
     return opset15.subtract(last, behind).output(0)

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
-from paddle_ngraph.program.view import SINKS, SOURCES, blocks_outside_in
-
-_LOOP = "pd_op.while"
+from paddle_ngraph.program.view import SINKS, SOURCES, WHILE, blocks_outside_in
 
 
 def let_go_of_what_nobody_reads(program: Program) -> None:
@@ -25,8 +23,10 @@ def let_go_of_what_nobody_reads(program: Program) -> None:
     shape. What may still be fetched from a program stays.
     """
     for block in blocks_outside_in(program):
-        is_complete = any(op.name() in SINKS for op in block.ops)
-        for loop in [op for op in block.ops if is_complete and op.name() == _LOOP]:
+        loops = [op for op in block.ops if op.name() == WHILE]
+        if not loops or not any(op.name() in SINKS for op in block.ops):
+            continue
+        for loop in loops:
             for number in reversed(range(len(loop.results()))):
                 if len(loop.results()) > 1 and _is_read_by_nobody(loop, number):
                     loop = _core.let_go(loop, number)
@@ -46,7 +46,7 @@ def _is_read_by_nobody(loop: Operation, number: int) -> bool:
 
 def copy_start_values(program: Program) -> None:
     """Gives each loop of a PIR program initial values that nothing else reads."""
-    loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == _LOOP]
+    loops = [op for block in blocks_outside_in(program) for op in block.ops if op.name() == WHILE]
     for loop in loops:
         for number in range(1, loop.num_operands()):  # the first is the condition
             value = loop.operand_source(number)

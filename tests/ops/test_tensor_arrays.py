@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +21,14 @@ from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.program import native_interval
 from paddle_ngraph.transpiler import generate_native
-from tests.programs import Program, floats, parameter
+from tests.programs import (
+    Program,
+    counted,
+    counts_of_two_processes,
+    fed_limit,
+    floats,
+    parameter,
+)
 
 WIDTH = 3
 # (rows, turns) of some runs: sizes open after two of them.
@@ -38,24 +42,12 @@ def fresh(small_intervals_pay: None) -> Any:
     refusals.clear()
 
 
-def fed_limit() -> Any:
-    return paddle.static.data("limit", [1], "int64")
-
-
 def rows() -> Any:
     return paddle.static.data("x", [-1, WIDTH], "float32")
 
 
 def one(value: int) -> Any:
     return paddle.full([1], value, "int64")
-
-
-def counted(turn: Callable, *start: Any, end: Any, first: int = 0) -> list[Any]:
-    """A loop that counts: ``turn`` has the count first, and returns all but that."""
-    found = paddle.static.nn.while_loop(
-        lambda i, *h: i < end, lambda i, *h: [i + 1, *turn(i, *h)], [one(first), *start]
-    )
-    return list(found)
 
 
 def append(array: Any, value: Any) -> None:
@@ -778,26 +770,7 @@ def once_on_disk() -> None:
 
 
 def test_another_process_loads_arrays(tmp_path: Path) -> None:
-    settings = {
-        "FLAGS_ngraph_cache_dir": str(tmp_path),
-        "FLAGS_ngraph_cache_min_ms": "0",
-        "FLAGS_ngraph_min_interval_us": "0",
-        "FLAGS_ngraph_background_compile": "0",
-    }
-    run = "import paddle, paddle_ngraph; paddle.enable_static()"
-    run += "; from tests.ops import test_tensor_arrays; test_tensor_arrays.once_on_disk()"
-    counts = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", run],
-            env={**os.environ, **settings},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        counts.append(list(map(int, done.stdout.rpartition("counts")[2].split())))
+    counts = counts_of_two_processes("tests.ops.test_tensor_arrays", tmp_path, 300)
     assert counts[0][0] > 2 and counts[0][1] == 0 and counts[1] == counts[0][::-1]
 
 
