@@ -63,12 +63,15 @@ def curves(quick: bool, full: bool) -> list[Curve]:
             "batch",
             {size: replace(resnet, batch=size) for size in _powers(1, 2 if quick else 4)},
         ),
-        Curve("MobileNetV2, inference", "threads", dict.fromkeys(threads, picture), True),
-        Curve("MLP 784-1024-1024-10, training step", "threads", dict.fromkeys(threads, mlp), True),
         *(
-            [Curve("ResNet-18, training step", "threads", dict.fromkeys(threads, resnet), True)]
-            if full
-            else []
+            Curve(title, "threads", dict.fromkeys(threads, work), threads=True)
+            for title, work in {
+                "MobileNetV2, inference": picture,
+                "MLP 784-1024-1024-10, training step": mlp,
+                "ResNet-18, training step": resnet,
+                "Transformer encoder, training step": text,
+                "LSTM, training step": works.TRAINING["lstm"],
+            }.items()
         ),
     ]
 
