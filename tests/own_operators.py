@@ -191,6 +191,8 @@ EXAMPLES = (
     Example("BatchNormGrad", ("N 1 H C", "N 1 H C", *"CCC"), _NARROW, _always(rectified=False)),
     Example("BatchNormGrad", ("N 3 H 9 8", "N 3 H 9 8", *["24"] * 3, "N 3 H 9 8"),
             {"N": 5, "H": 300}, _always(**_RECTIFIED)),
+    Example("ArgMax", ("A B",), _MATRIX, _always(axis=1)),
+    Example("ArgMax", ("A B",), _MATRIX, _always(axis=0)),
     Example("CheckRange", ("A B:9",), _MATRIX, _always(low=[0], high=[9], message="Whole.")),
     Example("OfAnySize", ("A B", "1"), _MATRIX, _always(axes=[])),
     Example("BlockedConvolution", (_DATA, _FILTER), _IMAGES, _conv("8"), refused=("H", "W")),

@@ -145,6 +145,14 @@ APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
     ),
     "attention": ((4, 6), heads),
     "core's softmax": ((5,), lambda x: bridge.extension("RowSoftmax", [x])),
+    "core's softmax, batch in the middle": (
+        (5, 4),
+        lambda x: transpose(bridge.extension("RowSoftmax", [transpose(x, 1, 0, 2)]), 1, 0, 2),
+    ),
+    "core's position of the largest": (
+        (5, 4),
+        lambda x: bridge.extension("ArgMax", [x], axis=1),
+    ),
     "core's layer normalization": (
         (5,),
         lambda x: bridge.extension("LayerNorm", [x, weights(5), weights(5)], epsilon=1e-5).output(
@@ -157,6 +165,14 @@ APART: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
 MIXED: dict[str, tuple[Sequence[int], Callable[[Any], Node]]] = {
     "softmax over samples": ((3,), lambda x: opset15.softmax(x, 0)),
     "softmax over samples, from the end": ((3,), lambda x: opset15.softmax(x, -2)),
+    "core's softmax over samples": (
+        (3,),
+        lambda x: transpose(bridge.extension("RowSoftmax", [transpose(x, 1, 0)]), 1, 0),
+    ),
+    "core's position of the largest sample": (
+        (3,),
+        lambda x: bridge.extension("ArgMax", [x], axis=0),
+    ),
     "mean over samples": (
         (3,),
         lambda x: opset15.subtract(x, opset15.reduce_mean(x, ints(0), True)),

@@ -249,6 +249,11 @@ def _at_axis_0(batch: _Batch, node: Node) -> int | None:
     return 0 if batch.first_alone(node) == 0 else None
 
 
+def _rows(batch: _Batch, node: Node) -> int | None:
+    axis, rank = batch.first_alone(node), len(node.get_output_shape(0))
+    return None if axis == rank - 1 else axis
+
+
 def _along_axes(batch: _Batch, node: Node) -> int | None:
     """For a node that works along axes other than that of the batch."""
     axis, axes = batch.first_alone(node), _worked_along(node)
@@ -332,11 +337,12 @@ Rule = Callable[[_Batch, Node], "int | None"]
 _AT_AXIS_0 = """
     AdaptiveAvgPool AvgPool Convolution ConvolutionBackpropData DepthToSpace FromBfloat16
     GroupConvolution GroupConvolutionBackpropData GroupNormalization LayerNorm PaddleAvgPool
-    PaddleMaxPool RowSoftmax SpaceToDepth ToBfloat16
+    PaddleMaxPool SpaceToDepth ToBfloat16
 """
 
 # Where a node says along which axes it works: in an attribute, or in an input of this number.
 _AXES: dict[str, str | int] = {
+    "ArgMax": "axis",
     "Concat": "axis",
     "CumSum": 1,
     "Gather": 2,
@@ -373,6 +379,7 @@ _RULES: dict[str, Rule] = {
     "Pad": _pad,
     "Reshape": _reshape,
     "Result": _Batch.first_alone,
+    "RowSoftmax": _rows,
     "Squeeze": _reduction,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

@@ -536,6 +536,12 @@ def _one_of(position: int) -> Rule:
     return lambda shapes, node, inputs: [list(inputs[position])]
 
 
+def _position(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
+    dims = list(inputs[0])
+    dims[node.get_attributes()["axis"]] = 1
+    return [dims]
+
+
 def _shape_of(shapes: Shapes, node: Node, inputs: list[Dims]) -> list[Dims]:
     return [[len(inputs[0])]]
 
@@ -563,6 +569,7 @@ _BY_SHAPES: dict[str, Rule] = {
         ),
         _broadcast,
     ),
+    "ArgMax": _position,
     "AvgPool": _pool,
     "Concat": _concat,
     "Convolution": _convolution,

@@ -716,6 +716,11 @@ def is_always_at_least(size: Number, least: int) -> bool:
         return False
 
 
+def changes_with_turns(size: Number) -> bool:
+    """Whether a size may be another one in each turn of a loop."""
+    return isinstance(size, Size) and size.guards.depends_on_turns(size.terms)
+
+
 def bounds_of(number: Number) -> tuple[int, int]:
     """What a number is at least, and at most, as far as that is known; makes no guard."""
     if isinstance(number, Size):

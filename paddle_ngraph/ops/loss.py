@@ -11,7 +11,7 @@ from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import INTEGER, Limit, Role, converter
-from paddle_ngraph.function.sizes import is_always_at_least
+from paddle_ngraph.function.sizes import changes_with_turns, is_always_at_least
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import chosen, constant, reshaped, sum_over
 
@@ -36,8 +36,8 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     replaces the NaN by -64.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    if _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
-        out = _by_rows(bridge, "RowSoftmax", [x])
+    if _is_of_rows(bridge, x, axis) and _gains_by_rows(bridge, x):
+        out = bridge.extension("RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
     bridge.set_output_node(op, "out", out)
@@ -53,7 +53,7 @@ def softmax_gradient(bridge: NgraphBridge, op: Op, axis: int) -> Any:
     """Of inputs ``out``, a softmax along ``axis``, and ``out_grad``: see :func:`softmax_grad`."""
     out, out_grad = bridge.get_input_node(op, "out"), bridge.get_input_node(op, "out_grad")
     if _is_of_rows(bridge, out, axis):
-        return _by_rows(bridge, "RowSoftmaxGrad", [out, out_grad])
+        return bridge.extension("RowSoftmaxGrad", [out, out_grad])
     total = _sum_along(bridge, opset15.multiply(out, out_grad), axis)
     return opset15.multiply(opset15.subtract(out_grad, total), out)
 
@@ -62,24 +62,25 @@ def _is_of_rows(bridge: NgraphBridge, x: NodeInput, axis: int) -> bool:
     """Whether the axis is the last one, whose elements lie side by side, and fills registers."""
     shape = bridge.shape(x)
     is_last = bool(shape) and axis in (-1, len(shape) - 1)
-    return bridge.on_cpu and is_last and is_always_at_least(shape[-1], _LONG_ROW)
+    return (
+        bridge.on_cpu
+        and is_last
+        and (is_always_at_least(shape[-1], _LONG_ROW) or changes_with_turns(shape[-1]))
+    )
 
 
 def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
     """Whether walking over each row while it is in the cache beats the plugin's fused loops.
 
-    These go over the whole tensor four times, but the plugin fuses attention around them.
+    These go over the whole tensor four times, but the plugin fuses attention around them; not in
+    a loop where they grow, though: there each of a dozen nodes is prepared again in each turn.
     """
-    return bridge.trains("pd_op.softmax_grad") or is_always_at_least(
-        bridge.shape(x)[-1], _ROW_OF_CLASSES
+    length = bridge.shape(x)[-1]
+    return (
+        bridge.trains("pd_op.softmax_grad")
+        or is_always_at_least(length, _ROW_OF_CLASSES)
+        or changes_with_turns(length)
     )
-
-
-def _by_rows(bridge: NgraphBridge, operator: str, inputs: list[Any]) -> Any:
-    """An operator of the core that works on rows; for inputs of one shape."""
-    shape = bridge.shape(inputs[0])
-    rows = [reshaped(bridge, x, [-1, shape[-1]]) for x in inputs]
-    return reshaped(bridge, bridge.extension(operator, rows), shape)
 
 
 @converter("pd_op.log_softmax")

@@ -26,7 +26,6 @@ from paddle_ngraph.function.registry import (
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
     chosen,
-    counting,
     keep_nan,
     known_int,
     known_ints,
@@ -252,19 +251,13 @@ def _first_position(bridge: NgraphBridge, x: NodeInput, axis: int, mode: str) ->
     As in Paddle a NaN is not a candidate, and an infinity beyond the initial value of the search
     counts as that value.
     """
-    shape = bridge.shape(x)
-    one = bridge.full(1, "int64")
+    if bridge.on_cpu:
+        return bridge.extension("ArgMax", [x if mode == "max" else opset15.negative(x)], axis=axis)
     start = bridge.full(-_LARGEST if mode == "max" else _LARGEST, "float32")
     better = opset15.maximum if mode == "max" else opset15.minimum
     x = opset15.select(opset15.equal(x, x), better(x, start), start)
-    if axis < len(shape) - 1 or shape[axis] > 2**24:
-        return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
-    # Along the last axis a stable TopK is several times slower than two reductions.
-    best = opset15.topk(x, one, axis, mode, "none").output(0)
-    positions = counting(bridge, shape[axis], Type.f32)
-    last = bridge.full(shape[axis] - 1, "float32")
-    candidates = opset15.select(opset15.equal(x, best), positions, last)
-    return opset15.reduce_min(candidates, bridge.ints([axis]), True)
+    one = bridge.full(1, "int64")
+    return opset15.topk(x, one, axis, mode, "value", Type.i32, stable=True).output(1)
 
 
 def _register_position(name: str, mode: str) -> None:

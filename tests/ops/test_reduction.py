@@ -245,13 +245,15 @@ def test_positions(name, shape, axis, keep):
     check(build, {"x": normal(shape)}, [name])
 
 
+@pytest.mark.parametrize("length", [1, 3, 64, 70, 200])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_position_among_strange_numbers(name, axis):
+def test_position_among_strange_numbers(name, axis, length):
     largest = np.finfo("float32").max
     values = np.array([np.nan, np.inf, -np.inf, largest, -largest, 0.0], "float32")
-    x = np.random.default_rng(0).choice(values, (300, 3))
-    x = np.concatenate([x, np.full((1, 3), np.nan, "float32")])
+    x = np.random.default_rng(length).choice(values[: length + 1], (300, length))
+    x = np.concatenate([x, np.full((1, length), np.nan, "float32")])
+    x[:100] = np.where(np.isinf(x[:100]), -largest, x[:100])
     x = np.ascontiguousarray(x if axis == 1 else x.T)
     check(lambda x: getattr(paddle, name)(x, axis), {"x": x}, [name])
 

@@ -2,6 +2,7 @@
 
 #include <openvino/core/op_extension.hpp>
 
+#include "core/ov/arg_max_op.h"
 #include "core/ov/batch_norm_ops.h"
 #include "core/ov/bfloat16_op.h"
 #include "core/ov/check_range_op.h"
@@ -61,6 +62,13 @@ void ExtensionOp::require_float(size_t index, size_t rank) const {
   require_rank(index, rank);
 }
 
+void ExtensionOp::require_rows(size_t index) const {
+  const auto& shape = get_input_partial_shape(index);
+  require(shape.rank().is_static() && shape.size() > 0, "input ", index, " has rank ", shape.rank(),
+          ", not 1 or more");
+  require_float(index, shape.size());
+}
+
 void ExtensionOp::require_positions(size_t index, size_t rank) const {
   const auto type = get_input_element_type(index);
   require(type == ov::element::i32 || type == ov::element::i64, "input ", index, " is ", type,
@@ -71,6 +79,7 @@ void ExtensionOp::require_positions(size_t index, size_t rank) const {
 std::vector<ov::Extension::Ptr> extension_ops() {
   return {
       std::make_shared<ov::OpExtension<Adam>>(),
+      std::make_shared<ov::OpExtension<ArgMax>>(),
       std::make_shared<ov::OpExtension<BatchNorm>>(),
       std::make_shared<ov::OpExtension<BatchNormGrad>>(),
       std::make_shared<ov::OpExtension<Bfloat16Gemm>>(),

@@ -47,6 +47,9 @@ class ExtensionOp : public ov::op::Op {
   // Requires input `index` to be float32 and of this rank.
   void require_float(size_t index, size_t rank) const;
 
+  // Requires input `index` to be float32, of one or more rows: [..., L].
+  void require_rows(size_t index) const;
+
   // Requires input `index` to hold positions: int32 or int64. The plugin converts int64 to int32.
   void require_positions(size_t index, size_t rank) const;
 

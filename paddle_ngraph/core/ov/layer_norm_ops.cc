@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/common/vectorized.h"
-#include "core/ov/kernels/row_sums.h"
+#include "core/ov/kernels/rows.h"
 #include "core/ov/parallel.h"
 
 namespace paddle_ngraph {

@@ -4,7 +4,7 @@
 
 #include "core/common/exponential.h"
 #include "core/common/vectorized.h"
-#include "core/ov/kernels/row_sums.h"
+#include "core/ov/kernels/rows.h"
 #include "core/ov/parallel.h"
 
 namespace paddle_ngraph {
@@ -14,29 +14,13 @@ namespace {
 // Paddle clamps exponents to at least this.
 constexpr float kLowest = -64.0F;
 
-// The largest element; NaNs are skipped. Comparisons wait for each other: so there are several
-// registers of largest elements so far.
-NGRAPH_INLINE inline float largest_of(const float* x, int64_t length) {
-  constexpr int64_t kWide = 4 * kLanes;
-  float lanes[kWide];
-  for (float& lane : lanes) lane = -std::numeric_limits<float>::infinity();
-  const int64_t even = length / kWide * kWide;
-  for (int64_t i = 0; i < even; i += kWide) {
-    for (int64_t lane = 0; lane < kWide; ++lane) {
-      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-    }
-  }
-  float largest = lanes[0];
-  for (float lane : lanes) largest = lane > largest ? lane : largest;
-  for (int64_t i = even; i < length; ++i) largest = x[i] > largest ? x[i] : largest;
-  return largest;
-}
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // Powers are added up as they are computed: a long row is not in the fastest cache any more when
 // its last one is there.
 NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
-  const float largest = largest_of(x, length);
+  const float largest = largest_of(x, length, kNothing);
   const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
     const float shifted = x[i] - largest;  // 0 at most
     const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);
@@ -54,10 +38,12 @@ NGRAPH_VECTORIZED void gradient_row(const float* __restrict__ y, const float* __
   for (int64_t i = 0; i < length; ++i) x_grad[i] = (grad[i] - total) * y[i];
 }
 
-// Calls body(offset of a row) for the rows of [R, L].
+// Calls body(offset of a row) for the rows of [..., L].
 template <typename Body>
 void each_row(const ov::Shape& shape, const Body& body) {
-  const auto rows = static_cast<int64_t>(shape[0]), length = static_cast<int64_t>(shape[1]);
+  const auto elements = static_cast<int64_t>(ov::shape_size(shape));
+  if (elements == 0) return;
+  const auto length = static_cast<int64_t>(shape.back()), rows = elements / length;
   parallel_ranges(rows, length, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) body(row * length);
   });
@@ -67,7 +53,7 @@ void each_row(const ov::Shape& shape, const Body& body) {
 
 void RowSoftmax::infer() {
   require(get_input_size() == 1, "takes 1 input, got ", get_input_size());
-  require_float(0, 2);
+  require_rows(0);
   set_output_type(0, ov::element::f32, get_input_partial_shape(0));
 }
 
@@ -75,13 +61,13 @@ void RowSoftmax::compute(const ov::TensorVector& inputs, ov::TensorVector* outpu
   const auto& shape = inputs[0].get_shape();
   const float* x = inputs[0].data<const float>();
   float* y = outputs->front().data<float>();
-  const auto length = static_cast<int64_t>(shape[1]);
+  const auto length = static_cast<int64_t>(shape.back());
   each_row(shape, [&](int64_t at) { softmax_row(x + at, length, y + at); });
 }
 
 void RowSoftmaxGrad::infer() {
   require(get_input_size() == 2, "takes 2 inputs, got ", get_input_size());
-  for (size_t i = 0; i < 2; ++i) require_float(i, 2);
+  for (size_t i = 0; i < 2; ++i) require_rows(i);
   require(get_input_shape(0) == get_input_shape(1), "y and y_grad differ in shape");
   set_output_type(0, ov::element::f32, get_input_shape(0));
 }
@@ -91,7 +77,7 @@ void RowSoftmaxGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* o
   const float* y = inputs[0].data<const float>();
   const float* grad = inputs[1].data<const float>();
   float* x_grad = outputs->front().data<float>();
-  const auto length = static_cast<int64_t>(shape[1]);
+  const auto length = static_cast<int64_t>(shape.back());
   each_row(shape, [&](int64_t at) { gradient_row(y + at, grad + at, length, x_grad + at); });
 }
 

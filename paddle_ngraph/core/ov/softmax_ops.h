@@ -5,8 +5,8 @@
 
 namespace paddle_ngraph {
 
-// x [R, L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with a
-// NaN or +inf, or of nothing but -inf, becomes NaN.
+// x [..., L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with
+// a NaN or +inf, or of nothing but -inf, becomes NaN.
 class RowSoftmax : public OperatorOf<RowSoftmax> {
  public:
   OPENVINO_OP("RowSoftmax", "paddle_ngraph", ExtensionOp);
@@ -17,7 +17,7 @@ class RowSoftmax : public OperatorOf<RowSoftmax> {
   void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
 };
 
-// (y, y_grad [R, L]) -> (y_grad - sum(y * y_grad)) * y.
+// (y, y_grad [..., L]) -> (y_grad - sum(y * y_grad)) * y.
 class RowSoftmaxGrad : public OperatorOf<RowSoftmaxGrad> {
  public:
   OPENVINO_OP("RowSoftmaxGrad", "paddle_ngraph", ExtensionOp);

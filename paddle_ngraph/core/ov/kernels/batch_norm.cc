@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "core/common/vectorized.h"
-#include "core/ov/kernels/row_sums.h"
+#include "core/ov/kernels/rows.h"
 
 namespace paddle_ngraph {
 

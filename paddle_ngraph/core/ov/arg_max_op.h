@@ -1,0 +1,31 @@
+// ArgMax: the positions of the largest elements along an axis.
+#pragma once
+
+#include "core/ov/extension_ops.h"
+
+namespace paddle_ngraph {
+
+struct ArgMaxAttributes {
+  int64_t axis = 0;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("axis", axis);
+  }
+};
+
+// x [..., L, ...] float32 -> [..., 1, ...] int32: the first position of the largest element along
+// the axis. As Paddle's `argmax` searches from the lowest finite number on, a NaN is no candidate,
+// -inf counts as that number, and where nothing exceeds it the position is 0.
+class ArgMax : public OperatorOf<ArgMax, ArgMaxAttributes> {
+ public:
+  OPENVINO_OP("ArgMax", "paddle_ngraph", ExtensionOp);
+
+ protected:
+  bool allows_open_shapes() const override { return true; }
+  ov::Shape open_shape(const ov::TensorVector& inputs) const override;
+  void infer() override;
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+}  // namespace paddle_ngraph

@@ -1,0 +1,45 @@
+// The sum of a row, and its largest element.
+#pragma once
+
+#include <cstdint>
+
+#include "core/common/vectorized.h"
+
+namespace paddle_ngraph {
+
+// Independent partial sums of a row.
+constexpr int64_t kLanes = 16;
+
+// The sum of term(i) for i in [0, count).
+template <typename Term>
+NGRAPH_INLINE inline float sum_of(int64_t count, const Term& term) {
+  float sums[kLanes] = {};
+  const int64_t even = count / kLanes * kLanes;
+  for (int64_t i = 0; i < even; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += term(i + lane);
+  }
+  float total = 0.0F;
+  for (float part : sums) total += part;
+  for (int64_t i = even; i < count; ++i) total += term(i);
+  return total;
+}
+
+// The largest element above `start`; NaNs are skipped. Comparisons wait for each other: so there
+// are several registers of largest elements so far.
+NGRAPH_INLINE inline float largest_of(const float* x, int64_t length, float start) {
+  constexpr int64_t kWide = 4 * kLanes;
+  float lanes[kWide];
+  for (float& lane : lanes) lane = start;
+  const int64_t even = length / kWide * kWide;
+  for (int64_t i = 0; i < even; i += kWide) {
+    for (int64_t lane = 0; lane < kWide; ++lane) {
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    }
+  }
+  float largest = start;
+  for (float lane : lanes) largest = lane > largest ? lane : largest;
+  for (int64_t i = even; i < length; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+}  // namespace paddle_ngraph
