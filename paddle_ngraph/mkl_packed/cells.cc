@@ -26,8 +26,9 @@ NGRAPH_INLINE inline void plain_forward(const ForwardPiece& p, const Activate& a
   float* __restrict__ gates = p.gates;
   float* __restrict__ h = p.h;
   const float* __restrict__ bias = p.bias;
+  const float* __restrict__ recurrent = p.recurrent;
 #pragma GCC ivdep
-  for (int64_t j = 0; j < p.count; ++j) h[j] = activate(gates[j] + bias[j]);
+  for (int64_t j = 0; j < p.count; ++j) h[j] = activate(gates[j] + recurrent[j] + bias[j]);
 }
 
 NGRAPH_VECTORIZED
@@ -72,16 +73,17 @@ void lstm_forward(const ForwardPiece& p) {
   float* __restrict__ g = p.gates + 2 * hidden;
   float* __restrict__ o = p.gates + 3 * hidden;
   const float* __restrict__ bias = p.bias;
+  const float* __restrict__ recurrent = p.recurrent;
   const float* c_before = p.c_before;
   float* c = p.c;
   float* __restrict__ c_active = p.c_active;
   float* __restrict__ h = p.h;
 #pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {
-    i[j] = sigmoid(i[j] + bias[j]);
-    f[j] = sigmoid(f[j] + bias[hidden + j]);
-    g[j] = tanh_of(g[j] + bias[2 * hidden + j]);
-    o[j] = sigmoid(o[j] + bias[3 * hidden + j]);
+    i[j] = sigmoid(i[j] + recurrent[j] + bias[j]);
+    f[j] = sigmoid(f[j] + recurrent[hidden + j] + bias[hidden + j]);
+    g[j] = tanh_of(g[j] + recurrent[2 * hidden + j] + bias[2 * hidden + j]);
+    o[j] = sigmoid(o[j] + recurrent[3 * hidden + j] + bias[3 * hidden + j]);
   }
 #pragma GCC ivdep
   for (int64_t j = 0; j < p.count; ++j) {

@@ -22,9 +22,9 @@ constexpr int64_t num_gates(Mode mode) {
 struct ForwardPiece {
   int64_t hidden;
   int64_t count;
-  float* gates;            // W x + R h (GRU: W x); replaced by the active gates
+  float* gates;            // W x; replaced by the active gates
   const float* bias;       // b + d; the third gate of GRU: b
-  const float* recurrent;  // GRU: R h
+  const float* recurrent;  // R h
   const float* new_bias;   // GRU: d of the third gate
   float* recurrent_new;    // GRU: the third gate of R h + d, kept for the gradient
   const float* h_before;   // GRU

@@ -128,7 +128,7 @@ class ForwardCell {
         gates_(memory),
         memory_(memory),
         bias_(net.gates()),
-        recurrent_(net.mode == Mode::gru ? net.batch * net.gates() : 0),
+        recurrent_(net.batch * net.gates()),
         unkept_(net.is_test ? net.batch * net.hidden : 0) {
     const int64_t start = cell.index * net.batch * net.hidden;
     h_before_ = data.h_before + start;
@@ -155,10 +155,10 @@ class ForwardCell {
   bool holds_state() const { return !net_.lengths.empty(); }
 
   void run_steps(const PackedMatrix& weight, Rows rows) {
-    const bool is_gru = net_.mode == Mode::gru;
     const auto product_with = [&](int64_t ld) {
-      return weight.product({rows.count, ld, net_.gates(), !is_gru});
+      return weight.product({rows.count, ld, net_.gates(), /*accumulate=*/false});
     };
+    float* products = recurrent_.data() + rows.first * net_.gates();
     const auto from_state = product_with(net_.hidden);
     const auto from_out = product_with(net_.width());
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
@@ -166,12 +166,11 @@ class ForwardCell {
     if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
     for (int64_t i = 0; i < net_.steps; ++i) {
       const int64_t step = cell_.step(net_, i);
-      float* target = (is_gru ? recurrent_.data() : gates_of(step)) + rows.first * net_.gates();
       if (i == 0 || holds_state()) {
-        from_state->compute((i == 0 ? h_before_ : h_last_) + state, target);
+        from_state->compute((i == 0 ? h_before_ : h_last_) + state, products);
       } else {
         const float* before = out_of(cell_.step(net_, i - 1));
-        from_out->compute(before + rows.first * net_.width(), target);
+        from_out->compute(before + rows.first * net_.width(), products);
       }
       run_step(i, step, rows);
     }
@@ -202,10 +201,10 @@ class ForwardCell {
     piece.hidden = net_.hidden;
     piece.count = count;
     piece.gates = gates_of(step) + row * net_.gates() + first;
+    piece.recurrent = recurrent_.data() + row * net_.gates() + first;
     piece.bias = bias_.data() + first;
     piece.h = out_of(step) + row * net_.width() + first;
     if (net_.mode == Mode::gru) {
-      piece.recurrent = recurrent_.data() + row * net_.gates() + first;
       piece.new_bias = cell_.b_hh + 2 * net_.hidden + first;
       piece.recurrent_new = kept(Kept::first<float>, step) + at;
       piece.h_before = h_before(i, row) + first;
@@ -266,7 +265,9 @@ class ForwardCell {
   float* out_;
   float* gates_;
   float* memory_;
-  Buffer bias_, recurrent_, unkept_;
+  Buffer bias_;
+  Buffer recurrent_;  // R h of a step: a product that adds to the gates, far away, takes longer
+  Buffer unkept_;
   const float* h_before_;
   const float* c_before_ = nullptr;
   float* h_last_;
