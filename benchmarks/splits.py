@@ -7,9 +7,9 @@ the next task when it has finished one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -26,7 +26,21 @@ ABOUT = """\
 Into how many tasks an operator's work is divided, and the largest share of a thread over the mean
 (of all its loops, by their work), if each thread takes the next task when it has finished one:
 computed by the code that divides the work, for numbers of threads that this machine has no cores
-for. **Bold**: above {goal}."""
+for. **Bold**: above {goal}. The first row is of all loops of the table."""
+
+
+class Division(NamedTuple):
+    """How the loops of an operator are divided.
+
+    Attributes:
+        tasks: Of the loop with the most work.
+        work: Of all loops, in multiplications.
+        imbalance: The largest share over the mean, of all loops by their work.
+    """
+
+    tasks: int
+    work: float
+    imbalance: float
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ class Layer:
     inputs: tuple[tuple[int, ...], ...]
     attributes: dict[str, Any] = field(default_factory=dict)
 
-    def division(self, threads: int) -> tuple[int, float]:
-        """Tasks of the loop with the most work, and the imbalance of all loops."""
+    def division(self, threads: int) -> Division:
+        """Among so many threads."""
         generator = np.random.default_rng(0)
         arrays = [generator.uniform(0.1, 1, shape).astype("float32") for shape in self.inputs]
         if self.name == "EmbeddingGrad":
@@ -57,8 +71,13 @@ class Layer:
         given = [ov.Tensor(array) for array in arrays]
         loops = _core.with_threads(threads, lambda: node.evaluate(outputs, given))
         tasks, _, _ = max(loops, key=lambda loop: loop[1])
-        total = sum(products for _, products, _ in loops)
-        return tasks, sum(products * imbalance for _, products, imbalance in loops) / total
+        work = sum(products for _, products, _ in loops)
+        return Division(tasks, work, _by_work((each[1:] for each in loops), work))
+
+
+def _by_work(parts: Iterable[tuple[float, float]], work: float) -> float:
+    """The imbalance of several parts of a work, given the work and the imbalance of each."""
+    return sum(products * imbalance for products, imbalance in parts) / work
 
 
 # Channels, filters, size of the input, kernel, stride: each convolution of ResNet-18 once.
@@ -167,8 +186,8 @@ def sections() -> tuple[list[str], dict[str, Any]]:
             (layer.name, layer.title): [layer.division(count) for count in THREADS]
             for layer in layers()
         }
-        rows = [
-            [name, title, *(_cell(*division) for division in divisions)]
+        rows = [["all", "", *map(_of_all, zip(*found.values()))]] + [
+            [name, title, *(_cell(division) for division in divisions)]
             for (name, title), divisions in found.items()
         ]
         header = ["operator", "layer", *(f"{count} threads" for count in THREADS)]
@@ -180,6 +199,15 @@ def sections() -> tuple[list[str], dict[str, Any]]:
     return pages, data
 
 
-def _cell(tasks: int, imbalance: float) -> str:
+def _of_all(divisions: Sequence[Division]) -> str:
+    work = sum(each.work for each in divisions)
+    return _marked(_by_work(((each.work, each.imbalance) for each in divisions), work))
+
+
+def _cell(division: Division) -> str:
+    return f"{division.tasks} tasks, {_marked(division.imbalance)}"
+
+
+def _marked(imbalance: float) -> str:
     text = f"{imbalance:.2f}"
-    return f"{tasks} tasks, {f'**{text}**' if imbalance > GOAL else text}"
+    return f"**{text}**" if imbalance > GOAL else text
