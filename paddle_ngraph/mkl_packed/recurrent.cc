@@ -16,11 +16,17 @@ namespace paddle_ngraph::mkl_packed {
 
 namespace {
 
-// Floating-point operations below which a step is not worth more than one thread.
-constexpr int64_t kLeastParallelWork = 400'000;
+// Floating-point operations below which a step is not worth more than one thread: 4 to 10 us. Where
+// something else has one of the cores, threads that meet in each step take far longer than they
+// save.
+constexpr int64_t kLeastParallelWork = 1'000'000;
+
+// With fewer rows, reading the weight takes as long as multiplying by so many.
+constexpr int64_t kLeastRows = 4;
 
 int threads_for(const Network& net) {
-  const int64_t work = 2 * net.batch * net.gates() * std::max(net.hidden, net.input);
+  const int64_t rows = std::max(net.batch, kLeastRows);
+  const int64_t work = 2 * rows * net.gates() * std::max(net.hidden, net.input);
   return work < kLeastParallelWork ? 1 : max_threads();
 }
 
