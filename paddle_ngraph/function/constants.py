@@ -7,8 +7,8 @@ Two of its faults (OpenVINO 2026.4.1) appear only with constants, such as kept w
   a different result. Such values are computed here, once, and enter the model as constants.
 * Packed weights are looked up by their memory and the format they are packed to, not by the way
   they are read. Two matrix products with one square matrix, transposed by one of them, get the same
-  packed weights; so do a convolution and a transposed one with the same filter, and sums of
-  products. Here each way of reading gets its own constant.
+  packed weights; so do a convolution and a transposed one with the same filter, sums of products,
+  and products in the turns of recurrent layers. Here each way of reading gets its own constant.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _WANTING_CONSTANTS = frozenset({"Interpolate", "Pad", "Range"})
 _RESHAPING = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 # What tells the plugin that a constant is on a grid (low_precision.py): its value would not.
 _TELLING = frozenset({"FakeQuantize"})
+# How a node reads what it packs.
+Reading = tuple[object, ...]
 
 
 # -- values of constants alone -------------------------------------------------------------------
@@ -144,14 +146,12 @@ def part_packed_weights(model: Model) -> None:
     """Gives weights that are packed in several ways a constant for each way."""
     ways: dict[str, dict[tuple[object, ...], Node | None]] = {}
     for node in model.get_ordered_ops():
-        if not _is_mistakable(node):
-            continue
-        for number, value in enumerate(node.input_values()):
-            source, path = _path(value)
+        for number, readings in _readings(node):
+            source, path = _path(node.input_value(number))
             if source.get_type_name() != "Constant":
                 continue
             known = ways.setdefault(source.get_name(), {})
-            way = (*_reading(node, number), *(_step(step) for step in path))
+            way = (*readings, *map(_step, path))
             if way not in known:
                 known[way] = _copy(source, path, len(known)) if known else None
             copy = known[way]
@@ -159,7 +159,32 @@ def part_packed_weights(model: Model) -> None:
                 node.input(number).replace_source_output(copy.output(0))
 
 
-def _reading(node: Node, number: int) -> tuple[object, ...]:
+def _readings(node: Node) -> Iterator[tuple[int, list[Reading]]]:
+    """Which inputs of a node may be packed, and in which ways."""
+    if node.get_type_name() == "TensorIterator":
+        yield from _readings_inside(node)
+    elif _is_mistakable(node):
+        for number in range(node.get_input_size()):
+            yield number, [_reading(node, number)]
+
+
+def _readings_inside(loop: Node) -> Iterator[tuple[int, list[Reading]]]:
+    """The same of a loop, each of whose turns reads a weight in one way."""
+    body = loop.get_function()
+    inside: dict[str, list[Reading]] = {}
+    for node in body.get_ordered_ops():
+        for number, readings in _readings(node):
+            source, path = _path(node.input_value(number))
+            way = [(*reading, *map(_step, path)) for reading in readings]
+            inside[source.get_name()] = [*inside.get(source.get_name(), ()), *way]
+    parameters = body.get_parameters()
+    for description in loop.get_input_descriptions():
+        name = parameters[description.body_parameter_index].get_name()
+        if name in inside:
+            yield description.input_index, inside[name]
+
+
+def _reading(node: Node, number: int) -> Reading:
     attributes = node.get_attributes()
     return node.get_type_name(), number, *map(attributes.get, ("transpose_b", "equation"))
 

@@ -149,6 +149,44 @@ def test_inference(mode):
     check(build, values, ["rnn"], gradients=False)
 
 
+SIZES_OF_CONSTANTS = [(6, 6, 1), (4, 16, 2), (16, 16, 3)]
+
+
+@pytest.mark.parametrize(
+    "mode, features, hidden, layers, is_tied",
+    [
+        *((mode, *sizes, False) for mode in MODES for sizes in SIZES_OF_CONSTANTS),
+        ("RNN_TANH", 8, 8, 1, True),
+        ("RNN_RELU", 8, 8, 2, True),
+    ],
+)
+def test_gradients_of_weights_that_nothing_trains(mode, features, hidden, layers, is_tied):
+    """They are constants: a square one is read as it is, and transposed, by loops and outside."""
+    values = feeds(mode, features=features, hidden=hidden, layers=layers, bidirectional=True)
+    weights = {name: values.pop(name) for name in list(values) if name.startswith("w")}
+
+    def parameter(name):
+        initial = paddle.nn.initializer.Assign(weights[name])
+        return paddle.static.create_parameter(
+            weights[name].shape, "float32", default_initializer=initial
+        )
+
+    def build():
+        variables = {n: paddle.static.data(n, v.shape, "float32") for n, v in values.items()}
+        parameters = {name: parameter(name) for name in weights}
+        if is_tied:
+            parameters["w1"] = parameters["w0"]
+        results = network(mode, layers, True)(**variables, **parameters)
+        losses = [paddle.mean(result * result) for result in results]
+        return [*results, *paddle.static.gradients(losses, list(parameters.values()))]
+
+    program = Program(build)
+    for _ in range(3):
+        program.both(**values)
+    assert paddle_ngraph.stats()["functions_with_weights"] > 0
+    assert not paddle_ngraph.explain(program.main).native
+
+
 def test_only_some_gradients():
     values = feeds("LSTM", layers=2)
 
