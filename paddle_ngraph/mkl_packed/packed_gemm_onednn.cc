@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "core/common/error.h"
+#include "core/common/fork_safe_mutex.h"
 #include "mkl_packed/buffer.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/rounded.h"
@@ -65,6 +66,13 @@ matmul::primitive_desc describe(const ProductShape& shape, const memory::desc& b
           attributes_of(shape.accumulate)};
 }
 
+// What `make` makes of the library, which takes locks of its own for it.
+template <typename Make>
+auto made_by_library(const Make& make) {
+  const NoForkMeanwhile no_fork;
+  return make();
+}
+
 bool has_avx512_product() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core; }
 
 bool is_for_blocks(const matmul::primitive_desc& desc) {
@@ -76,6 +84,7 @@ bool is_for_blocks(const matmul::primitive_desc& desc) {
 // for it; in the releases that Paddle ships, that kernel is wrong for k > 1024.
 std::pair<memory::desc, int64_t> preferred(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMost = 1024;
+  const NoForkMeanwhile no_fork;
   const ProductShape shape{m, k, n, false};
   const auto wanted = describe(shape, in_format(tag::any, n, k));
   if (is_for_blocks(wanted)) return {wanted.weights_desc(), k};
@@ -92,7 +101,7 @@ std::shared_ptr<Buffer> reordered(const Matrix& b, int64_t n, int64_t k,
   dnnl::stream stream(cpu());
   memory source(plain(b, n, k), cpu(), const_cast<float*>(b.data));
   memory target(format, cpu(), result->data());
-  dnnl::reorder(source, target).execute(stream, source, target);
+  made_by_library([&] { return dnnl::reorder(source, target); }).execute(stream, source, target);
   stream.wait();
   return result;
 }
@@ -105,6 +114,7 @@ class Primitives {
   Primitive find(const ProductShape& shape, const memory::desc& b) const {
     // A primitive is made for a fixed number of threads.
     const Key key{shape.m, shape.lda, shape.ldc, shape.accumulate, num_omp_threads()};
+    const NoForkMeanwhile no_fork;
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& made : made_) {
       if (made.key == key && made.b == b) return made.primitive;
@@ -328,8 +338,9 @@ class Bfloat16Matrix : public PackedMatrix {
 
  private:
   static std::vector<Part> parts(const Matrix& b, int64_t m, int64_t n, int64_t k) {
-    const auto format =
-        describe({m, k, n, false}, in_format(tag::any, n, k, Type::bf16)).weights_desc();
+    const auto format = made_by_library([&] {
+      return describe({m, k, n, false}, in_format(tag::any, n, k, Type::bf16)).weights_desc();
+    });
     const auto owned = reordered(b, n, k, format);
     return {{0, memory(format, cpu(), owned->data()), owned}};
   }
@@ -367,16 +378,19 @@ class Bfloat16Provider : public GemmProvider {
                             ? memory::desc({m, k}, Type::bf16, memory::dims{1, rounded_a.ld()})
                             : rows(m, k, rounded_a.ld(), Type::bf16);
     const auto b_desc = plain({nullptr, rounded_b.ld(), b.transposed}, n, k, Type::bf16);
-    const matmul::primitive_desc desc(cpu(), a_desc, b_desc, rows(m, n, ldc),
-                                      attributes_of(accumulate));
+    const auto [product, desc] = made_by_library([&] {
+      const matmul::primitive_desc wanted(cpu(), a_desc, b_desc, rows(m, n, ldc),
+                                          attributes_of(accumulate));
+      return Primitive(matmul(wanted), wanted);
+    });
     dnnl::stream stream(cpu());
     const auto view = [](const memory::desc& of, const void* data) {
       return memory(of, cpu(), const_cast<void*>(data));
     };
-    matmul(desc).execute(stream, {{DNNL_ARG_SRC, view(a_desc, rounded_a.data())},
-                                  {DNNL_ARG_WEIGHTS, view(b_desc, rounded_b.data())},
-                                  {DNNL_ARG_DST, view(desc.dst_desc(), c)},
-                                  {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), cpu())}});
+    product.execute(stream, {{DNNL_ARG_SRC, view(a_desc, rounded_a.data())},
+                             {DNNL_ARG_WEIGHTS, view(b_desc, rounded_b.data())},
+                             {DNNL_ARG_DST, view(desc.dst_desc(), c)},
+                             {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), cpu())}});
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/common/fork_safe_mutex.h"
 #include "core/paddle/weights.h"
 
 namespace paddle_ngraph::mkl_packed {
@@ -48,6 +49,7 @@ class Cache {
   }
 
   std::shared_ptr<const PackedMatrix> find(const Key& key, uint64_t contents) {
+    const NoForkMeanwhile no_fork;
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = entries_.find(key);
     if (found == entries_.end() || found->second.contents != contents) return nullptr;
@@ -55,6 +57,7 @@ class Cache {
   }
 
   void keep(const Key& key, Entry entry) {
+    const NoForkMeanwhile no_fork;
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = entries_.begin(); it != entries_.end();) {
       it = it->second.owner.expired() ? entries_.erase(it) : std::next(it);
@@ -63,6 +66,7 @@ class Cache {
   }
 
   void clear() {
+    const NoForkMeanwhile no_fork;
     std::lock_guard<std::mutex> lock(mutex_);
     entries_.clear();
   }

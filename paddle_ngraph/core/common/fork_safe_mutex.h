@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <shared_mutex>
 
 namespace paddle_ngraph {
 
@@ -15,6 +16,20 @@ namespace paddle_ngraph {
 class ForkSafeMutex : public std::mutex {
  public:
   ForkSafeMutex();
+};
+
+// While one lives, the process does not fork: a fork waits for all of them. For code that takes
+// locks which no fork waits for by itself, among them those of objects that are destroyed and of
+// libraries. Short work only, which does not wait for the GIL, starts no parallel region and makes
+// no second one. It may take a ForkSafeMutex; a thread that holds one makes none of these.
+class NoForkMeanwhile {
+ public:
+  NoForkMeanwhile();
+  NoForkMeanwhile(const NoForkMeanwhile&) = delete;
+  NoForkMeanwhile& operator=(const NoForkMeanwhile&) = delete;
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace paddle_ngraph

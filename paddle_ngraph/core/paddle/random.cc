@@ -5,11 +5,13 @@
 #include "paddle/phi/core/generator.h"
 
 #include "core/common/faults.h"
+#include "core/common/fork_safe_mutex.h"
 
 namespace paddle_ngraph {
 
 void draw(const std::vector<Draw>& draws, const std::vector<void*>& outputs) {
   if (draws.empty()) return;
+  const NoForkMeanwhile no_fork;
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);
   const auto shared = phi::DefaultCPUGenerator()->GetCPUEngine();
