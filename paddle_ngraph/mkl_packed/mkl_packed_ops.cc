@@ -94,7 +94,7 @@ struct Operands {
 
 // The network. Checks everything that it is made of.
 Network network_of(const Operands& operands, const paddle::optional<Tensor>& sequence_length,
-                   const Attributes& attributes) {
+                   const Attributes& attributes, const GemmProvider& gemm) {
   const auto& [x, pre_state, weights] = operands;
   const Shape shape = x.shape();
   require(shape.size() == 3, "x has the shape ", text_of(shape), ", expected 3 dimensions");
@@ -105,6 +105,7 @@ Network network_of(const Operands& operands, const paddle::optional<Tensor>& seq
   require(attributes.dropout_prob >= 0 && attributes.dropout_prob <= 1, "dropout_prob is ",
           attributes.dropout_prob, ", expected 0 to 1");
   Network net{};
+  net.gemm = &gemm;
   net.mode = mode_of(attributes.mode);
   net.steps = shape[0];
   net.batch = shape[1];
@@ -167,14 +168,17 @@ void set_outputs(paddle::CustomOpKernelContext* context, const Tensors& values) 
 }
 
 // A kernel that turns our errors into Paddle's, which Python sees as ValueError and RuntimeError.
-template <Tensors (*run)(const Inputs&, const Attributes&)>
+// What multiplies is chosen once, while the GIL is held, under which flags are set: they may be
+// set again during the run.
+template <Tensors (*run)(const Inputs&, const Attributes&, const GemmProvider&)>
 void kernel(paddle::CustomOpKernelContext* context) {
   const auto attributes = attributes_of(*context);
-  // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
-  std::optional<pybind11::gil_scoped_release> released;
-  if (PyGILState_Check() != 0) released.emplace();
   try {
-    set_outputs(context, run(Inputs(*context), attributes));
+    const GemmProvider& gemm = provider();
+    // The caller may be a Python thread (a dynamic graph) or a worker of the Executor.
+    std::optional<pybind11::gil_scoped_release> released;
+    if (PyGILState_Check() != 0) released.emplace();
+    set_outputs(context, run(Inputs(*context), attributes, gemm));
   } catch (const InvalidInput& error) {
     PADDLE_THROW(
         common::errors::InvalidArgument("mkl_packed (%s): %s", attributes.mode, error.what()));
@@ -201,10 +205,10 @@ Tensor draw_mask(const Network& net, int seed) {
   return mask;
 }
 
-Tensors run_forward(const Inputs& inputs, const Attributes& attributes) {
+Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
   const Operands operands(inputs.list(0), mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
-  const Network net = network_of(operands, inputs.optional(1), attributes);
+  const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   auto out = allocate({net.steps, net.batch, net.width()});
   auto reserve = allocate({net.reserve_size()});  // what only the gradient reads
   auto mask = draw_mask(net, attributes.seed);
@@ -257,11 +261,11 @@ Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
   return paddle::zeros(like.shape(), paddle::DataType::FLOAT32, paddle::CPUPlace());
 }
 
-Tensors run_backward(const Inputs& inputs, const Attributes& attributes) {
+Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
   require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
   const Operands operands(inputs.list(0), mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
-  const Network net = network_of(operands, inputs.optional(1), attributes);
+  const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   const Tensor &out = inputs.at(2), &reserve = inputs.at(3), &mask = inputs.at(4);
   const Tensor out_grad = given_or_zeros(inputs.at(5), out);
   Tensors state_grads;

@@ -78,25 +78,27 @@ class Cache {
 
 }  // namespace
 
-std::shared_ptr<const PackedMatrix> pack_once(const phi::DenseTensor& weight, Side side,
+std::shared_ptr<const PackedMatrix> pack_once(const GemmProvider& provider,
+                                              const phi::DenseTensor& weight, Side side,
                                               int64_t m) {
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
   const bool transposed = side == Side::transposed;
   const Matrix b{weight.data<float>(), columns, transposed};
   const int64_t n = transposed ? rows : columns, k = transposed ? columns : rows;
-  if (!packs) return provider().refer(b, n, k);
+  if (!packs) return provider.refer(b, n, k);
   ++conversions;
-  return provider().pack(b, m, n, k);
+  return provider.pack(b, m, n, k);
 }
 
-std::shared_ptr<const PackedMatrix> packed(const phi::DenseTensor& weight, Side side, int64_t m) {
-  if (!packs) return pack_once(weight, side, m);
+std::shared_ptr<const PackedMatrix> packed(const GemmProvider& provider,
+                                           const phi::DenseTensor& weight, Side side, int64_t m) {
+  if (!packs) return pack_once(provider, weight, side, m);
   const int64_t rows = weight.dims()[0], columns = weight.dims()[1];
-  const Key key{weight.data(), rows, columns, side, m == 1, &provider()};
+  const Key key{weight.data(), rows, columns, side, m == 1, &provider};
   const uint64_t contents = fingerprint(weight.data<float>(), rows * columns);
   auto matrix = Cache::instance().find(key, contents);
   if (matrix == nullptr || !matrix->fits(m)) {
-    matrix = pack_once(weight, side, m);
+    matrix = pack_once(provider, weight, side, m);
     Cache::instance().keep(key, {weight.Holder(), contents, matrix});
   }
   return matrix;

@@ -146,12 +146,12 @@ class ForwardCell {
   }
 
   void run() {
-    provider().gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
+    net_.gemm->gemm({x_, cell_.input}, {cell_.w_ih, cell_.input, true}, net_.rows(), net_.gates(),
                     cell_.input, gates_, net_.gates(), false);
     join_biases();
     const int64_t count = rows_of_share(net_.batch);
-    const auto weight = net_.is_test ? packed(*cell_.w_hh, Side::transposed, count)
-                                     : pack_once(*cell_.w_hh, Side::transposed, count);
+    const auto weight = net_.is_test ? packed(*net_.gemm, *cell_.w_hh, Side::transposed, count)
+                                     : pack_once(*net_.gemm, *cell_.w_hh, Side::transposed, count);
     for_shares(net_.batch / count,
                [&](int64_t share) { run_steps(*weight, {share * count, count}); });
   }
@@ -295,7 +295,7 @@ class GateGrads {
   GateGrads(const Network& net, int64_t shares, bool is_used)
       : gates_(is_used ? net.gates() : 0),
         stride_(unaliased(gates_)),
-        rounds_(provider().rounds()),
+        rounds_(net.gemm->rounds()),
         floats_(net.rows() * stride_),
         rounded_(rounds_ ? net.rows() : 0, gates_),
         sums_(shares, std::vector<float>(gates_, 0.0f)) {}
@@ -360,10 +360,10 @@ class BackwardCell {
 
   // Writes this cell's part to `x_grad`, or adds it if `adds`.
   void run(float* x_grad, bool adds) {
-    const auto weight = pack_once(*cell_.w_hh, Side::plain, share_rows_);
+    const auto weight = pack_once(*net_.gemm, *cell_.w_hh, Side::plain, share_rows_);
     for_shares(net_.batch / share_rows_, [&](int64_t share) { run_steps(*weight, share); });
     set_weight_grads();
-    provider().gemm(of_input().from(0), {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
+    net_.gemm->gemm(of_input().from(0), {cell_.w_ih, cell_.input}, net_.rows(), cell_.input,
                     net_.gates(), x_grad, cell_.input, adds);
   }
 
@@ -465,7 +465,7 @@ class BackwardCell {
   }
 
   void set_weight_grad(GateGrads& grads, const Matrix& read, int64_t columns, float* result) {
-    provider().gemm(grads.from(0, /*transposed=*/true), read, net_.gates(), columns, net_.rows(),
+    net_.gemm->gemm(grads.from(0, /*transposed=*/true), read, net_.gates(), columns, net_.rows(),
                     result, columns, false);
   }
 

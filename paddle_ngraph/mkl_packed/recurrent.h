@@ -11,10 +11,12 @@
 #include "paddle/phi/core/dense_tensor.h"
 
 #include "mkl_packed/cells.h"
+#include "mkl_packed/packed_gemm.h"
 
 namespace paddle_ngraph::mkl_packed {
 
 struct Network {
+  const GemmProvider* gemm;  // what multiplies
   Mode mode;
   int64_t steps;
   int64_t batch;

@@ -1,12 +1,122 @@
-"""What happens to a layer besides its runs."""
+"""What happens to a layer besides its runs: threads, forks, flags that are set, graphs that end."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+import time
 
+import numpy as np
+import paddle
 import pytest
+from paddle import nn
+
+from paddle_ngraph import flags, mkl_packed
+from paddle_ngraph.function import processor
+from tests.programs import at_once
+
+from .comparing import MODES, Packs, Shape, assert_close, data, layer, pair, run
+
+
+def train(kind, net, given):
+    """A pass forwards and backwards with weights of its own, in the memory of those of ``net``.
+
+    Paddle adds up gradients without a lock, and ``paddle.grad`` stands one thread.
+    """
+    own = kind(net.input_size, net.hidden_size, net.num_layers)
+    for mine, shared in zip(own.parameters(), net.parameters()):
+        shared._share_buffer_to(mine)
+    return run(own, given)
+
+
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_threads_train_and_infer_while_the_packed_weights_are_forgotten(name):
+    shapes = [Shape(12, 32, batch, steps, 2) for batch, steps in [(1, 5), (4, 3), (33, 2), (64, 4)]]
+    native, packed = pair(name, shapes[0])
+    native.eval(), packed.eval()
+    kinds = getattr(nn, name), getattr(mkl_packed, name)
+    trained = [data(name, shape) for shape in shapes]
+    inferred = [paddle.to_tensor(given.x) for given in trained]
+    expected = [train(kinds[0], native, given) for given in trained]
+    outputs = [native(x)[0].numpy() for x in inferred]
+
+    def work(number: int) -> None:
+        which = number % len(shapes)
+        for _ in range(4):
+            if number < len(shapes):
+                assert_close(expected[which], train(kinds[1], packed, trained[which]))
+            else:
+                with paddle.no_grad():
+                    found = packed(inferred[which])[0]
+                np.testing.assert_allclose(found, outputs[which], atol=1e-6)
+            mkl_packed.clear_cache()
+
+    with Packs() as packs:
+        at_once(work, 2 * len(shapes))
+    assert packs.count >= 4 * len(shapes) * 2 * shapes[0].cells
+
+
+@pytest.mark.skipif(not processor.has_bfloat16(), reason="the processor has no units for bfloat16")
+def test_a_precision_that_is_set_during_a_run_is_that_of_later_runs(provider):
+    """A weight that is packed meanwhile is kept as what it is."""
+    if provider != "onednn":
+        pytest.skip("bfloat16 has a provider of its own")
+    net = layer("RNN_TANH", Shape(8, 1024, 2, 3), packed=True)
+    net.eval()
+    x = paddle.randn([2, 3, 8])
+    expected = net(x)[0].numpy()
+    random = np.random.default_rng(0)
+
+    def keep_running() -> None:
+        paddle.disable_static()
+        while not is_over.is_set():
+            mkl_packed.clear_cache()
+            with paddle.no_grad():
+                net(x)
+
+    try:
+        for _ in range(40):
+            is_over = threading.Event()
+            thread = threading.Thread(target=keep_running)
+            thread.start()
+            for _ in range(15):
+                for precision in ("bf16", "f32"):
+                    flags.set("ngraph_precision", precision)
+                    time.sleep(random.uniform(0, 0.001))
+            is_over.set()
+            thread.join()
+            np.testing.assert_allclose(net(x)[0], expected, atol=1e-5)
+    finally:
+        is_over.set()
+        flags.set("ngraph_precision", "f32")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_flags_that_are_set_between_the_passes(mode, provider):
+    """What the gradient reads of a forward pass depends on no flag."""
+    shape = Shape(24, 48, 48, 3, layers=2, direction="bidirect")
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    others = {"ngraph_num_threads": 3, "use_mkl_packed": False, "mkl_packed_provider": "auto"}
+    before = {name: flags.get(name) for name in others}
+    x = [paddle.to_tensor(given.x, stop_gradient=False) for _ in range(2)]
+    losses = [(net(value)[0] ** 2).sum() for net, value in zip((native, packed), x)]
+    try:
+        for name, value in others.items():
+            flags.set(name, value)
+        for loss in losses:
+            loss.backward()
+    finally:
+        for name, value in before.items():
+            flags.set(name, value)
+    found = [
+        {"x": value.grad.numpy(), **{n: p.grad.numpy() for n, p in net.named_parameters()}}
+        for net, value in zip((native, packed), x)
+    ]
+    assert_close(*found)
+
 
 _FORKS = """
 import os, signal, threading, time
