@@ -36,7 +36,8 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     replaces the NaN by -64.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
-    if _is_of_rows(bridge, x, axis) and _gains_by_rows(bridge, x):
+    # In this order: what is asked of an open size is true of all that the function is for.
+    if bridge.shape(x) and _gains_by_rows(bridge, x) and _is_of_rows(bridge, x, axis):
         out = bridge.extension("RowSoftmax", [x])
     else:
         out = Softmax(bridge, x, axis).probabilities()
