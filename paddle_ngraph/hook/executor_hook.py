@@ -441,7 +441,8 @@ class SwitchedExecutor:
 
     def _feed_shapes(self, names: Sequence[str]) -> dict[str, list[int]]:
         variables = ((name, self._scope.find_var(name)) for name in names)
-        return {name: found.get_tensor().shape() for name, found in variables if found is not None}
+        found = {name: variable for name, variable in variables if variable is not None}
+        return {name: weight_writes.tensor_of(each).shape() for name, each in found.items()}
 
 
 class _EngineExecutor:
@@ -516,12 +517,15 @@ class _EngineExecutor:
 
     def _shape_of(self, name: str) -> Sequence[int]:
         variable = self._scope.find_var(name)
-        return () if variable is None else tuple(variable.get_tensor().shape())
+        return () if variable is None else tuple(weight_writes.tensor_of(variable).shape())
 
     def lacks_a_variable(self) -> bool:
         """Whether a variable that an old-style program takes from the scope is empty."""
         variables = map(self._scope.find_var, self._unfed)
-        return any(found is None or not is_initialized(found.get_tensor()) for found in variables)
+        return any(
+            found is None or not is_initialized(weight_writes.tensor_of(found))
+            for found in variables
+        )
 
     def _make_interpreted(self, binding: scopes.Binding) -> Executor:
         plan = ExecutionPlan(self._plan.job_list(), self._programs)

@@ -300,7 +300,7 @@ class _Model:
         for run in runs:
             for name in run.parameters if run.scope is not None else ():
                 if (variable := run.scope.find_var(name)) is not None:
-                    self._parameters.share(name, variable.get_tensor())
+                    self._parameters.share(name, weight_writes.tensor_of(variable))
 
     def _engine_config(self) -> Config:
         config: Config = AnalysisConfig(self._config)

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import DenseTensor
-from paddle_ngraph.paddle_seam.protocols import Tensor
+from paddle_ngraph.paddle_seam.protocols import Tensor, Variable
 
 _thread = threading.local()
 T = TypeVar("T")
@@ -76,6 +76,13 @@ def may_write_while_it_lives(thing: Any) -> None:
 
 
 # -- hand-outs -----------------------------------------------------------------------------------
+
+
+def tensor_of(variable: Variable) -> Tensor:
+    """The tensor of a variable for who only reads it, and hands it to nobody: no hand-out."""
+    get_tensor = type(variable).get_tensor
+    tensor: Tensor = getattr(get_tensor, "__wrapped__", get_tensor)(variable)
+    return tensor
 
 
 class _Object(weakref.ref[Tensor]):

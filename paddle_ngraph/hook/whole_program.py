@@ -13,6 +13,7 @@ import numpy as np
 
 from paddle_ngraph import _core
 from paddle_ngraph.dtypes import OF_NUMPY
+from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
 from paddle_ngraph.program.view import (
@@ -179,7 +180,7 @@ def _engine_of(program: Program, end: str) -> tuple[Operation, list[Operation]] 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
     assert variable is not None  # see find()
-    return variable.get_tensor()
+    return weight_writes.tensor_of(variable)
 
 
 def _sources(engine: Operation) -> list[Operation]:
