@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".ngraph";
 constexpr char kUnfinished[] = ".unfinished";
-constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '3'};
+constexpr char kMagic[8] = {'N', 'G', 'R', 'A', 'P', 'H', 'F', '4'};
 
 // The age at which an unfinished file is deleted: by then its writer must have died.
 constexpr std::chrono::hours kUnfinishedAge{1};
@@ -132,12 +132,33 @@ uint64_t hash_of(const std::vector<int64_t>& words, const std::string& key) {
   return content_hash(key.data(), key.size(), seed);
 }
 
-// The contents of a file; nullptr if it is empty or cannot be mapped.
+// The contents of a file, none of them in memory yet; nullptr if it is empty or cannot be mapped.
 std::shared_ptr<const char> map(int descriptor, size_t size) {
-  void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
+  void* const memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   if (memory == MAP_FAILED) return nullptr;
   return {static_cast<const char*>(memory),
           [size](const char* mapped) { munmap(const_cast<char*>(mapped), size); }};
+}
+
+// Advice on a part of a mapped file that begins with a page. Whoever cannot take it does without.
+void advise(const char* begin, size_t size, int advice) {
+  madvise(const_cast<char*>(begin), size, advice);
+}
+
+// The hash of the first bytes of a mapped file, a block at a time, so that few of them are in
+// memory at once.
+uint64_t hash_of_mapped(const char* file, size_t size) {
+  constexpr size_t kBlock = size_t{4} << 20;
+  uint64_t hash = 0;
+  for (size_t begin = 0; begin < size; begin += kBlock) {
+    const size_t length = std::min(kBlock, size - begin);
+#ifdef MADV_POPULATE_READ
+    advise(file + begin, length, MADV_POPULATE_READ);
+#endif
+    hash = content_hash(file + begin, length, hash);
+    advise(file + begin, length, MADV_DONTNEED);
+  }
+  return hash;
 }
 
 void write_all(int descriptor, const void* memory, size_t size) {
@@ -237,7 +258,7 @@ std::optional<StoredFunction> parse(std::shared_ptr<const char> file, size_t siz
   end -= words.size() * sizeof(int64_t);
   std::memcpy(words.data(), file.get() + end, words.size() * sizeof(int64_t));
   const bool intact = footer.blob_bytes == end && footer.rest_hash == hash_of(words, key) &&
-                      footer.blob_hash == content_hash(file.get(), end, 0);
+                      footer.blob_hash == hash_of_mapped(file.get(), end);
   if (!intact) return std::nullopt;
   return StoredFunction{std::move(words), Blob{std::move(file), end}};
 }
@@ -254,7 +275,7 @@ void write_function(const UnfinishedFile& file, const DiskKey& key,
   footer.key_bytes = text.size();
   const auto blob = map(file.descriptor(), footer.blob_bytes);
   if (blob == nullptr) throw NgraphError("what was written cannot be read");
-  footer.blob_hash = content_hash(blob.get(), footer.blob_bytes, 0);
+  footer.blob_hash = hash_of_mapped(blob.get(), footer.blob_bytes);
   footer.rest_hash = hash_of(words, text);
   std::memcpy(footer.magic, kMagic, sizeof(kMagic));
   lseek(file.descriptor(), 0, SEEK_END);
@@ -295,6 +316,8 @@ std::optional<StoredFunction> find_file(const DiskKey& key) {
   }
   return std::nullopt;
 }
+
+void leave_on_disk(const Blob& blob) { advise(blob.memory.get(), blob.num_bytes, MADV_DONTNEED); }
 
 bool has_places() { return !FLAGS_ngraph_cache_dir.empty() || !Places::instance().all().empty(); }
 

@@ -9,8 +9,9 @@
 // Functions may also come with a saved model, in a folder beside it. That folder is only read, and
 // trusted as much as the model is: folder and files have to have the same owner as the model.
 //
-// A file is mapped, not copied: that is fast, and processes share the memory. So a file may be
-// deleted or replaced while its functions run, but not modified in place.
+// A file is mapped, not copied: that is fast, processes share the memory, and what a function has
+// packed is in memory once. So a file may be deleted or replaced while its functions run, but not
+// modified in place.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,9 @@ struct StoredFunction {
 // What is stored under this key in FLAGS_ngraph_cache_dir, which becomes the most recently used, or
 // in a folder that came with a model; nothing if there is none.
 std::optional<StoredFunction> find_file(const DiskKey& key);
+
+// Has the blob of a stored function take no memory until it is read again.
+void leave_on_disk(const Blob& blob);
 
 // Whether there is any place to look for functions, or to store them in.
 bool has_places();

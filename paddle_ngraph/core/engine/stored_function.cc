@@ -152,7 +152,8 @@ BuiltFunction from_file(StoredFunction stored) {
     step.factors = words.list<int64_t>();
     step.parameters = words.list<int64_t>();
   }
-  built.function = std::make_unique<OvFunction>(std::move(stored.blob), settings);
+  built.function = std::make_unique<OvFunction>(stored.blob, settings);
+  leave_on_disk(stored.blob);  // most constants have been packed
   return built;
 }
 
