@@ -44,6 +44,8 @@ def stats() -> dict[str, Any]:
         ``functions_loaded`` and ``functions_built``: its misses, loaded from disk and compiled;
         ``functions_built_in_background``: those of the latter that no run waited for;
         ``functions_with_weights``: how many of those keep weights as constants;
+        ``functions_with_weights_in_place``: how many of these read what they have not packed where
+        the variables are;
         ``steps_in_place``: steps of optimizers, and sums, that wrote where states are;
         ``gradients_held``: how many gradients these read in the memory of a function;
         ``rests_shared_out``: runs in which all threads shared the parts of a batch that were left

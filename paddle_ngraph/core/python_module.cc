@@ -428,6 +428,7 @@ py::dict engine_stats() {
   result["functions_loaded"] = stats.functions_loaded.load();
   result["functions_reused"] = stats.functions_reused.load();
   result["functions_with_weights"] = stats.functions_with_weights.load();
+  result["functions_with_weights_in_place"] = stats.functions_with_weights_in_place.load();
   result["steps_in_place"] = stats.steps_in_place.load();
   result["gradients_held"] = stats.gradients_held.load();
   result["rests_shared_out"] = stats.rests_shared_out.load();

@@ -629,11 +629,15 @@ class NgraphBridge:
         while self._pending:
             self._convert(self._pending.popleft())
 
-    def build(self, weights: Mapping[int, Any] | None = None) -> tuple[ov.Model, list[int]]:
+    def build(
+        self, weights: Mapping[int, Any] | None = None, in_place: bool = False
+    ) -> tuple[ov.Model, list[int]]:
         """Converts what is not yet converted, and makes the model, before any pass (build.py).
 
         Args:
             weights: The contents of inputs that become constants, by position: buffers in C order.
+            in_place: Whether the constants are these buffers, which the caller keeps for as long as
+                there is the model.
 
         Returns:
             The model, at its signature, and the input position that feeds each of its parameters;
@@ -647,7 +651,7 @@ class NgraphBridge:
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
             if position in weights:
-                replace_node(node, _filled(node, weights[position]))
+                replace_node(node, _filled(node, weights[position], in_place))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
@@ -1380,11 +1384,13 @@ def _grown(shapes: Sequence[Sequence[Number]], growth: Growth, turns: Size) -> l
     return [[size + added * turns for size, added in zip(*pair)] for pair in zip(shapes, growth)]
 
 
-def _filled(parameter: Node, contents: Any) -> Node:
-    """A constant in place of a parameter."""
+def _filled(parameter: Node, contents: Any, in_place: bool) -> Node:
+    """A constant in place of a parameter, with a copy of a buffer or ``in_place`` there."""
     kind = parameter.get_output_element_type(0)
     array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
-    return constant_of(array, kind)
+    if not in_place or array.size == 0:
+        return constant_of(array, kind)
+    return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
 
 
 def _is_list(output: Output) -> bool:

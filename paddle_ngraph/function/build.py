@@ -253,7 +253,8 @@ def build_model(
         text: The graph string.
         signature: The nGraph element type name and the shape of every input.
         values: Raw contents of the inputs that are read by value.
-        weights: Views of the inputs that become constants.
+        weights: Views of the inputs that become constants. What is there stays for as long as the
+            function does.
         precision, threads: See :class:`Settings`.
     """
     settings = Settings(precision, threads, device=device_of(text))
@@ -277,7 +278,7 @@ def build_model(
         bridge = _converted.pop((text, signature))
         if bridge is None:
             bridge = NgraphBridge(Graph.from_string(text), signature, contents)
-        draft = make_model(bridge, weights, settings, splits_batch=True)
+        draft = make_model(bridge, weights, settings, splits_batch=True, in_place=True)
     except ConversionError as error:
         refusals.suspect(text, error)
         raise
@@ -303,6 +304,7 @@ def make_model(
     weights: Mapping[int, Any] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     splits_batch: bool = False,
+    in_place: bool = False,
 ) -> Draft:
     """The model of a graph after all passes.
 
@@ -311,11 +313,12 @@ def make_model(
         weights: The contents of inputs that become constants, by position: buffers in C order.
         settings: What the model is built for.
         splits_batch: Whether the batch may be computed in parts.
+        in_place: Whether the constants are these buffers, not copies.
 
     Raises:
         ConversionError: Names the operator that could not be converted, and why.
     """
-    model, positions = bridge.build(weights)
+    model, positions = bridge.build(weights, in_place)
     draft = Draft(model, positions, bridge, settings, splits_batch)
     for step in PASSES:
         if bridge.on_cpu or not step.of_cpus:
@@ -381,7 +384,16 @@ def _open_model(
     """See :func:`dynamic_shapes.open_model`."""
 
     def build(opening: Opening) -> Draft:
-        return model_with(opening, text, signature, weights, settings, contents, splits_batch=True)
+        return model_with(
+            opening,
+            text,
+            signature,
+            weights,
+            settings,
+            contents,
+            splits_batch=True,
+            in_place=True,
+        )
 
     return dynamic_shapes.open_model(text, signature, contents, build)
 
@@ -394,6 +406,7 @@ def model_with(
     settings: Settings,
     contents: Contents = MappingProxyType({}),
     splits_batch: bool = False,
+    in_place: bool = False,
 ) -> Draft:
     """The model of a graph with open dimensions, as :func:`make_model` returns it.
 
@@ -409,4 +422,4 @@ def model_with(
         raise NgraphError("how many numbers are drawn depends on sizes")
     # The numbers in contents become parameters, which are no samples.
     splits_batch = splits_batch and not opening.has_open_contents()
-    return make_model(bridge, weights, settings, splits_batch)
+    return make_model(bridge, weights, settings, splits_batch, in_place)

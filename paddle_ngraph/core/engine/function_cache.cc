@@ -111,6 +111,10 @@ void FunctionCache::drop(uint64_t graph) {
   move_out_if([&](const Entry& entry) { return entry.signature.graph == graph; });
 }
 
+void FunctionCache::drop(const NgraphFunction& function) {
+  move_out_if([&](const Entry& entry) { return entry.function.get() == &function; });
+}
+
 void FunctionCache::drop_open(uint64_t graph) {
   move_out_if([&](const Entry& entry) { return entry.signature.graph == graph && entry.open; });
 }

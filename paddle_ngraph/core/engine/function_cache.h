@@ -82,6 +82,9 @@ class FunctionCache {
   // Drops the functions of a graph.
   void drop(uint64_t graph);
 
+  // Drops this one.
+  void drop(const NgraphFunction& function);
+
   // Drops the functions of a graph with open shapes.
   void drop_open(uint64_t graph);
 

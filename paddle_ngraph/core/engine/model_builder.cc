@@ -59,14 +59,16 @@ py::dict read_values(const std::vector<phi::DenseTensor*>& inputs,
   return values;
 }
 
-// Views of the weights, valid for as long as the weights are neither written nor freed.
+// Views of the weights, valid for as long as the weights are neither written nor freed. Nobody
+// writes to them, but the bindings share only memory to which they could.
 py::dict view_weights(const std::vector<phi::DenseTensor*>& inputs,
                       const std::vector<size_t>& weights) {
   py::dict views;
   for (size_t input : weights) {
     const auto& tensor = *inputs[input];
     views[py::int_(input)] =
-        py::memoryview::from_memory(memory(tensor), static_cast<py::ssize_t>(num_bytes(tensor)));
+        py::memoryview::from_memory(memory(tensor), static_cast<py::ssize_t>(num_bytes(tensor)),
+                                    /*readonly=*/false);
   }
   return views;
 }
@@ -223,7 +225,8 @@ void close_shapes(const std::string& graph) {
 
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
-                             const std::vector<size_t>& weights, const Settings& settings) {
+                             const std::vector<size_t>& weights, const std::vector<Kept>& copies,
+                             const Settings& settings) {
   const DefaultFloatEnvironment environment;  // NumPy computes constants
   return with_python([&]() -> BuiltFunction {
     const py::list signature = signature_of(inputs);
@@ -253,7 +256,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
     const auto compile = [&] {
       py::gil_scoped_release release;
       may_fail(Step::kCompile);
-      return std::make_unique<OvFunction>(model, of_part);
+      return std::make_unique<OvFunction>(model, of_part, copies);
     };
     if (!built.is_open()) {
       built.function = compile();
@@ -263,7 +266,7 @@ BuiltFunction build_function(const std::string& graph, const std::vector<phi::De
       built.function = compile();
     } catch (const std::exception&) {  // closed shapes may work
       close_shapes(graph);
-      return build_function(graph, inputs, value_inputs, weights, settings);
+      return build_function(graph, inputs, value_inputs, weights, copies, settings);
     }
     return built;
   });

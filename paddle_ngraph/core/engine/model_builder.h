@@ -48,11 +48,13 @@ void remember_shapes(const std::string& graph, const std::vector<phi::DenseTenso
 void close_shapes(const std::string& graph);
 
 // Has the bridge build the graph for these inputs, with `weights` among them as constants, and
-// compiles the result. Takes the GIL for the former; Python exceptions come back as NgraphError, a
+// compiles the result. The function keeps what it needs of `copies`, and reads weights that are not
+// there where they are. Takes the GIL for the former; Python exceptions come back as NgraphError, a
 // ValueError as InvalidInput.
 BuiltFunction build_function(const std::string& graph, const std::vector<phi::DenseTensor*>& inputs,
                              const std::vector<size_t>& value_inputs,
-                             const std::vector<size_t>& weights, const Settings& settings);
+                             const std::vector<size_t>& weights, const std::vector<Kept>& copies,
+                             const Settings& settings);
 
 // Paddle's own kernels instead of a function: reads and writes what `io` names, as the program's
 // operators would. Throws what they throw, as Paddle's own exception; throws NgraphError, without

@@ -212,8 +212,8 @@ const std::vector<size_t>& no_inputs() {
   return none;
 }
 
-// Whether a function that was stored under this key fits it.
-bool serves(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
+// Whether a function that was stored under this key is for it.
+bool is_for(const BuiltFunction& built, const Signature& key, size_t num_inputs) {
   return !built.is_open() || open_signature(key, num_inputs, built).fits(key);
 }
 
@@ -508,6 +508,7 @@ void EngineStats::reset() {
   functions_loaded = 0;
   functions_reused = 0;
   functions_with_weights = 0;
+  functions_with_weights_in_place = 0;
   steps_in_place = 0;
   gradients_held = 0;
   rests_shared_out = 0;
@@ -651,9 +652,24 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
   Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
-  auto function = FunctionCache::instance().find(key);
+  auto function = find_serving(key, io);
   if (function) ++EngineStats::instance().functions_reused;
   return function;
+}
+
+bool NgraphEngine::serves(const NgraphFunction& function, const NgraphIO& io) const {
+  const auto* const in_place = function.weights_in_place();
+  return in_place == nullptr || in_place->serve(*weights_, io.inputs);
+}
+
+std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key,
+                                                           const NgraphIO& io) const {
+  auto& cache = FunctionCache::instance();
+  auto function = cache.find(key);
+  if (!function || serves(*function, io)) return function;
+  copies_weights_at_ = attempts().load();
+  cache.drop(*function);
+  return nullptr;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io,
@@ -700,11 +716,12 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
                                                               const Settings& now,
                                                               const Settings* meanwhile,
                                                               Order* order) const {
+  const Moment since = Moment::now();
   Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
   if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
-  if (auto function = cache.find(key)) {
+  if (auto function = find_serving(key, io)) {
     ++EngineStats::instance().functions_reused;
     return function;
   }
@@ -715,7 +732,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
   std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
-  const bool has_waited = !lock.owns_lock();
+  bool has_waited = !lock.owns_lock();
   if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
   if (has_waited) lock.lock();
   const bool keeps_weights = key.weights.has_value();
@@ -727,19 +744,33 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     if (is_full) order = nullptr;
   }
   if (leaves(key, now)) throw LeftToPaddle();
-  auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights));
-  const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
-  if (keeps_weights) key.weights = weights_->fingerprint_now(frozen->inputs());
-  if (has_waited || !(key == wanted)) {  // the function was built, or an input written, meanwhile
-    if (auto function = cache.find(key)) return function;
+  bool in_place = keeps_weights && is_on_cpu_ && !collects() && copies_weights_at_ != attempts() &&
+                  weights_->are_untouched_since(since, io.inputs);
+  while (true) {
+    auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights, in_place));
+    const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
+    key.weights = wanted.weights;
+    if (keeps_weights && !in_place) key.weights = weights_->fingerprint_now(frozen->inputs());
+    if (has_waited || !(key == wanted)) {  // it was built, or an input written, meanwhile
+      if (auto function = find_serving(key, io)) return function;
+    }
+    throw_failure(key);
+    if (auto function = load(key, *frozen, now)) return function;
+    const bool is_ordered =
+        order != nullptr && !collects() && wants_order(graph_, io.inputs, least_native_us_);
+    if (is_ordered && !in_place) {
+      *order = std::make_shared<FunctionOrder>(shared_from_this(), key, frozen, now);
+      return nullptr;
+    }
+    if (!is_ordered) {
+      const Variables variables{io.inputs, since};
+      const auto* const read = in_place ? &variables : nullptr;
+      auto function = build_and_keep(key, *frozen, now, nullptr, read);
+      if (function != nullptr && serves(*function, io)) return function;
+    }
+    in_place = false;
+    has_waited = true;
   }
-  throw_failure(key);
-  if (auto function = load(key, *frozen, now)) return function;
-  if (order != nullptr && !collects() && wants_order(graph_, io.inputs, least_native_us_)) {
-    *order = std::make_shared<FunctionOrder>(shared_from_this(), key, frozen, now);
-    return nullptr;
-  }
-  return build_and_keep(key, *frozen, now, nullptr);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
@@ -747,8 +778,8 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& 
   return wrap(build(snapshot(io.inputs, keeps_weights), keeps_weights, settings()));
 }
 
-Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool keeps_weights) const {
-  return {inputs, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs()};
+Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool keeps_weights, bool in_place) const {
+  return {inputs, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs(), in_place};
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const Snapshot& snapshot,
@@ -756,7 +787,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const S
   const auto on_disk = disk_key(key, settings);
   if (!on_disk || collects()) return nullptr;
   auto loaded = load_function(*on_disk);
-  if (!loaded || !serves(*loaded, key, num_inputs_)) return nullptr;
+  if (!loaded || !is_for(*loaded, key, num_inputs_)) return nullptr;
   ++EngineStats::instance().functions_loaded;
   if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
   remember_shapes(graph_, snapshot.inputs(), value_inputs_, loaded->function->settings().parts);
@@ -783,22 +814,34 @@ bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const 
   return !on_disk || !find_file(*on_disk);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(
-    const Signature& key, const Snapshot& snapshot, const Settings& settings,
-    const std::atomic<bool>* is_wanted) const {
+std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(const Signature& key,
+                                                             const Snapshot& snapshot,
+                                                             const Settings& settings,
+                                                             const std::atomic<bool>* is_wanted,
+                                                             const Variables* in_place) const {
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
+  std::optional<Holding> holding;
+  if (in_place != nullptr) holding.emplace(weights_->tensors(in_place->inputs));
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
+  const auto is_of_key = [&] {
+    return in_place == nullptr || weights_->are_untouched_since(in_place->since, in_place->inputs);
+  };
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
-  if (!collect(on_disk, built) && on_disk && time >= least) store_function(*on_disk, built);
+  if (!collect(on_disk, built, is_of_key) && on_disk && time >= least) {
+    store_function(*on_disk, built, is_of_key);
+  }
+  holding.reset();
   return_free_memory();
-  return keep(key, snapshot, std::move(built), is_wanted);
+  if (!is_of_key()) return nullptr;
+  return keep(key, snapshot, std::move(built), is_wanted, in_place);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const Snapshot& snapshot,
                                                    BuiltFunction built,
-                                                   const std::atomic<bool>* is_wanted) const {
+                                                   const std::atomic<bool>* is_wanted,
+                                                   const Variables* in_place) const {
   std::optional<OpenSignature> open;
   if (built.is_open()) {
     open = open_signature(key, num_inputs_, built);
@@ -813,6 +856,10 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
   size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
   if (built.function->settings().rest() > 0) bytes *= 2;  // which is compiled, too
   auto function = wrap(std::move(built));
+  if (in_place != nullptr) {
+    function->read_in_place(std::make_unique<WeightsInPlace>(*weights_, in_place->inputs));
+    ++EngineStats::instance().functions_with_weights_in_place;
+  }
   return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(open),
                                           is_wanted);
 }
@@ -859,12 +906,13 @@ bool NgraphEngine::collects() const {
   return !collection_.folder.empty();
 }
 
-bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const {
+bool NgraphEngine::collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
+                           const std::function<bool()>& is_of_key) const {
   std::lock_guard<std::mutex> lock(collection_mutex_);
   if (collection_.folder.empty()) return false;
   try {
     if (!key) throw NgraphError("it involves a converter from outside the package");
-    store_function_in(collection_.folder, *key, built);
+    store_function_in(collection_.folder, *key, built, is_of_key);
   } catch (const std::exception& error) {  // the run itself goes on
     collection_.failure = error.what();
   }
@@ -885,8 +933,9 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
 
 BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool keeps_weights,
                                   const Settings& settings) const {
-  BuiltFunction built = build_function(graph_, snapshot.inputs(), value_inputs_,
-                                       keeps_weights ? weights_->inputs() : no_inputs(), settings);
+  BuiltFunction built =
+      build_function(graph_, snapshot.inputs(), value_inputs_,
+                     keeps_weights ? weights_->inputs() : no_inputs(), snapshot.copies(), settings);
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return built;
@@ -970,23 +1019,34 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     for (size_t input : copied_inputs_) frozen->inputs[input] = copies->inputs()[input];
   }
   const NgraphIO& io = frozen ? *frozen : given;
+  const Moment since = Moment::now();  // before weights are looked at
+  const auto has_run = [&](const NgraphFunction& function) {
+    const WeightsInPlace::Run reading(function, *weights_, io.inputs, since);
+    if (!reading.has_begun()) return false;
+    function.run(io);
+    return true;
+  };
   const Concurrency::Run run(&concurrency_);
-  const auto function = get_ng_function(io, settings, run, order);
-  if (function == nullptr) return false;
-  *step = Step::kRun;
-  try {
-    function->run(io);
-  } catch (const HasWritten&) {
-    throw;
-  } catch (const InvalidInput&) {
-    throw;
-  } catch (const std::exception&) {
-    if (!function->is_open()) throw;
-    // Nothing has been written yet; a function for exactly these sizes may work.
-    close_shapes(graph_);
-    has_closed_shapes_ = true;
-    FunctionCache::instance().drop_open(id_);
-    get_ng_function(io, settings, nullptr, nullptr)->run(io);
+  while (true) {
+    *step = Step::kCompile;
+    const auto function = get_ng_function(io, settings, run, order);
+    if (function == nullptr) return false;
+    *step = Step::kRun;
+    try {
+      if (has_run(*function)) break;
+    } catch (const HasWritten&) {
+      throw;
+    } catch (const InvalidInput&) {
+      throw;
+    } catch (const std::exception&) {
+      if (!function->is_open()) throw;
+      // Nothing has been written yet; a function for exactly these sizes may work.
+      close_shapes(graph_);
+      has_closed_shapes_ = true;
+      FunctionCache::instance().drop_open(id_);
+      while (!has_run(*get_ng_function(io, settings, nullptr, nullptr))) continue;
+      break;
+    }
   }
   ++EngineStats::instance().engine_runs;
   return true;

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -21,6 +23,7 @@
 #include "core/engine/disk_cache.h"
 #include "core/engine/function_cache.h"
 #include "core/engine/snapshot.h"
+#include "core/engine/weights_in_place.h"
 #include "core/ov/ov_function.h"
 #include "core/ov/updates.h"
 #include "core/paddle/random.h"
@@ -92,6 +95,16 @@ class NgraphFunction {
 
   bool has_little_to_do() const { return function_->settings().streams == 0; }
 
+  // Whether a later run may make something of weights that stays.
+  bool may_pack() const { return function_->may_pack(); }
+
+  // Says that the function reads weights where they are, before anybody else has it.
+  void read_in_place(std::unique_ptr<WeightsInPlace> weights) {
+    weights_in_place_ = std::move(weights);
+  }
+  // nullptr if it has its own.
+  WeightsInPlace* weights_in_place() const { return weights_in_place_.get(); }
+
  private:
   // The results: outputs, then new values of states, then what steps of optimizers read. What is
   // left of that is in `held`.
@@ -121,6 +134,7 @@ class NgraphFunction {
   std::vector<size_t> spare_numbers_;            // of results behind the outputs, in spare_tensors_
   std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states, random numbers, gradients
   mutable SpareTensors spare_outputs_;
+  std::unique_ptr<WeightsInPlace> weights_in_place_;
 };
 
 struct EngineStats {
@@ -132,6 +146,7 @@ struct EngineStats {
   std::atomic<int64_t> functions_loaded{0};
   std::atomic<int64_t> functions_reused{0};
   std::atomic<int64_t> functions_with_weights{0};
+  std::atomic<int64_t> functions_with_weights_in_place{0};
   std::atomic<int64_t> steps_in_place{0};
   std::atomic<int64_t> gradients_held{0};
   std::atomic<int64_t> rests_shared_out{0};
@@ -211,6 +226,11 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> get_ng_function(const NgraphIO& io, const Settings& settings,
                                                   const Concurrency::Run& run, Order* order) const;
   std::shared_ptr<NgraphFunction> find_function(const NgraphIO& io, const Settings& settings) const;
+  // Whether it may run on these inputs, of which the weights have its fingerprint.
+  bool serves(const NgraphFunction& function, const NgraphIO& io) const;
+  // What the cache has for this key, if it serves. If not, it is dropped, and from now on functions
+  // of this graph have weights of their own.
+  std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
@@ -223,18 +243,27 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
                    const std::string& reason) const;
   using Inputs = std::vector<phi::DenseTensor*>;
   Signature signature(const Inputs& inputs, const Settings& settings) const;
-  Snapshot snapshot(const Inputs& inputs, bool keeps_weights) const;
+  Snapshot snapshot(const Inputs& inputs, bool keeps_weights, bool in_place = false) const;
   // The function that was stored for this key; nullptr if there is none.
   std::shared_ptr<NgraphFunction> load(const Signature& key, const Snapshot& snapshot,
                                        const Settings& settings) const;
   // Whether a run that lacks its function is left to Paddle, as there would be too many functions.
   bool leaves(const Signature& key, const Settings& settings) const;
+  // The variables of a run, untouched since a moment.
+  struct Variables {
+    const Inputs& inputs;
+    const Moment since;
+  };
+  // `in_place`: those whose weights the snapshot shows, if it has no copies; then nullptr is
+  // returned, and nothing kept, where they may have been written meanwhile.
   std::shared_ptr<NgraphFunction> build_and_keep(const Signature& key, const Snapshot& snapshot,
                                                  const Settings& settings,
-                                                 const std::atomic<bool>* is_wanted) const;
+                                                 const std::atomic<bool>* is_wanted,
+                                                 const Variables* in_place = nullptr) const;
   std::shared_ptr<NgraphFunction> keep(const Signature& key, const Snapshot& snapshot,
                                        BuiltFunction built,
-                                       const std::atomic<bool>* is_wanted = nullptr) const;
+                                       const std::atomic<bool>* is_wanted = nullptr,
+                                       const Variables* in_place = nullptr) const;
   BuiltFunction build(const Snapshot& snapshot, bool keeps_weights, const Settings& settings) const;
 
   friend FunctionOrder;
@@ -245,8 +274,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void throw_failure(const Signature& key) const;
   std::optional<DiskKey> disk_key(const Signature& key, const Settings& settings) const;
   bool collects() const;
-  // Stores what was built, if functions are collected. Returns whether they are.
-  bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built) const;
+  // Stores what was built, if functions are collected, unless it turns out not to be what the key
+  // says. Returns whether they are.
+  bool collect(const std::optional<DiskKey>& key, const BuiltFunction& built,
+               const std::function<bool()>& is_of_key) const;
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
@@ -266,6 +297,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed
   mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
+  mutable std::atomic<uint64_t> copies_weights_at_{0};  // the same: see find_serving()
   mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
   mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured
   mutable std::atomic<int64_t> runs_meanwhile_{0};   // that were native while functions were built

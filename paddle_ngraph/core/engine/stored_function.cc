@@ -172,22 +172,24 @@ std::optional<BuiltFunction> load_function(const DiskKey& key) {
 
 namespace {
 
-// A function that writes the blob of `built` to a file.
-auto saving(const BuiltFunction& built) {
-  return [&built](const char* path) {
+// A function that writes the blob of `built` to a file, and throws if it is not what it should be.
+auto saving(const BuiltFunction& built, const IsOfKey& is_of_key) {
+  return [&](const char* path) {
     may_fail(Step::kStore);
     built.function->save(path);
+    if (is_of_key && !is_of_key()) throw NgraphError("weights were written meanwhile");
   };
 }
 
 }  // namespace
 
-void store_function(const DiskKey& key, const BuiltFunction& built) {
-  store_file(key, words_of(built), saving(built));
+void store_function(const DiskKey& key, const BuiltFunction& built, const IsOfKey& is_of_key) {
+  store_file(key, words_of(built), saving(built, is_of_key));
 }
 
-void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built) {
-  store_file_in(folder, key, words_of(built), saving(built));
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
+                       const IsOfKey& is_of_key) {
+  store_file_in(folder, key, words_of(built), saving(built, is_of_key));
 }
 
 }  // namespace paddle_ngraph

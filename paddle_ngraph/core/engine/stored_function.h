@@ -1,6 +1,7 @@
 // Built functions on disk: what model_builder.h builds, without building it again.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "core/engine/disk_cache.h"
@@ -11,10 +12,14 @@ namespace paddle_ngraph {
 // The function stored under this key; nothing if there is none that can be used.
 std::optional<BuiltFunction> load_function(const DiskKey& key);
 
+// Whether what was stored is what the key says: asked when it is complete.
+using IsOfKey = std::function<bool()>;
+
 // Stores a function, if possible.
-void store_function(const DiskKey& key, const BuiltFunction& built);
+void store_function(const DiskKey& key, const BuiltFunction& built, const IsOfKey& is_of_key = {});
 
 // Stores a function in this folder. Throws what prevents it.
-void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built);
+void store_function_in(const std::string& folder, const DiskKey& key, const BuiltFunction& built,
+                       const IsOfKey& is_of_key = {});
 
 }  // namespace paddle_ngraph

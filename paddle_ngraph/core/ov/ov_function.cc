@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include <openvino/op/constant.hpp>
+#include <openvino/op/util/multi_subgraph_base.hpp>
 #include <openvino/openvino.hpp>
 
 #include "core/common/error.h"
@@ -135,6 +137,29 @@ ov::CompiledModel compile(ov::Model* model, Settings* settings) {
     Hold::leave_out(model);
   }
   return compile_as_it_is(model, settings);
+}
+
+// Has the constants in this memory keep it: the model as it is compiled is another one, in which
+// those are gone that were folded or packed.
+void keep(const ov::Model& model, const std::vector<Kept>& memory) {
+  for (const auto& node : model.get_ordered_ops()) {
+    if (const auto* region = dynamic_cast<const ov::op::util::MultiSubGraphOp*>(node.get())) {
+      for (const auto& body : region->get_functions()) keep(*body, memory);
+    }
+    const auto constant = ov::as_type_ptr<ov::op::v0::Constant>(node);
+    if (constant == nullptr || constant->get_byte_size() == 0) continue;
+    const auto* const data = static_cast<const char*>(constant->get_data_ptr());
+    const auto found = std::find_if(memory.begin(), memory.end(), [&](const Kept& kept) {
+      const auto* const begin = static_cast<const char*>(kept.data);
+      return begin <= data && data < begin + kept.num_bytes;
+    });
+    if (found == memory.end()) continue;
+    const auto kept = std::make_shared<ov::op::v0::Constant>(
+        constant->get_element_type(), constant->get_shape(), data, found->owner);
+    kept->set_friendly_name(constant->get_friendly_name());
+    ov::copy_runtime_info(constant, kept);
+    ov::replace_node(constant, kept);
+  }
 }
 
 ov::CompiledModel import(const Blob& blob, const Settings& settings) {
@@ -326,6 +351,11 @@ class OvFunction::Implementation {
 
   bool has_open_shapes() const { return has_open_shapes_; }
 
+  bool may_pack() const {
+    if (has_open_shapes_ || settings_.streams > 1) return true;
+    return settings_.rest() > 0 && !has_compiled_rest_;
+  }
+
   const std::vector<ResultType>& results() const { return results_; }
 
   void require_elements() const {
@@ -437,6 +467,7 @@ class OvFunction::Implementation {
       } catch (const std::exception&) {  // it goes without them
       }
       source_ = nullptr;
+      has_compiled_rest_ = true;
     }
     return rest_.get();
   }
@@ -452,13 +483,16 @@ class OvFunction::Implementation {
   std::atomic<int64_t> runs_{0};
   std::mutex rest_mutex_;
   bool has_tried_ = false;
-  std::shared_ptr<ov::Model> source_;  // until those for the rest are compiled
+  std::atomic<bool> has_compiled_rest_{false};  // or failed to
+  std::shared_ptr<ov::Model> source_;           // until those for the rest are compiled
   std::unique_ptr<Requests> rest_;
 };
 
-OvFunction::OvFunction(void* model, const Settings& settings) {
+OvFunction::OvFunction(void* model, const Settings& settings, const std::vector<Kept>& memory) {
   const DefaultFloatEnvironment environment;
-  implementation_ = std::make_unique<Implementation>(static_cast<ov::Model*>(model), settings);
+  auto* const source = static_cast<ov::Model*>(model);
+  if (!memory.empty()) keep(*source, memory);
+  implementation_ = std::make_unique<Implementation>(source, settings);
 }
 
 OvFunction::OvFunction(Blob blob, const Settings& settings) {
@@ -483,6 +517,8 @@ bool OvFunction::run(const std::vector<const void*>& inputs, const std::vector<v
 }
 
 bool OvFunction::has_open_shapes() const { return implementation_->has_open_shapes(); }
+
+bool OvFunction::may_pack() const { return implementation_->may_pack(); }
 
 bool OvFunction::run(const std::vector<Input>& inputs, const Allocate& allocate) {
   const DefaultFloatEnvironment environment;

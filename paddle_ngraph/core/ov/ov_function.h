@@ -59,6 +59,13 @@ struct Blob {
   size_t num_bytes;
 };
 
+// Memory that constants of a model are in, and what keeps it.
+struct Kept {
+  const void* data;
+  size_t num_bytes;
+  std::shared_ptr<void> owner;
+};
+
 // An ov::Model compiled for a device. On the CPU all threads work on one request, or a single one
 // if there is little to do; if the model is for a part of a batch, the threads share the parts
 // among them, and all of them those that are left over. Safe to run from several threads. A model
@@ -68,8 +75,9 @@ struct Blob {
 // stays in the memory of the function (see hold_op.h). Else these values are the last results.
 class OvFunction {
  public:
-  // `model` points to an ov::Model. Throws ov::Exception.
-  OvFunction(void* model, const Settings& settings);
+  // `model` points to an ov::Model. The function keeps as much of `memory` as it has constants
+  // there; the memory of other constants is for the caller to keep. Throws ov::Exception.
+  OvFunction(void* model, const Settings& settings, const std::vector<Kept>& memory = {});
 
   // Loads what save() of the same release wrote; `settings` are those it was saved with. Throws
   // ov::Exception.
@@ -93,6 +101,10 @@ class OvFunction {
 
   // Whether the shapes of its inputs or results are known only when it runs.
   bool has_open_shapes() const;
+
+  // Whether a run may make something of constants that later runs use, though there was one: packs
+  // weights for other shapes, or compiles for parts that are left over.
+  bool may_pack() const;
 
   // Executes on the caller's memory, which another device copies from and to: one address for each
   // parameter and for each result, whose dtypes and shapes are those of the model, with axis 0

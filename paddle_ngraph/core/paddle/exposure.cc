@@ -118,7 +118,9 @@ struct Ledger {
   KnownMemory known;
   KnownMemory shared;
   WatchedMemory watched;
+  std::unordered_map<const phi::Allocation*, long> held;  // how often by a Holding
 
+  std::atomic<bool> is_any_held{false};
   std::atomic<bool> is_any_watched{false};
   std::atomic<int> writers{0};
   std::atomic<uint64_t> writes{1};
@@ -170,6 +172,38 @@ Writing::~Writing() {
   auto& ledger = Ledger::instance();
   ++ledger.writes;
   --ledger.writers;
+}
+
+Holding::Holding(const std::vector<const phi::DenseTensor*>& tensors) {
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  ledger.is_any_held = true;
+  for (const auto* tensor : tensors) {
+    if (tensor->Holder() == nullptr) continue;
+    memory_.push_back(tensor->Holder());
+    ++ledger.held[memory_.back().get()];
+  }
+}
+
+Holding::~Holding() {
+  std::vector<const phi::Allocation*> places;
+  for (const auto& memory : memory_) places.push_back(memory.get());
+  memory_.clear();  // before the lock: freeing may wait for the GIL
+  auto& ledger = Ledger::instance();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  for (const auto* place : places) {
+    const auto found = ledger.held.find(place);
+    if (--found->second == 0) ledger.held.erase(found);
+  }
+  ledger.is_any_held = !ledger.held.empty();
+}
+
+long holders_of(const phi::DenseTensor& tensor) {
+  auto& ledger = Ledger::instance();
+  if (!ledger.is_any_held) return tensor.Holder().use_count();
+  std::lock_guard<std::mutex> lock(ledger.mutex);
+  const auto found = ledger.held.find(tensor.Holder().get());
+  return tensor.Holder().use_count() - (found == ledger.held.end() ? 0 : found->second);
 }
 
 void weights_written() { ++Ledger::instance().writes; }
@@ -240,7 +274,7 @@ bool handed_out_since(const phi::DenseTensor& tensor, const Moment& moment) {
 
 bool is_open_to_others(const phi::DenseTensor& tensor, long own_holders) {
   if (tensor.Holder() == nullptr) return false;
-  if (tensor.Holder().use_count() > own_holders || !is_of_paddle(tensor)) return true;
+  if (holders_of(tensor) > own_holders || !is_of_paddle(tensor)) return true;
   auto& ledger = Ledger::instance();
   std::lock_guard<std::mutex> lock(ledger.mutex);
   return ledger.known.has(tensor);

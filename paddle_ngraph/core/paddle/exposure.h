@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "paddle/phi/core/dense_tensor.h"
 
@@ -59,6 +60,22 @@ void give_address(const phi::DenseTensor& tensor);
 // Python passed the memory of the tensor on to something that may hold it, such as a DLPack
 // capsule.
 void share_memory(const phi::DenseTensor& tensor);
+
+// While it lives, the memory of these tensors is there, whatever becomes of their variables. It
+// writes nothing, so it does not count as a holder.
+class Holding {
+ public:
+  explicit Holding(const std::vector<const phi::DenseTensor*>& tensors);
+  ~Holding();
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<phi::Allocation>> memory_;
+};
+
+// How many there are that hold the memory of a tensor, without those.
+long holders_of(const phi::DenseTensor& tensor);
 
 // A point in time, to ask later what happened since.
 struct Moment {

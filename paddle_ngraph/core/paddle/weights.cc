@@ -111,10 +111,25 @@ uint64_t WeightWatch::fingerprint_now(const std::vector<phi::DenseTensor*>& inpu
   return combined(hashes);
 }
 
+bool WeightWatch::are_untouched_since(const Moment& moment,
+                                      const std::vector<phi::DenseTensor*>& inputs) const {
+  if (Moment::now().writes != moment.writes) return false;
+  return std::none_of(inputs_.begin(), inputs_.end(), [&](size_t i) {
+    return handed_out_since(*inputs[i], moment) || is_open_to_others(*inputs[i], own_holders());
+  });
+}
+
 size_t WeightWatch::num_bytes(const std::vector<phi::DenseTensor*>& inputs) const {
   size_t total = 0;
   for (size_t i : inputs_) total += paddle_ngraph::num_bytes(*inputs[i]);
   return total;
+}
+
+std::vector<const phi::DenseTensor*> WeightWatch::tensors(
+    const std::vector<phi::DenseTensor*>& inputs) const {
+  std::vector<const phi::DenseTensor*> found;
+  for (size_t i : inputs_) found.push_back(inputs[i]);
+  return found;
 }
 
 std::optional<uint64_t> WeightWatch::take_outdated() {
@@ -172,7 +187,7 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     Weight& weight = model->weights[position];
     const auto& holder = tensor.Holder();
     const bool is_untouched = !may_all_differ && !weight.is_open &&
-                              holder.use_count() == own_holders() &&
+                              holders_of(tensor) == own_holders() &&
                               is_same(weight.holder, holder) && weight.data == memory(tensor) &&
                               weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
                               !(was_handed_out && handed_out_since(tensor, model->moment));

@@ -38,9 +38,16 @@ class WeightWatch {
   // The same fingerprint, of exactly these bytes.
   uint64_t fingerprint_now(const std::vector<phi::DenseTensor*>& inputs) const;
 
+  // Whether nothing can have written the weights since, nor can now without being noticed.
+  bool are_untouched_since(const Moment& moment,
+                           const std::vector<phi::DenseTensor*>& inputs) const;
+
   const std::vector<size_t>& inputs() const { return inputs_; }
 
   size_t num_bytes(const std::vector<phi::DenseTensor*>& inputs) const;
+
+  // Those of the inputs that are weights.
+  std::vector<const phi::DenseTensor*> tensors(const std::vector<phi::DenseTensor*>& inputs) const;
 
   // The fingerprint that the last change invalidated; returned once.
   std::optional<uint64_t> take_outdated();

@@ -1,0 +1,54 @@
+#include "core/engine/weights_in_place.h"
+
+#include <algorithm>
+
+#include "core/engine/ngraph_engine.h"
+#include "core/paddle/tensors.h"
+
+namespace paddle_ngraph {
+
+WeightsInPlace::WeightsInPlace(const WeightWatch& watch, const Inputs& inputs) {
+  for (size_t input : watch.inputs()) places_.push_back(memory(*inputs[input]));
+}
+
+bool WeightsInPlace::serve(const WeightWatch& watch, const Inputs& inputs) const {
+  const auto is_there = [&](size_t input, const void* place) {
+    return memory(*inputs[input]) == place;
+  };
+  const auto& positions = watch.inputs();
+  if (!std::equal(positions.begin(), positions.end(), places_.begin(), is_there)) return false;
+  if (is_packed_) return true;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return is_certain_ && (runs_ == 0 || watch.are_untouched_since(since_, inputs));
+}
+
+bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (runs_ == 0) since_ = since;
+  // A run that goes on may have packed what was written since; its end will say so, too late.
+  if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
+  if (!is_certain_) return false;
+  ++runs_;
+  return true;
+}
+
+void WeightsInPlace::end(const WeightWatch& watch, const Inputs& inputs, bool may_pack_again) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  --runs_;
+  if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
+  if (is_certain_ && runs_ == 0 && !may_pack_again) is_packed_ = true;
+}
+
+WeightsInPlace::Run::Run(const NgraphFunction& function, const WeightWatch& watch,
+                         const Inputs& inputs, const Moment& since)
+    : function_(function), watch_(watch), inputs_(inputs) {
+  auto* const weights = function.weights_in_place();
+  if (weights == nullptr || weights->is_packed_) return;
+  has_begun_ = may_pack_ = weights->begin(watch, inputs, since);
+}
+
+WeightsInPlace::Run::~Run() {
+  if (may_pack_) function_.weights_in_place()->end(watch_, inputs_, function_.may_pack());
+}
+
+}  // namespace paddle_ngraph

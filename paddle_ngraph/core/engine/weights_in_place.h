@@ -1,0 +1,64 @@
+// The weights that a function reads where they are, in the variables of the runs that it serves.
+//
+// What it has not packed it reads in each run: that is right whenever the weights of the run are
+// there and have the fingerprint of the function. What it packs stays as it was when it was packed,
+// so nobody may have written meanwhile, even if the weights have their contents again.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "core/paddle/exposure.h"
+#include "core/paddle/weights.h"
+
+namespace paddle_ngraph {
+
+class NgraphFunction;
+
+// Thread-safe.
+class WeightsInPlace {
+ public:
+  using Inputs = std::vector<phi::DenseTensor*>;
+
+  // Of a function that was built for these inputs.
+  WeightsInPlace(const WeightWatch& watch, const Inputs& inputs);
+
+  // Whether the function serves a run with these inputs, whose weights have its fingerprint.
+  bool serve(const WeightWatch& watch, const Inputs& inputs) const;
+
+  // A run of a function, whatever weights it has.
+  class Run {
+   public:
+    // `since`: before the fingerprint was made.
+    Run(const NgraphFunction& function, const WeightWatch& watch, const Inputs& inputs,
+        const Moment& since);
+    ~Run();
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+
+    // If not, the function serves no run any more.
+    bool has_begun() const { return has_begun_; }
+
+   private:
+    const NgraphFunction& function_;
+    const WeightWatch& watch_;
+    const Inputs& inputs_;
+    bool has_begun_ = true;
+    bool may_pack_ = false;
+  };
+
+ private:
+  bool begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since);
+  void end(const WeightWatch& watch, const Inputs& inputs, bool may_pack_again);
+
+  std::vector<const void*> places_;     // in the order of WeightWatch::inputs()
+  std::atomic<bool> is_packed_{false};  // all that ever is, from the right weights
+  mutable std::mutex mutex_;
+  // Below: guarded by the mutex.
+  bool is_certain_ = true;  // that it has packed the right weights
+  int runs_ = 0;            // that go on and may pack
+  Moment since_;            // before the first of them
+};
+
+}  // namespace paddle_ngraph
