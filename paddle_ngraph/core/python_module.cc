@@ -511,14 +511,15 @@ PYBIND11_MODULE(_core, module) {
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
-             py::arg("operands"), py::arg("types"), py::arg("attributes"));
+             py::arg("operands"), py::arg("types"), py::arg("attributes"),
+             py::arg("before") = nullptr);
   module.def("append_while", &append_while, py::arg("block"), py::arg("condition"),
              py::arg("starts"));
   module.def("append_if", &append_if, py::arg("block"), py::arg("condition"), py::arg("types"));
   module.def("append_yield", &append_yield, py::arg("block"), py::arg("values"));
   module.def("kernel_call", &kernel_call, py::arg("program"), py::arg("name"));
   module.def("append_variable", &append_variable, py::arg("block"), py::arg("name"),
-             py::arg("type"));
+             py::arg("type"), py::arg("before") = nullptr);
   module.def(
       "share_tensor",
       [](phi::DenseTensor* target, const phi::DenseTensor& source) { *target = source; },

@@ -100,7 +100,6 @@ def _silent(block: Block, op: Operation) -> Value:
     build = Builder(block, before=op)
     name = "pd_op.assign_" if op.name().endswith("_") else "pd_op.assign"
     value: Value = build(name, [op.operand_source(0)])
-    build.place()
     made = maker_of(value)
     made.set_int_attr(RING_ATTRIBUTE, op.attrs()[RING_ATTRIBUTE])
     if op.has_attr(PLACE_ATTRIBUTE):

@@ -168,7 +168,6 @@ class _Slices:
         graph = Graph.from_string(engine.attrs()["graph"])
         before = Builder(self._block, engine)
         parts = [self._parts(before, value) for value in _members(engine.operand_source(0))]
-        before.place()
         outputs = list(engine.results()[: len(graph.outputs)])
         made = [
             _core.insert_ngraph_engine(
@@ -190,7 +189,6 @@ class _Slices:
         for old in engine.results():
             if not old.use_empty():
                 old.replace_all_uses_with(self._together(after, self._slices[value_id(old)]))
-        after.place()
         combined = [maker_of(value) for value in engine.operands_source() if value.initialized()]
         self._block.remove_op(engine)
         for op in combined:

@@ -259,10 +259,10 @@ def _insert_copies_of(view: BlockView, vid: str, source: str) -> None:
         if device in ("", NATIVE, source) or is_copy(reader.op):
             continue
         if device not in copies:
-            (copies[device],) = _core.append_operator(view.block, "pd_op.assign", [value], None, [])
-            op = maker_of(copies[device])
-            place_copy(op, device)
-            op.move_before(reader.op)
+            (copies[device],) = _core.append_operator(
+                view.block, "pd_op.assign", [value], None, [], before=reader.op
+            )
+            place_copy(maker_of(copies[device]), device)
         for number, operand in enumerate(reader.op.operands_source()):
             if operand.initialized() and operand.is_same(value):
                 reader.op.operand(number).set_source(copies[device])

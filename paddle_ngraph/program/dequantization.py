@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from paddle_ngraph import _core
-from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import blocks_outside_in, dtype_name
 
@@ -48,10 +47,6 @@ def _dequantized(op: Operation) -> Value:
 
 
 def _before(op: Operation, name: str, operands: list[Any], attributes: list[Any]) -> Value:
-    (made,) = _core.append_operator(op.get_parent_block(), name, operands, None, attributes)
-    maker = maker_of(made)
-    for operand in maker.operands_source():
-        if maker_of(operand).name() == "builtin.combine" and len(operand.all_used_ops()) == 1:
-            maker_of(operand).move_before(op)
-    maker.move_before(op)
+    block = op.get_parent_block()
+    (made,) = _core.append_operator(block, name, operands, None, attributes, before=op)
     return made

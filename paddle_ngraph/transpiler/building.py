@@ -16,7 +16,10 @@ ACCUMULATED = "ngraph_accumulated_"
 
 
 class Builder:
-    """Appends operators to a block, and moves them to their place when they are all there.
+    """Adds operators to a block, one behind the other.
+
+    Each is at its place at once. A program whose operators read what is made further down ends the
+    process when it is dropped, as it is where something is refused.
 
     Args:
         block: The block.
@@ -26,16 +29,9 @@ class Builder:
     def __init__(self, block: Block, before: Operation | None = None) -> None:
         self._block = block
         self._before = before
-        self._first = len(block.ops)
-
-    def place(self) -> None:
-        """Moves what was appended to its place; nothing may be appended after that."""
-        if self._before is not None:
-            for op in self._block.ops[self._first :]:
-                op.move_before(self._before)
 
     def results(self, name: str, operands: Sequence[Any], /, **attributes: Any) -> list[Any]:
-        """Appends an operator.
+        """Adds an operator.
 
         Args:
             name: Its name.
@@ -50,16 +46,26 @@ class Builder:
             (key, *value) if isinstance(value, tuple) else (key, None, value)
             for key, value in attributes.items()
         ]
-        return _core.append_operator(self._block, name, operands, None, given)
+        return self._added(name, operands, None, given)
 
     def __call__(self, name: str, operands: Sequence[Any], /, **attributes: Any) -> Any:
-        """Appends an operator; returns its first result."""
+        """Adds an operator; returns its first result."""
         return self.results(name, operands, **attributes)[0]
 
     def like(self, op: Operation, operands: Sequence[Any]) -> list[Any]:
-        """Appends an operator of the type and with the attributes of another, for others."""
-        given = _core.attributes_of(op)
-        return _core.append_operator(self._block, op.name(), operands, None, given)
+        """Adds an operator of the type and with the attributes of another, for others."""
+        return self._added(op.name(), operands, None, _core.attributes_of(op))
+
+    def _added(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        types: Sequence[Any] | None,
+        attributes: Sequence[tuple[str, str | None, Any]],
+    ) -> list[Any]:
+        return _core.append_operator(
+            self._block, name, operands, types, attributes, before=self._before
+        )
 
     # -- constants -------------------------------------------------------------------------------
 
@@ -83,13 +89,13 @@ class Builder:
 
     def variable(self, name: str, shape: Sequence[int], dtype: str) -> Value:
         """A variable of the scope."""
-        return _core.append_variable(self._block, name, (dtype, list(shape)))
+        return _core.append_variable(self._block, name, (dtype, list(shape)), before=self._before)
 
     def set_variable(self, name: str, value: Value) -> None:
         """Makes a variable of the scope of a value, as startup programs do."""
         make_persistable(value)
         attributes = [("parameter_name", None, name)]
-        _core.append_operator(self._block, "builtin.set_parameter", [value], [], attributes)
+        self._added("builtin.set_parameter", [value], [], attributes)
 
     def zeros(self, shape: Sequence[int], dtype: str) -> Value:
         """A constant of nothing but zeros."""

@@ -118,7 +118,6 @@ def _accumulating(
         build = Builder(block, before=fetching[0] if fetching else None)
         flat = build.flat([gradient.value for gradient in bucket])
         build("pd_op.add_", [_sum(build, number, flat), flat])
-        build.place()
     drop_unread_sources(block)
     return program, ngraph_transpiler.taken_out(program, fetching)
 
@@ -236,7 +235,6 @@ class _Collective:
         if self._options.overlap and self._ranks > 1:
             place_on(maker_of(summed), LINK)
         averages = build.unflattened(summed, shapes)
-        build.place()
         for gradient, average in zip(bucket, averages):
             for op, operand in gradient.readers:
                 op.operand(operand).set_source(average)
@@ -260,4 +258,3 @@ class _Collective:
         shapes = [list(variable.shape) for variable in variables]
         for variable, average in zip(variables, build.unflattened(averages, shapes)):
             build("pd_op.assign_out_", [average, variable])
-        build.place()

@@ -458,7 +458,8 @@ class _Copy:
         is_update: Whether it needs the learning rate.
 
     Attributes:
-        before: Builds what comes before everything else, until ``after`` is used.
+        before: Builds what comes before everything else.
+        after: Builds what comes last.
     """
 
     def __init__(self, whole: Program, is_update: bool = False) -> None:
@@ -470,16 +471,8 @@ class _Copy:
         self._operators = list(self._block.ops)
         first = next(op for op in self._operators if op.name() not in SOURCES)
         self.before = Builder(self._block, before=first)
-        self._after: Builder | None = None
+        self.after = Builder(self._block)
         self._fed: dict[int, Value] = {}
-
-    @property
-    def after(self) -> Builder:
-        """Builds what comes last."""
-        if self._after is None:
-            self.before.place()
-            self._after = Builder(self._block)
-        return self._after
 
     def value(self, of_whole: Value) -> Value:
         """What stands here for a variable of the whole program."""
@@ -503,8 +496,6 @@ class _Copy:
         """The program with some operators of the whole one, and with what was built here."""
         positions = {node.index for node in kept}
         gone = [op for i, op in enumerate(self._operators) if i not in positions]
-        if self._after is None:
-            self.before.place()
         found = {name: self.value(value) for name, value in gives.items()}
         fetched = {number: self.value(value) for number, value in results.items()}
         gone_ids = {op.id() for op in gone if op.name() not in SOURCES}

@@ -211,7 +211,6 @@ class _Trainer:
         shapes = [list(value.shape) for value in parameters]
         for parameter, new in zip(parameters, build.unflattened(fed, shapes)):
             build("pd_op.assign_out_", [new, parameter])
-        build.place()
 
     def _look_up(self, name: str, weight: Value) -> Table:
         """Replaces a table with the rows that are fed."""
@@ -229,7 +228,6 @@ class _Trainer:
             name: build.fed(table.lookups[name], list(each.shape), dtype_name(each.dtype))
             for name, each in numbers.items()
         }
-        build.place()
         gradients = []
         for op in readers:
             build = Builder(self._block, before=op)
@@ -237,7 +235,6 @@ class _Trainer:
             padding = table.place_of(op.attrs()["padding_idx"])
             options = {"sparse": False} if op.name() == _LOOKUP else {}
             found = build(op.name(), given, padding_idx=("int64", padding), **options)
-            build.place()
             if op.name() == _LOOKUP:
                 op.result(0).replace_all_uses_with(found)
             else:
@@ -301,7 +298,6 @@ def _feed_gradients(block: Block, gradients: Sequence[Gradient]) -> None:
     for gradient, new in zip(gradients, build.unflattened(fed, shapes)):
         for op, number in gradient.readers:
             op.operand(number).set_source(new)
-    build.place()
 
 
 def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operation]:
@@ -310,7 +306,6 @@ def _update_rows(block: Block, gradient: Gradient, table: Table) -> list[Operati
     build = Builder(block, before=_first(block))
     numbers = build.fed(table.numbers, [-1], "int64")
     now = {gradient.value.id: build.fed(table.gradients, [-1, table.width], "float32")}
-    build.place()
     after = descendants(op for op, _ in gradient.readers)
     for op in [op for op in block.ops if op.id() in after and op.name() not in LISTS]:
         members = [m for value in op.operands_source() for m in _members(value)]
@@ -335,7 +330,6 @@ def _repeat(
         for value in op.operands_source()
     ]
     results = build.like(op, operands)
-    build.place()
     for old, new in zip(op.results(), results):
         if list(old.shape) == whole:
             now[old.id] = new
@@ -365,7 +359,6 @@ def _repeat_update(
         if list(variable.shape) == list(result.shape) == whole:
             written = build("pd_op.scatter_", [variable, numbers, new[result.id]], overwrite=True)
             made.append(maker_of(written))
-    build.place()
     return made
 
 

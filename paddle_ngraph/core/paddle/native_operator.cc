@@ -182,6 +182,23 @@ void add_places(const pir::OpInfo& info, const std::string& name, pir::Attribute
   }
 }
 
+// Builds at the end of a block, or before an operator in it.
+pir::Builder builder_at(pir::Block* block, pir::Operation* before) {
+  pir::Builder builder(ir(), block);
+  if (before != nullptr) builder.set_insertion_point(before);
+  return builder;
+}
+
+// The types of results that Paddle infers. Throws NgraphError if it does not.
+std::vector<pir::Type> infer(const pir::OpInfo& info, const std::vector<pir::Value>& operands,
+                             pir::AttributeMap* attributes) {
+  const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();
+  if (interface == nullptr) {
+    throw NgraphError(concat(info.name(), " does not infer its output types"));
+  }
+  return interface->infer_meta_by_value_(operands, attributes);
+}
+
 // An operator of control flow, with one empty block in each of its regions.
 pir::Operation* append_with_regions(pir::Block* block, const std::string& name,
                                     const std::vector<pir::Value>& operands,
@@ -215,10 +232,11 @@ py::list result_types(const pir::Operation& op) {
 }
 
 py::list append_operator(pir::Block* block, const std::string& name, const py::list& operands,
-                         const py::object& types, const py::list& attributes) {
+                         const py::object& types, const py::list& attributes,
+                         pir::Operation* before) {
   auto info = ir()->GetRegisteredOpInfo(name);
   if (!info) throw NgraphError(concat("this release of Paddle has no operator ", name));
-  pir::Builder builder(ir(), block);
+  pir::Builder builder = builder_at(block, before);
   std::vector<pir::Value> inputs;
   for (const auto& operand : operands) inputs.push_back(operand_of(&builder, operand));
   pir::AttributeMap all;
@@ -230,9 +248,7 @@ py::list append_operator(pir::Block* block, const std::string& name, const py::l
   add_places(info, name, &all);
   std::vector<pir::Type> outputs;
   if (types.is_none()) {
-    const auto* interface = info.GetInterfaceImpl<paddle::dialect::InferMetaInterface>();
-    if (interface == nullptr) throw NgraphError(concat(name, " does not infer its output types"));
-    outputs = interface->infer_meta_by_value_(inputs, &all);
+    outputs = infer(info, inputs, &all);
   } else {
     for (const auto& type : types) outputs.push_back(type_of(type));
   }
@@ -281,8 +297,9 @@ void append_yield(pir::Block* block, const std::vector<pir::Value>& values) {
   append_with_regions(block, "cf.yield", values, {}, 0);
 }
 
-pir::Value append_variable(pir::Block* block, const std::string& name, const py::tuple& type) {
-  pir::Builder builder(ir(), block);
+pir::Value append_variable(pir::Block* block, const std::string& name, const py::tuple& type,
+                           pir::Operation* before) {
+  pir::Builder builder = builder_at(block, before);
   auto variable = builder.Build<pir::ParameterOp>(name, type_of(type));
   variable->set_attribute("persistable", all_of(1, true));
   return variable->result(0);

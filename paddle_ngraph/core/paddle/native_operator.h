@@ -24,12 +24,12 @@ pybind11::list attributes_of(const pir::Operation& op);
 // NgraphError for anything that is not a dense tensor.
 pybind11::list result_types(const pir::Operation& op);
 
-// Appends an operator to `block`. Operands are values, lists of values, or None; `types` as in
-// result_types, or None to let Paddle infer them from the operands; `attributes` as in
-// attributes_of. Returns the results, with lists taken apart.
+// Puts an operator into `block`, before one that is there, or at the end. Operands are values,
+// lists of values, or None; `types` as in result_types, or None to let Paddle infer them from the
+// operands; `attributes` as in attributes_of. Returns the results, with lists taken apart.
 pybind11::list append_operator(pir::Block* block, const std::string& name,
                                const pybind11::list& operands, const pybind11::object& types,
-                               const pybind11::list& attributes);
+                               const pybind11::list& attributes, pir::Operation* before = nullptr);
 
 // Appends a loop to `block`. Returns (its body, what a turn starts from, its results).
 pybind11::tuple append_while(pir::Block* block, const pir::Value& condition,
@@ -43,7 +43,8 @@ pybind11::tuple append_if(pir::Block* block, const pir::Value& condition,
 // Appends the end of a body: what it hands on.
 void append_yield(pir::Block* block, const std::vector<pir::Value>& values);
 
-// Appends an operator that names a variable of the scope, which a run reads and may write to.
-pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type);
+// Puts an operator there that names a variable of the scope, which a run reads and may write to.
+pir::Value append_variable(pir::Block* block, const std::string& name, const pybind11::tuple& type,
+                           pir::Operation* before = nullptr);
 
 }  // namespace paddle_ngraph
