@@ -648,10 +648,11 @@ class NgraphBridge:
         """
         self.convert()
         weights = weights or {}
+        met: set[int] = set()
         for node in self._parameters:
             position = self._input_of_parameter[node.get_friendly_name()]
             if position in weights:
-                replace_node(node, _filled(node, weights[position], in_place))
+                replace_node(node, _filled(node, weights[position], met if in_place else None))
         results = []
         for spec in [*self._graph.outputs, *self._graph.state_outputs]:
             results.append(opset15.result(self._result(spec)))
@@ -927,7 +928,8 @@ class _InnerBridge(NgraphBridge):
         self._has_sizes_of_turns = _is_any(growth) or self._shapes_slices or bool(self._appends)
         self._turn: Size | None = None  # the number of the turn, if there are sizes of it
         self._last: Number | None = None  # that of the last turn, if that is known
-        self._check: Node | None = None  # what checks the number of the turn
+        self._check: Node | None = None  # what checks the number of the next turn
+        self._next: Node | None = None  # that number
         self._counter: Node | None = None
         self._sizes_at_hand: list[tuple[Node, Output]] = []
         self.sources = [self._source(number, each) for number, each in enumerate(sources)]
@@ -1212,22 +1214,29 @@ class _InnerBridge(NgraphBridge):
         self._read_sizes()
 
     def _checked_count(self, goes_on: Output) -> Output:
-        """Whether there is another turn; Paddle does that run where there are too many."""
+        """Whether there is another turn; Paddle does that run where there are too many.
+
+        The loop ends where the check refuses the run.
+        """
+        number = opset15.add(self._count(), self.full(1, Type.i64))
+        condition = opset15.squeeze(goes_on, self.ints([0])) if self.shape(goes_on) else goes_on
+        number = opset15.select(condition, number, self.full(0, Type.i64))
+        self._next = opset15.convert(number, Type.i32)
         self._check = checked = self._check_of_turns()
-        is_turn = opset15.greater_equal(checked, self.full(0, checked.get_output_element_type(0)))
-        if len(self.shape(goes_on)) == 1:
+        is_turn = opset15.equal(checked, self._next)
+        if self.shape(goes_on):
             is_turn = opset15.unsqueeze(is_turn, self.ints([0]))
         return opset15.logical_and(goes_on, is_turn).output(0)
 
     def _check_of_turns(self) -> Node:
         """Checks that a loop does not turn more often than sizes allow; as far as these are known.
 
-        A turn that passes is one more than its number, which counts from 0.
+        What it looks at is the number of the next turn, if there is one: they count from 0.
         """
         assert self._shapes is not None and self._turn is not None
         most = self._shapes.guards.most_turns(self._turn)
         message = f"a loop turns more than {most} times."
-        return self.in_range(self._count(), 0, most, message)
+        return self.in_range(self._next, 0, most, message)
 
     def check_turns(self) -> None:
         """Has each turn check its number as all sizes of the complete model ask for."""
@@ -1384,12 +1393,21 @@ def _grown(shapes: Sequence[Sequence[Number]], growth: Growth, turns: Size) -> l
     return [[size + added * turns for size, added in zip(*pair)] for pair in zip(shapes, growth)]
 
 
-def _filled(parameter: Node, contents: Any, in_place: bool) -> Node:
-    """A constant in place of a parameter, with a copy of a buffer or ``in_place`` there."""
+def _filled(parameter: Node, contents: Any, met: set[int] | None) -> Node:
+    """A constant in place of a parameter.
+
+    Args:
+        parameter: It.
+        contents: A buffer.
+        met: Where others of these constants are, if they are the buffers themselves. The plugin
+            tells packed weights apart by that place, so a buffer that is given twice is copied.
+    """
     kind = parameter.get_output_element_type(0)
     array = np.frombuffer(contents, kind.to_dtype()).reshape(tuple(parameter.get_output_shape(0)))
-    if not in_place or array.size == 0:
+    place = array.ctypes.data
+    if met is None or place in met or array.size == 0:
         return constant_of(array, kind)
+    met.add(place)
     return opset15.constant(ov.Tensor(array, ov.Shape(array.shape), kind))
 
 

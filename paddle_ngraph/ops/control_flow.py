@@ -98,7 +98,7 @@ def _with_turns(bridge: NgraphBridge, condition: Output) -> Output:
     The plugin would keep what turns of the last run have appended.
     """
     kind = opset15.convert(condition, Type.i32)
-    checked = bridge.in_range(kind, 1, 2, "a loop that appends to a TensorArray has no turn")
+    checked = bridge.in_range(kind, 1, 2, "a loop that appends to a TensorArray has no turn.")
     return opset15.convert(checked, Type.boolean).output(0)
 
 

@@ -23,7 +23,7 @@ from paddle_ngraph import NgraphError
 from paddle_ngraph.__main__ import main as command_line
 from paddle_ngraph.transpiler import generate_native
 from paddle_ngraph.transpiler.native import project, toolchain
-from tests.programs import Program, chain, floats, linear_regression
+from tests.programs import Program, chain, floats, linear_regression, parameter
 from tests.test_executor_hook import save_model
 from tests.transpiler import native_project
 from tests.transpiler import test_ngraph_transpiler as transpiled
@@ -951,6 +951,33 @@ def test_eight_threads_serve_ten_thousand_requests(make):
 def library(make):
     made = make(transpiled.loop, "ngraph_model")
     return made, Library(made.folder / "build" / "libngraph_model.so")
+
+
+def test_a_run_that_fails_leaves_nothing_behind(make):
+    """Sizes come back after others, for which a run has failed in its middle."""
+
+    def build():
+        x = paddle.static.data("x", [2, -1, 4], "float32")
+        h = paddle.tanh(paddle.matmul(x, parameter(4, 4)))
+        divisor = paddle.cast(paddle.max(x, [1, 2]), "int32") - 7
+        rest = paddle.remainder(paddle.full_like(divisor, 100), divisor)
+        attention = F.softmax(paddle.matmul(h, h, transpose_y=True), -1)
+        return [rest, attention, paddle.cumsum(h, 1), paddle.mean(h, 1), paddle.flip(h, [1])]
+
+    made = make(build, "ngraph_model")
+    functions = Library(made.folder / "build" / "libngraph_model.so")
+    model = functions.open(made.folder / "model")
+    random = np.random.default_rng(0)
+    for number in range(80):
+        x = np.clip(floats(2, int(random.integers(3, 7)), 4, seed=number), -3, 2)
+        fails = number > 5 and random.random() < 0.4
+        x[1, 0, 0] = 7 if fails else 3
+        if fails:
+            with pytest.raises(ValueError, match="divided by zero"):
+                functions.run(model, x)
+        else:
+            assert_close(functions.run(model, x), made.program.run(engine=False, x=x))
+    functions.close(model)
 
 
 def test_the_library_runs_a_model(library):

@@ -690,6 +690,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
     if (unshared && !find_function(io, settings)) shares_threads_ = false;
     return function;
   } catch (const LeftToPaddle&) {
+    if (unshared) return unshared;
     throw;
   } catch (const InvalidInput&) {  // the unshared function will say whether it is the input
   } catch (const std::exception&) {
@@ -795,12 +796,13 @@ std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const S
 }
 
 NgraphEngine::OwnFunctions& NgraphEngine::own_functions() const {
-  if (own_functions_.attempt != attempts()) own_functions_ = {attempts(), 0, {}, {}};
+  if (own_functions_.attempt != attempts()) own_functions_ = {attempts(), 0, {}, {}, {}};
   return own_functions_;
 }
 
 bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const {
   if (FLAGS_ngraph_strict || collects()) return false;
+  bool is_new = false;  // to this process
   {
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
@@ -808,8 +810,10 @@ bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const 
     if (own.lacking.size() == kMostShapes) own.lacking.clear();
     const size_t times = ++own.lacking[hash_of_shapes(key)];
     if (times * kFunctionsPerTime >= own.count) return false;
+    is_new = own.known.size() < kMostShapes && own.known.count(SignatureHash()(key)) == 0;
   }
   if (!may_leave(graph_)) return false;
+  if (!is_new) return true;  // it is on disk, maybe, but there was no room for it
   const auto on_disk = disk_key(key, settings);
   return !on_disk || !find_file(*on_disk);
 }
@@ -851,6 +855,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
     const uint64_t shape = hash_of_shapes(key);
     ++own.count;
     own.lacking.erase(shape);
+    if (own.known.size() < kMostShapes) own.known.insert(SignatureHash()(key));
     if (own.first.size() < kOwnShapes) own.first.insert(shape);
   }
   size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
@@ -1039,7 +1044,10 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
     } catch (const InvalidInput&) {
       throw;
     } catch (const std::exception&) {
-      if (!function->is_open()) throw;
+      if (!function->is_open()) {
+        if (function->has_open_sizes()) FunctionCache::instance().drop(id_);
+        throw;
+      }
       // Nothing has been written yet; a function for exactly these sizes may work.
       close_shapes(graph_);
       has_closed_shapes_ = true;

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "paddle/extension.h"
@@ -95,8 +96,12 @@ class NgraphFunction {
 
   bool has_little_to_do() const { return function_->settings().streams == 0; }
 
+  // Whether only a run tells some size. After an exception in a run nobody knows which ones the
+  // plugin was left with.
+  bool has_open_sizes() const { return function_->settings().findings != 0; }
+
   // Whether a later run may make something of weights that stays.
-  bool may_pack() const { return function_->may_pack(); }
+  bool may_pack() const { return function_->may_pack() || has_open_sizes(); }
 
   // Says that the function reads weights where they are, before anybody else has it.
   void read_in_place(std::unique_ptr<WeightsInPlace> weights) {
@@ -301,11 +306,12 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
   mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured
   mutable std::atomic<int64_t> runs_meanwhile_{0};   // that were native while functions were built
-  // Functions that serve one shape each, and how often shapes had none since the last one; shapes
-  // by their hash.
+  // Functions that serve one shape each: how many there have been, and which ones; the first
+  // shapes, and how often others had none since the last one. All by their hash.
   struct OwnFunctions {
     uint64_t attempt = 0;  // see attempts()
     size_t count = 0;
+    std::unordered_set<uint64_t> known;
     std::set<uint64_t> first;
     std::unordered_map<uint64_t, size_t> lacking;
   };

@@ -77,6 +77,7 @@ std::vector<int64_t> words_of(const BuiltFunction& built) {
   words.add(settings.shares_out_rest);
   words.add(settings.device);
   words.add(settings.holds);
+  words.add(settings.findings);
   words.add(built.parameter_inputs);
   words.add(built.open_sizes);
   words.add(built.guards);
@@ -121,6 +122,7 @@ BuiltFunction from_file(StoredFunction stored) {
   settings.shares_out_rest = words.next<int>() != 0;
   settings.device = words.list<char>();
   settings.holds = words.next<size_t>();
+  settings.findings = words.next<int64_t>();
   BuiltFunction built;
   built.parameter_inputs = words.list<size_t>();
   built.open_sizes = words.list<int>();

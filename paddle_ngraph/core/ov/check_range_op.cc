@@ -18,16 +18,21 @@ void CheckRange::infer() {
 
 template <typename Id>
 void CheckRange::check(const Id* ids, size_t count, int32_t* out) const {
-  const auto& [low, high, has_ignored, ignored, message] = attributes();
+  const auto& [low, high, has_ignored, ignored, message, findings] = attributes();
   std::vector<int64_t> allowed;
   if (has_ignored) allowed.push_back(ignored);
   const size_t at = first_out_of_range(ids, count, low, high, allowed);
-  if (at < count) {
-    const size_t n = at % low.size();
-    throw InvalidInput(mark_invalid_input(concat(message, " Expected ", low[n], " <= value < ",
-                                                 high[n], ", but got ", ids[at], ".")));
+  std::transform(ids, ids + at, out, [](Id id) { return static_cast<int32_t>(id); });
+  if (at == count) return;
+  const size_t wrong = at % low.size();
+  refuse(findings, concat(message, " Expected ", low[wrong], " <= value < ", high[wrong],
+                          ", but got ", ids[at], "."));
+  for (size_t i = at; i < count; ++i) {
+    const size_t n = i % low.size();
+    const auto id = static_cast<int64_t>(ids[i]);
+    const bool is_ignored = has_ignored && id == ignored;
+    out[i] = static_cast<int32_t>(is_ignored ? id : std::max(low[n], std::min(id, high[n] - 1)));
   }
-  std::transform(ids, ids + count, out, [](Id id) { return static_cast<int32_t>(id); });
 }
 
 void CheckRange::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

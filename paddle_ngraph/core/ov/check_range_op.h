@@ -1,7 +1,7 @@
-// CheckRange: passes integers on as int32, and stops the run if one is out of range.
+// CheckRange: passes integers on as int32, and refuses the run if one is out of range.
 #pragma once
 
-#include "core/ov/extension_ops.h"
+#include "core/ov/findings.h"
 
 namespace paddle_ngraph {
 
@@ -11,6 +11,7 @@ struct CheckRangeAttributes {
   bool has_ignored = false;
   int64_t ignored = 0;
   std::string message;
+  int64_t findings = Findings::kNone;
 
   template <typename Visit>
   void visit(const Visit& visit) {
@@ -19,15 +20,19 @@ struct CheckRangeAttributes {
     visit("has_ignored", has_ignored);
     visit("ignored", ignored);
     visit("message", message);
+    visit("findings", findings);
   }
 };
 
 // ids [..., N] -> the same as int32, where every element at position n of the last axis must hold
 // low[n % N'] <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of
-// bounds, 1 if they are the same for all elements. Throws InvalidInput with `message` otherwise.
-class CheckRange : public OperatorOf<CheckRange, CheckRangeAttributes> {
+// bounds, 1 if they are the same for all elements. Otherwise it refuses the run with `message`, and
+// what it passes on is in range.
+class CheckRange : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, FindingOp>> {
  public:
-  OPENVINO_OP("CheckRange", "paddle_ngraph", ExtensionOp);
+  OPENVINO_OP("CheckRange", "paddle_ngraph", FindingOp);
+
+  void set_findings(int64_t number) override { attributes().findings = number; }
 
  protected:
   bool allows_open_shapes() const override { return true; }

@@ -69,10 +69,12 @@ void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVec
   }
   const auto* y = inputs[1].data<const int32_t>();
   if (std::find(y, y + inputs[1].get_size(), 0) != y + inputs[1].get_size()) {
-    throw InvalidInput(mark_invalid_input(concat(
-        get_type_name(), ": a whole number is divided by zero; the divisor must not be 0.")));
+    refuse(
+        attributes().findings,
+        concat(get_type_name(), ": a whole number is divided by zero; the divisor must not be 0."));
   }
-  for_each<int32_t>(inputs, outputs, of_integers);
+  for_each<int32_t>(inputs, outputs,
+                    [&](int32_t a, int32_t b) { return b == 0 ? 0 : of_integers(a, b); });
 }
 
 void FloorDivide::compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const {

@@ -2,17 +2,28 @@
 // plugin has neither.
 #pragma once
 
-#include "core/ov/extension_ops.h"
+#include "core/ov/findings.h"
 
 namespace paddle_ngraph {
 
-// What both have in common: x, y -> out, of one shape and one type, float32 or int32. Throws
-// InvalidInput if an integer is divided by 0.
-class FlooredDivision : public OperatorWith<NoAttributes> {
- public:
-  OPENVINO_OP("FlooredDivision", "paddle_ngraph", ExtensionOp);
+struct FlooredDivisionAttributes {
+  int64_t findings = Findings::kNone;
 
-  using OperatorWith<NoAttributes>::OperatorWith;
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("findings", findings);
+  }
+};
+
+// What both have in common: x, y -> out, of one shape and one type, float32 or int32. Refuses the
+// run if an integer is divided by 0.
+class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, FindingOp> {
+ public:
+  OPENVINO_OP("FlooredDivision", "paddle_ngraph", FindingOp);
+
+  using OperatorWith<FlooredDivisionAttributes, FindingOp>::OperatorWith;
+
+  void set_findings(int64_t number) override { attributes().findings = number; }
 
  protected:
   void infer() override;

@@ -71,6 +71,7 @@ class OperatorWith : public Base {
 
  protected:
   const Attributes& attributes() const { return attributes_; }
+  Attributes& attributes() { return attributes_; }
   void take_attributes(const OperatorWith& other) { attributes_ = other.attributes_; }
 
  private:

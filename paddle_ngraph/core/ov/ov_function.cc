@@ -16,6 +16,7 @@
 #include "core/common/float_environment.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
+#include "core/ov/findings.h"
 #include "core/ov/first_run.h"
 #include "core/ov/hold_op.h"
 #include "core/ov/work.h"
@@ -331,6 +332,7 @@ class OvFunction::Implementation {
   Implementation(ov::Model* model, Settings settings)
       : settings_(settings), why_empty_(paddle_ngraph::why_empty(*model)) {
     if (!why_empty_.empty()) return;
+    settings_.findings = Findings::number(model);
     start(compile(model, &settings_));
     if (settings_.rest() > 0) source_ = model->shared_from_this();
   }
@@ -369,33 +371,43 @@ class OvFunction::Implementation {
     }
     std::optional<FirstRun> first;
     if (frees_inputs_.exchange(false)) first.emplace();
-    return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
-                     [&](Request* request, size_t) {
-                       if (settings_.holds > 0) held->values = request->held(settings_.holds);
-                     });
+    return watched([&] {
+      return run_parts([&](Request* request, size_t part) { request->bind(inputs, outputs, part); },
+                       [&](Request* request, size_t) {
+                         if (settings_.holds > 0) held->values = request->held(settings_.holds);
+                       });
+    });
   }
 
   bool run(const std::vector<Input>& inputs, const Allocate& allocate) {
     for (const auto& input : inputs) {
       if (ov::shape_size(input.shape) == 0) throw InvalidInput("an input is empty");
     }
-    std::vector<char*> memory;
-    return run_parts(
-        [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
-        [&](Request* request, size_t part) {  // while other parts are computed
-          for (size_t i = 0; i < results_.size(); ++i) {
-            const ov::Tensor result = request->infer.get_output_tensor(i);
-            if (memory.size() == i) {
-              memory.push_back(static_cast<char*>(allocate(i, of_all_parts(result.get_shape()))));
+    return watched([&] {
+      std::vector<char*> memory;
+      return run_parts(
+          [&](Request* request, size_t part) { request->bind(inputs, part, num_parts()); },
+          [&](Request* request, size_t part) {  // while other parts are computed
+            for (size_t i = 0; i < results_.size(); ++i) {
+              const ov::Tensor result = request->infer.get_output_tensor(i);
+              if (memory.size() == i) {
+                memory.push_back(static_cast<char*>(allocate(i, of_all_parts(result.get_shape()))));
+              }
+              const size_t bytes = result.get_byte_size();
+              if (bytes > 0) std::memcpy(memory[i] + part * bytes, result.data(), bytes);
             }
-            const size_t bytes = result.get_byte_size();
-            if (bytes > 0) std::memcpy(memory[i] + part * bytes, result.data(), bytes);
-          }
-        });
+          });
+    });
   }
 
  private:
+  template <typename Run>
+  bool watched(const Run& run) {
+    return findings_ == nullptr ? run() : findings_->watch(run);
+  }
+
   void start(ov::CompiledModel model) {
+    findings_ = Findings::of(settings_.findings);
     all_ = std::make_unique<Requests>(std::move(model));
     const auto is_dynamic = [](const auto& port) { return port.get_partial_shape().is_dynamic(); };
     const auto inputs = all_->model().inputs();
@@ -478,6 +490,7 @@ class OvFunction::Implementation {
   std::unique_ptr<Requests> all_;
   bool has_open_shapes_ = false;
   std::vector<ResultType> results_;
+  std::shared_ptr<Findings> findings_;  // nullptr: what is wrong is thrown
   Turns turns_;
   std::atomic<bool> frees_inputs_{false};  // the next run
   std::atomic<int64_t> runs_{0};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <typeinfo>
@@ -47,7 +48,8 @@ struct Settings {
   // The characters of OpenVINO's name for the device; none: the CPU. Others have no use for what is
   // said of threads, loops and parts.
   std::vector<char> device;
-  size_t holds = 0;  // so many values: set by compiling
+  size_t holds = 0;      // so many values: set by compiling
+  int64_t findings = 0;  // the number of what its operators find: set by compiling
 
   // How many parts are left over when each group has computed as many as every other.
   int rest() const { return shares_out_rest && streams > 1 ? parts % streams : 0; }
