@@ -510,6 +510,7 @@ PYBIND11_MODULE(_core, module) {
              py::return_value_policy::reference);
   module.def("attributes_of", &attributes_of, py::arg("op"));
   module.def("result_types", &result_types, py::arg("op"));
+  module.def("inferred_types", &inferred_types, py::arg("op"));
   module.def("append_operator", &append_operator, py::arg("block"), py::arg("name"),
              py::arg("operands"), py::arg("types"), py::arg("attributes"),
              py::arg("before") = nullptr);

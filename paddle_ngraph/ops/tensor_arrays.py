@@ -118,8 +118,9 @@ def _checked_place(bridge: NgraphBridge, op: Op, index: str, least: int, count: 
     place = opset15.convert(reshaped(bridge, bridge.get_input_node(op, index), []), Type.i32)
     number = opset15.convert(reshaped(bridge, bridge.ints([count]), []), Type.i32)
     if least < 0:
-        is_behind = opset15.less(place, opset15.constant(np.int32(0)))
-        place = opset15.select(is_behind, opset15.add(place, number), place)
+        zero = opset15.constant(np.int32(0))
+        place = opset15.select(opset15.less(place, zero), opset15.add(place, number), place)
+        place = opset15.maximum(place, zero)  # in front of the first element there is that one
     # A check has limits that a build knows. So it looks at how many elements are before the place,
     # and at how many are behind it.
     message = f"{op.type} (operator {op.index}): input '{index}' is out of range."

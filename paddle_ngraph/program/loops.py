@@ -11,6 +11,8 @@ of the scope, is copied.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import SINKS, SOURCES, WHILE, blocks_outside_in
@@ -56,24 +58,30 @@ def copy_start_values(program: Program) -> None:
 
 
 def starts_from_nothing(loop: Operation) -> bool:
-    """Whether a loop always starts from an empty tensor, as far as operators show that.
+    """Whether a loop always starts from an empty tensor, as far as operators show that."""
+    return any(0 in _first_shape(loop.operand_source(n)) for n in range(1, loop.num_operands()))
 
-    Paddle declares the sizes open that a turn changes.
+
+def _first_shape(value: Value) -> Sequence[int]:
+    """The shape of what a loop starts from.
+
+    As its maker has it: where the loop starts from it, Paddle declares the sizes open that a turn
+    changes.
     """
-    return any(
-        (maker := _maker(loop.operand_source(number))) is not None
-        and maker.name() == "pd_op.full"
-        and 0 in maker.attrs()["shape"]
-        for number in range(1, loop.num_operands())
-    )
-
-
-def _maker(value: Value) -> Operation | None:
-    """What makes a value, or what it is a copy of."""
     maker = value.get_defining_op()
     while maker is not None and maker.name() == "pd_op.assign":
-        maker = maker.operand_source(0).get_defining_op()
-    return maker
+        value = maker.operand_source(0)
+        maker = value.get_defining_op()
+    declared: Sequence[int] = value.shape
+    if maker is None:
+        return declared
+    try:
+        types = _core.inferred_types(maker)
+    except Exception:  # it infers nothing, or whatever Paddle's shape inference says
+        return declared
+    number = next(n for n, result in enumerate(maker.results()) if result.is_same(value))
+    _, shape = types[number]
+    return shape
 
 
 def _is_of_others(value: Value) -> bool:

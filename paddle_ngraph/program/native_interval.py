@@ -296,6 +296,9 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
         gradient = op.input("out_grad")
         values[target.id] = _reshaped(block, values[gradient.id], gradient, target)
         return
+    if op.type == "pd_op.slice_array_dense":
+        values[op.output("out").id] = _element(block, op, values, as_declared)
+        return
     inputs = {**op.inputs, **form.unused}
     if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
         shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
@@ -323,6 +326,33 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
     if op.type.endswith("_"):
         operation = next(made for made in reversed(block.ops) if made.name() == op.type)
         _read_variables_themselves(op, form, pairs_in_place(operation), values)
+
+
+def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> Value:
+    """The element of a TensorArray that ``slice_array_dense`` reads, if it is there.
+
+    That operator does not look: it reads whatever is behind the last element, and the process ends
+    where nothing is. ``array_read`` looks, and raises. A position that is counted from the end, and
+    would be in front of the first element, is that of the first one.
+    """
+
+    def append(name: str, *operands: Value, **attributes: tuple[str, Any]) -> Value:
+        given = [(key, *value) for key, value in attributes.items()]
+        (made,) = _core.append_operator(block, name, list(operands), None, given)
+        return made
+
+    def as_number(value: Value) -> Value:
+        return append("pd_op.cast", value, dtype=("dtype", "int64"))
+
+    array, start = values[op.input("input").id], as_number(values[op.input("starts").id])
+    number = ("dtype", "int64")
+    zero = append("pd_op.full", shape=("ints", [1]), value=("float64", 0.0), dtype=number)
+    is_behind = as_number(append("pd_op.less_than", start, zero))
+    count = append("pd_op.multiply", is_behind, append("pd_op.array_length", array))
+    place = append("pd_op.maximum", append("pd_op.add", start, count), zero)
+    types = [_type(op.output("out"))] if as_declared else None
+    (element,) = _core.append_operator(block, "pd_op.array_read", [array, place], types, [])
+    return element
 
 
 def _append_region(

@@ -475,6 +475,95 @@ def test_no_element_is_read_where_there_is_none() -> None:
     assert is_one_operator(program)
 
 
+def element_of(elements: list[np.ndarray], start: int) -> np.ndarray | None:
+    """What Paddle's ``slice_array_dense`` reads; ``None`` where it does not look."""
+    place = max(start + len(elements) if start < 0 else start, 0)
+    return elements[place] if place < len(elements) else None
+
+
+def one_element(is_fed: bool, where: str, starts_with: int, start: int) -> Callable[[], Any]:
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        for place in range(starts_with):
+            array_write(x * (place + 1.0), one(place), array)
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        place = paddle.static.data("place", [1], "int64") if is_fed else [start]
+        read = lambda: paddle._pir_ops.slice_array_dense(array, place) * 2.0  # noqa: E731
+        if where == "branch":
+            return paddle.static.nn.cond(array_length(array) >= 0, read, lambda: x * 1.0)
+        if where == "loop":
+            return counted(lambda i, h: [h + read()], x * 0.0, end=one(1))[1]
+        return read()
+
+    return build
+
+
+@pytest.mark.parametrize("where", ["block", "branch", "loop"])
+@pytest.mark.parametrize("is_fed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_element_is_read_that_is_not_there(where: str, is_fed: bool, seed: int) -> None:
+    """Paddle's kernel reads what is in memory there, or ends the process; what follows goes on."""
+    random = np.random.default_rng(seed)
+    starts_with = seed % 2
+    for known in [None] if is_fed else random.permutation(range(-6, 6))[:4]:
+        program = Program(
+            one_element(is_fed, where, starts_with, 0 if known is None else int(known))
+        )
+        runs = {"engine": 0, "paddle": 0, "nobody": 0}
+        for number in range(8):
+            start = int(random.integers(-6, 6)) if known is None else int(known)
+            limit = 3 if number == 0 else int(random.integers(0, 5))
+            x = floats(int(random.integers(2, 5)), WIDTH, seed=number)
+            elements = [x * (n + 1.0) for n in range(starts_with)] + [x + n for n in range(limit)]
+            feed = {"x": x, "limit": np.array([limit])}
+            feed |= {"place": np.array([start])} if is_fed else {}
+            expected = element_of(elements, start)
+            paddle_ngraph.reset_stats()
+            if expected is None:
+                with pytest.raises(RuntimeError):  # that of ``array_read``
+                    program.run(**feed)
+                runs["nobody"] += 1
+                continue
+            (found,) = program.run(**feed)
+            np.testing.assert_allclose(found, expected * 2, rtol=1e-5, atol=1e-6)
+            stats = paddle_ngraph.stats()
+            by_engine = int(limit > 0)
+            assert (stats["engine_runs"], stats["native_runs"]) == (by_engine, 1 - by_engine)
+            runs["engine" if by_engine else "paddle"] += 1
+        assert sum(runs.values()) == 8 and (runs["engine"] or runs["nobody"])
+        assert is_one_operator(program)
+
+
+def test_a_run_that_fails_leaves_nothing_to_the_next() -> None:
+    """Natively, elements of a run that failed are there in the next one."""
+
+    def build() -> Any:
+        x = rows()
+        array = create_array("float32")
+        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        return [array_length(array), array_read(array, paddle.static.data("place", [1], "int64"))]
+
+    program = Program(build)
+    random = np.random.default_rng(0)
+    failed = 0
+    for number in range(24):
+        limit, place = (int(random.integers(low, 5)) for low in (0, -1))
+        x = floats(2 + number % 3, WIDTH, seed=number)
+        feed = {"x": x, "limit": np.array([limit]), "place": np.array([place])}
+        paddle_ngraph.reset_stats()
+        if not 0 <= place < limit:
+            with pytest.raises(RuntimeError):
+                program.run(**feed)
+            failed += 1
+            continue
+        count, found = program.run(**feed)
+        assert paddle_ngraph.stats()["engine_runs"] == 1
+        assert count == [limit]
+        np.testing.assert_allclose(found, x + place, rtol=1e-5, atol=1e-6)
+    assert 6 < failed < 20
+
+
 # -- what stays native -----------------------------------------------------------------------------
 
 

@@ -231,6 +231,15 @@ py::list result_types(const pir::Operation& op) {
   return types;
 }
 
+py::list inferred_types(const pir::Operation& op) {
+  pir::AttributeMap attributes = op.attributes();
+  py::list types;
+  for (const auto& type : infer(op.info(), op.operands_source(), &attributes)) {
+    types.append(plain_type(type));
+  }
+  return types;
+}
+
 py::list append_operator(pir::Block* block, const std::string& name, const py::list& operands,
                          const py::object& types, const py::list& attributes,
                          pir::Operation* before) {

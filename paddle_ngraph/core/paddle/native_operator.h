@@ -24,6 +24,10 @@ pybind11::list attributes_of(const pir::Operation& op);
 // NgraphError for anything that is not a dense tensor.
 pybind11::list result_types(const pir::Operation& op);
 
+// The same, as Paddle infers it from the operands. The program may say less: what a loop changes
+// that starts from a result is declared open there.
+pybind11::list inferred_types(const pir::Operation& op);
+
 // Puts an operator into `block`, before one that is there, or at the end. Operands are values,
 // lists of values, or None; `types` as in result_types, or None to let Paddle infer them from the
 // operands; `attributes` as in attributes_of. Returns the results, with lists taken apart.
