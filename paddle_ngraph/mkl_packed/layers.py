@@ -82,7 +82,7 @@ class SimpleRNN(_Packed, nn.SimpleRNN):
     shapes and results. What is not float32 or not on the CPU is computed by Paddle itself.
 
     Raises:
-        ValueError: Shapes that do not match, an empty input, a sequence longer than the input.
+        ValueError: Shapes that do not match, no steps, a sequence longer than the input.
     """
 
     def __init__(self, *args: Any, use_mkl_packed: bool = True, **kwargs: Any) -> None:

@@ -98,8 +98,7 @@ Network network_of(const Operands& operands, const paddle::optional<Tensor>& seq
   const auto& [x, pre_state, weights] = operands;
   const Shape shape = x.shape();
   require(shape.size() == 3, "x has the shape ", text_of(shape), ", expected 3 dimensions");
-  require(shape[0] > 0 && shape[1] > 0 && shape[2] > 0, "x is empty: its shape is ",
-          text_of(shape));
+  require(shape[0] > 0 && shape[2] > 0, "x is empty: its shape is ", text_of(shape));
   require(attributes.hidden_size > 0 && attributes.num_layers > 0,
           "hidden_size and num_layers must be positive");
   require(attributes.dropout_prob >= 0 && attributes.dropout_prob <= 1, "dropout_prob is ",
@@ -129,7 +128,9 @@ Network network_of(const Operands& operands, const paddle::optional<Tensor>& seq
     require_shape("bias_hh", weights[2 * (net.cells() + cell) + 1], {net.gates()});
   }
   for (const auto& weight : weights) net.weights.push_back(dense(weight));
-  if (sequence_length) net.lengths = lengths_of(*sequence_length, net.steps, net.batch);
+  if (sequence_length && net.batch > 0) {
+    net.lengths = lengths_of(*sequence_length, net.steps, net.batch);
+  }
   return net;
 }
 
@@ -214,6 +215,10 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   auto mask = draw_mask(net, attributes.seed);
   Tensors states;
   for (const auto& state : pre_state) states.push_back(allocate(state.shape()));
+  Tensors results{out};
+  results.insert(results.end(), states.begin(), states.end());
+  results.insert(results.end(), {reserve, mask});
+  if (net.batch == 0) return results;
   ForwardData data{};
   data.x = x.data<float>();
   data.h_before = pre_state[0].data<float>();
@@ -226,9 +231,6 @@ Tensors run_forward(const Inputs& inputs, const Attributes& attributes, const Ge
   data.reserve = static_cast<float*>(memory(*dense(reserve)));
   data.mask = static_cast<const uint8_t*>(memory(*dense(mask)));
   forward(net, data);
-  Tensors results{out};
-  results.insert(results.end(), states.begin(), states.end());
-  results.insert(results.end(), {reserve, mask});
   return results;
 }
 
@@ -255,15 +257,24 @@ std::vector<paddle::DataType> infer_dtype(const std::vector<paddle::DataType>& /
 
 // -- backward -------------------------------------------------------------------------------------
 
+Tensor zeros(const Shape& shape) {
+  return paddle::zeros(shape, paddle::DataType::FLOAT32, paddle::CPUPlace());
+}
+
 // The gradient of an output; zeros in the shape of `like` if nothing used that output.
 Tensor given_or_zeros(const Tensor& grad, const Tensor& like) {
-  if (grad.initialized()) return grad;
-  return paddle::zeros(like.shape(), paddle::DataType::FLOAT32, paddle::CPUPlace());
+  return grad.initialized() ? grad : zeros(like.shape());
 }
 
 Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const GemmProvider& gemm) {
   require(!attributes.is_test, "there is no gradient of a run in evaluation mode (is_test)");
-  const Operands operands(inputs.list(0), mode_of(attributes.mode));
+  const Tensors kept = inputs.list(0);
+  if (kept.empty()) {
+    throw NgraphError(
+        "what the gradient reads was freed by an earlier backward pass: pass "
+        "retain_graph=True to that one");
+  }
+  const Operands operands(kept, mode_of(attributes.mode));
   const auto& [x, pre_state, weights] = operands;
   const Network net = network_of(operands, inputs.optional(1), attributes, gemm);
   const Tensor &out = inputs.at(2), &reserve = inputs.at(3), &mask = inputs.at(4);
@@ -281,7 +292,10 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
   // Of x, the initial states and the weights, in this order.
   Tensors grads{allocate(x.shape())};
   for (const auto& state : pre_state) grads.push_back(allocate(state.shape()));
-  for (const auto& weight : weights) grads.push_back(allocate(weight.shape()));
+  for (const auto& weight : weights) {
+    grads.push_back(net.batch > 0 ? allocate(weight.shape()) : zeros(weight.shape()));
+  }
+  if (net.batch == 0) return grads;
   BackwardData data{};
   data.x = x.data<float>();
   data.h_before = pre_state[0].data<float>();
@@ -304,6 +318,15 @@ Tensors run_backward(const Inputs& inputs, const Attributes& attributes, const G
   return grads;
 }
 
+// -- gradient of the gradient ---------------------------------------------------------------------
+
+// There is none. Without an operator that says so, Paddle would take a gradient for a constant.
+void no_second_gradient(paddle::CustomOpKernelContext* /*context*/) {
+  PADDLE_THROW(
+      common::errors::Unavailable("mkl_packed: the gradient of a recurrent layer has no gradient, "
+                                  "as in Paddle (create_graph)"));
+}
+
 // -- registration ---------------------------------------------------------------------------------
 
 const std::vector<std::string> kInputs{paddle::Vec("Input"), paddle::Optional("SequenceLength")};
@@ -322,7 +345,7 @@ bool register_operator(std::string name) {
   const std::vector<std::string> states(all_states.begin(), all_states.begin() + kStates);
   std::vector<std::string> grads{paddle::Grad("Out")};
   for (const auto& state : states) grads.push_back(paddle::Grad(state));
-  std::string grad_name = name;
+  std::string grad_name = name, second_name = name;
   paddle::OpMetaInfoBuilder(std::move(name), 0)
       .Inputs(std::vector<std::string>(kInputs))
       .Outputs(joined(joined({"Out"}, states), {"Reserve", "Mask"}))
@@ -335,6 +358,11 @@ bool register_operator(std::string name) {
       .Outputs({paddle::Grad(paddle::Vec("Input"))})
       .Attrs(std::vector<std::string>(kAttributes))
       .SetKernelFn(kernel<run_backward>);
+  const std::string input_grad = paddle::Grad(paddle::Vec("Input"));
+  paddle::OpMetaInfoBuilder(std::move(second_name), 2)
+      .Inputs({paddle::Grad("Out"), paddle::Grad(input_grad)})
+      .Outputs({paddle::Grad(paddle::Grad("Out"))})
+      .SetKernelFn(no_second_gradient);
   return true;
 }
 

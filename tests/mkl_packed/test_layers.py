@@ -119,6 +119,32 @@ def test_a_single_sequence(mode, hidden):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_inference_of_no_sequences(mode):
+    shape = Shape(4, 8, 0, 3)
+    native, packed = pair(mode, shape)
+    native.eval(), packed.eval()
+    results = [net(paddle.ones([0, 3, 4])) for net in (native, packed)]
+    states = [list(last) if mode == "LSTM" else [last] for _, last in results]
+    assert results[1][0].shape == results[0][0].shape == [0, 3, 8]
+    assert [state.shape for state in states[1]] == [state.shape for state in states[0]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("has_lengths", [False, True])
+def test_gradients_of_no_sequences(mode, has_lengths):
+    """Paddle's own operator computes none, and no more than one layer in one direction."""
+    shape = Shape(4, 8, 0, 3, layers=2, direction="bidirect")
+    net = layer(mode, shape, packed=True, dropout=0.5)
+    x = paddle.ones([0, 3, 4])
+    x.stop_gradient = False
+    out, _ = net(x, None, paddle.zeros([0], "int32") if has_lengths else None)
+    out.sum().backward()
+    assert out.shape == [0, 3, shape.width] and x.grad.shape == [0, 3, 4]
+    for parameter in net.parameters():
+        assert parameter.grad.shape == parameter.shape and not parameter.grad.any()
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_evaluation_equals_training(mode):
     shape = Shape(6, 20, 3, 5, layers=3, direction="bidirect")
     native, packed = pair(mode, shape)

@@ -118,6 +118,34 @@ def test_flags_that_are_set_between_the_passes(mode, provider):
     assert_close(*found)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_gradient_has_no_gradient(mode, is_given):
+    """As in Paddle, it is an error to ask for one; the gradient itself may be asked for so."""
+    net = layer(mode, Shape(6, 16, 4, 5), packed=True)
+    x = paddle.randn([4, 5, 6])
+    x.stop_gradient = False
+
+    def gradient(create_graph: bool):
+        out, _ = net(x, None, paddle.to_tensor([5, 1, 0, 3]))
+        start = [paddle.ones_like(out)] if is_given else None
+        return paddle.grad(out, [x], start, create_graph=create_graph)[0]
+
+    found = gradient(create_graph=True)
+    np.testing.assert_array_equal(found, gradient(create_graph=False))
+    with pytest.raises(RuntimeError, match="has no gradient"):
+        (found**2).sum().backward()
+
+
+def test_a_second_pass_backwards_through_one_graph():
+    net = layer("GRU", Shape(6, 16, 4, 5), packed=True, time_major=True)
+    out, _ = net(paddle.randn([5, 4, 6]))
+    (2 * out).sum().backward(retain_graph=True)
+    (2 * out).sum().backward()
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        (2 * out).sum().backward()
+
+
 _FORKS = """
 import os, signal, threading, time
 import numpy as np
