@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.program import background
-from tests.programs import Program, counted, fed_limit, floats, parameter
+from tests.programs import Program, at_once, counted, fed_limit, floats, parameter
 
 WIDTH = 6
 OWN = 16  # shapes that have functions as they come
@@ -49,19 +50,7 @@ def built(program: Program, **feed: np.ndarray) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("reads", [draws, sorts])
 def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
-    """Paddle turns it, and each turn shows another shape to its interval."""
-
-    def build() -> Any:
-        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
-        w = parameter(WIDTH, WIDTH)
-
-        def turn(i: Any, h: Any) -> Any:
-            h = paddle.tanh(reads(h, w))
-            return [paddle.concat([h, paddle.mean(h, 1, True)], 1)]
-
-        return counted(turn, x * 1.0, end=fed_limit())
-
-    program = Program(build)
+    program = growing(reads)
     turns = 60
     feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
     program.run(**feed)  # in which what stays native may come to light
@@ -73,6 +62,22 @@ def test_a_native_loop_builds_few_functions(reads: Callable) -> None:
     assert max(counts[1:]) <= 8  # a few in each run, until all shapes have theirs
     assert counts[-1] == 0 and by_paddle == 0
     assert any(op.type == "pd_op.while" for op in paddle_ngraph.explain(program.main).native)
+
+
+def growing(reads: Callable) -> Program:
+    """A loop that stays native, each turn of which shows another shape to its interval."""
+
+    def build() -> Any:
+        x = paddle.static.data("x", [2, -1, WIDTH], "float32")
+        w = parameter(WIDTH, WIDTH)
+
+        def turn(i: Any, h: Any) -> Any:
+            h = paddle.tanh(reads(h, w))
+            return [paddle.concat([h, paddle.mean(h, 1, True)], 1)]
+
+        return counted(turn, x * 1.0, end=fed_limit())
+
+    return Program(build)
 
 
 def of_one_interval(reads: Callable) -> Program:
@@ -126,3 +131,63 @@ def test_what_paddle_would_not_check_is_built() -> None:
     for length in range(2, 8 + OWN):
         feed = {"x": floats(2, length, WIDTH), "place": np.array([1])}
         assert built(program, **feed) == (1, 1, 0)
+
+
+def test_runs_that_overlap_have_the_function_of_one_that_is_alone() -> None:
+    """Until there is one for runs that share the threads, no run goes to Paddle."""
+    width = 128
+
+    def build() -> Any:
+        h = paddle.static.data("x", [1, -1, width], "float32")
+        for number in range(3):
+            h = paddle.tanh(paddle.matmul(h, parameter(width, width, seed=number)) * 0.1)
+        return paddle.sort(h, axis=1)
+
+    program = Program(build)
+    feeds = [floats(1, length, width, seed=length) for length in range(200, 200 + OWN)]
+    expected = [program.run(engine=False, x=x)[0] for x in feeds]
+    for x in feeds:
+        assert built(program, x=x) == (1, 1, 0)
+    scopes = [paddle.static.Scope() for _ in range(8)]
+    with paddle_ngraph.use_ngraph(False):
+        for scope in scopes:
+            program.executor.run(program.startup, scope=scope)
+    executors = [paddle.static.Executor(paddle.CPUPlace()) for _ in scopes]
+
+    def work(number: int) -> None:
+        for place in np.random.default_rng(number).permutation(OWN * 3) % OWN:
+            (found,) = executors[number].run(
+                program.main, {"x": feeds[place]}, program.fetches, scope=scopes[number]
+            )
+            np.testing.assert_allclose(found, expected[place], rtol=1e-4, atol=1e-5)
+
+    paddle_ngraph.reset_stats()
+    with paddle_ngraph.use_ngraph(True):
+        at_once(work, len(scopes))
+    stats = paddle_ngraph.stats()
+    assert (stats["engine_runs"], stats["native_runs"]) == (len(scopes) * OWN * 3, 0)
+
+
+def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> None:
+    """Functions on disk are loaded as they come, once; then shapes have to come often again."""
+    tmp_path.chmod(0o700)
+    names = ("cache_dir", "cache_min_ms", "cache_size")
+    before = paddle.get_flags([f"FLAGS_ngraph_{name}" for name in names])
+    turns, room = 40, 20
+    program = growing(lambda h, w: paddle.sort(h, axis=1) * 0.5)
+    feed = {"x": floats(2, 3, WIDTH), "limit": np.array([turns])}
+    try:
+        paddle.set_flags({"FLAGS_ngraph_cache_dir": str(tmp_path), "FLAGS_ngraph_cache_min_ms": 0})
+        for _ in range(2 * turns):  # until all have been built
+            built(program, **feed)
+        paddle_ngraph.clear_cache()
+        paddle.set_flags({"FLAGS_ngraph_cache_size": room})
+        loaded, by_engine = [], []
+        for _ in range(12):
+            count, by_functions, _ = built(program, **feed)
+            loaded.append(count + paddle_ngraph.stats()["functions_loaded"])
+            by_engine.append(by_functions)
+        assert max(loaded[:3]) >= turns - room  # of which there are as many on disk as shapes
+        assert max(loaded[3:]) <= 8 and min(by_engine) > 0
+    finally:
+        paddle.set_flags(before)
