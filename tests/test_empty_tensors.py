@@ -11,7 +11,7 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.function import refusals
-from tests.programs import Program, floats
+from tests.programs import Program, counted, floats
 
 F, nn = paddle.nn.functional, paddle.nn
 Network = Callable[[Any], Any]
@@ -244,3 +244,81 @@ def test_what_is_empty_and_made_of_weights_alone(name, shape):
         x = floats(rows, 8)
         _assert_same(program.run(True, x=x), program.run(False, x=x))
     assert paddle_ngraph.stats()["engine_runs"] + paddle_ngraph.stats()["native_runs"] > before
+
+
+# -- what is always empty --------------------------------------------------------------------------
+
+# By name: of x [-1, 8], a tensor [-1, 0, 8] or [2, 0, 8].
+ALWAYS: dict[str, Callable[[Any], Any]] = {
+    "constant": lambda x: paddle.zeros([2, 0, 8]),
+    "zeros": lambda x: paddle.zeros([paddle.shape(x)[0], 0, 8]),
+    "full": lambda x: paddle.full([paddle.shape(x)[0], 0, 8], 3.0),
+    "slice": lambda x: x.unsqueeze(1)[:, :0],
+    "like": lambda x: paddle.zeros_like(x.unsqueeze(1)[:, :0]),
+    "expand": lambda x: paddle.expand(paddle.zeros([1, 0, 8]), [paddle.shape(x)[0], 0, 8]),
+    "tile": lambda x: paddle.tile(paddle.zeros([1, 0, 8]), [paddle.shape(x)[0], 1, 1]),
+    "cast": lambda x: paddle.cast(paddle.zeros([paddle.shape(x)[0], 0, 8], "int64"), "float32"),
+    "transpose": lambda x: paddle.transpose(paddle.zeros([0, paddle.shape(x)[0], 8]), [1, 0, 2]),
+    "concat": lambda x: paddle.concat([x.unsqueeze(1)[:, :0], x.unsqueeze(1)[:, 1:]], 1),
+    "computed": lambda x: paddle.exp(paddle.matmul(x.unsqueeze(1)[:, :0], paddle.eye(8))) * 2.0,
+}
+READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "joined": lambda h, empty: paddle.concat([empty, h.unsqueeze(1)], 1),
+    "summed": lambda h, empty: paddle.sum(empty, 1) + h,
+    "handed on": lambda h, empty: empty * 2.0,
+    "in a branch": lambda h, empty: paddle.static.nn.cond(
+        paddle.mean(h) > 0,
+        lambda: paddle.concat([empty, h.unsqueeze(1)], 1),
+        lambda: h.unsqueeze(1),
+    ),
+    "in a loop": lambda h, empty: counted(
+        lambda i, y: [y + paddle.sum(empty, 1)], h * 1.0, end=paddle.full([1], 2, "int64")
+    )[1],
+    "grown": lambda h, empty: counted(
+        lambda i, y, rows: [paddle.tanh(y), paddle.concat([rows, y.unsqueeze(1)], 1)],
+        *(h * 1.0, empty),
+        end=paddle.full([1], 3, "int64"),
+    )[1:],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("maker", ALWAYS)
+def test_what_is_always_empty_leaves_the_rest_to_the_engine(maker, reader):
+    """The network before it, and behind it, is no part of an interval that Paddle has to run."""
+
+    def build():
+        x = paddle.static.data("x", [2 if maker == "constant" else -1, 8], "float32")
+        h = F.relu(nn.Linear(8, 8)(F.relu(nn.Linear(8, 8)(x))))
+        found = READERS[reader](h, ALWAYS[maker](x))
+        return [h * 0.5, *(found if isinstance(found, list) else [found])]
+
+    program = Program(build)
+    report = paddle_ngraph.explain(program.main)
+    assert "an empty tensor, with which nGraph does not compute" in str(report)
+    outermost = [op.type for interval in report.blocks[0].intervals for op in interval.graph.ops]
+    assert outermost.count("pd_op.matmul") + outermost.count("pd_op.linear") >= 2
+    for rows in (2, 3, 2, 5) if maker != "constant" else (2, 2):
+        x = floats(rows, 8, seed=rows)
+        native = program.run(engine=False, x=x)
+        paddle_ngraph.reset_stats()
+        found = program.run(x=x)
+        stats = paddle_ngraph.stats()
+        assert stats["engine_runs"] >= 1
+        # Only a turn of a loop that stays native may meet what is empty.
+        assert stats["native_runs"] <= (3 if reader in ("grown", "in a loop") else 0)
+        for one, other in zip(native, found, strict=True):
+            assert one.shape == other.shape
+            np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_lists_of_no_size_or_axis_are_no_empty_tensors():
+    def build():
+        x = paddle.static.data("x", [3, 4], "float32")
+        total = paddle.sum(x)
+        shape = paddle.shape(total)  # of no number
+        return [paddle.reshape(total * 2.0, shape), paddle.squeeze(x, []) + 1.0]
+
+    program = Program(build)
+    program.both(x=floats(3, 4))
+    assert "empty tensor" not in str(paddle_ngraph.explain(program.main))

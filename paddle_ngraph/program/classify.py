@@ -15,8 +15,8 @@ from paddle_ngraph.graph import CPU, Op, is_accelerator
 from paddle_ngraph.paddle_seam.protocols import Value
 from paddle_ngraph.program.border import graph_of
 from paddle_ngraph.program.capability import Body, Candidates, Capability
+from paddle_ngraph.program.empty_tensors import empty_in
 from paddle_ngraph.program.integers import Integers
-from paddle_ngraph.program.loops import starts_from_nothing
 from paddle_ngraph.program.placement import NATIVE
 from paddle_ngraph.program.view import (
     COMMUNICATE,
@@ -80,6 +80,7 @@ class _Classifier:
 
     def __init__(self, view: BlockView) -> None:
         self._view = view
+        self._empty = empty_in(view)
         self._is_fed = any(node.is_source and is_fed(node.op) for node in view.nodes)
         self._slots = {node: slots(view, node) for node in view.nodes}
         self._numbers: dict[str, int] = {}
@@ -135,6 +136,8 @@ class _Classifier:
         op = describe(self._view, node, self._numbers, entry.named(Role.OMITTED))
         if isinstance(op, str):
             return op
+        if self._empty and (reason := self._reason_without_elements(node, entry, op)) is not None:
+            return reason
         if node.type in REGIONS:
             return self._with_bodies(node, op)
         if self._reads_what_nothing_writes(node, entry):
@@ -155,9 +158,6 @@ class _Classifier:
         """A loop or branch, if everything inside of it can be converted."""
         if (reason := self._reason_in_blocks(node)) is not None:
             return reason
-        if node.type == WHILE and starts_from_nothing(node.op):
-            # Natively, it has intervals inside, for those turns that have something.
-            return "it starts from an empty tensor, with which nGraph does not compute"
         bodies = []
         for block in node.op.blocks():
             inner = _Classifier(BlockView(block))
@@ -170,6 +170,22 @@ class _Classifier:
         entry = find_converter(node.type)
         assert entry is not None
         return entry.reason_against(op) or _refused(node, op) or op
+
+    def _reason_without_elements(self, node: OpNode, entry: Converter, op: Op) -> str | None:
+        """Why an operator stays native because of what it computes with no elements.
+
+        Loops have intervals inside then, for those turns that have something.
+        """
+        names = {vid: name for name, vid in self._slots[node] if vid in self._empty}
+        if not names.keys().isdisjoint(node.starts):
+            return "it starts from an empty tensor, with which nGraph does not compute"
+        # Converters may know what becomes of no positions.
+        if any(entry.role(name) not in (Role.UNUSED, Role.INDEX) for name in names.values()):
+            return "it reads an empty tensor, with which nGraph does not compute"
+        used = {spec.id for spec in op.outputs_used()}
+        if any(self._numbers[vid] in used for vid in node.writes if vid in self._empty):
+            return "it makes an empty tensor, with which nGraph does not compute"
+        return None
 
     def _reason_in_blocks(self, node: OpNode) -> str | None:
         """Why a loop or branch stays native because of what its blocks overwrite.

@@ -11,8 +11,6 @@ of the scope, is copied.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.program.view import SINKS, SOURCES, WHILE, blocks_outside_in
@@ -55,33 +53,6 @@ def copy_start_values(program: Program) -> None:
             if value.is_dense_tensor_type() and _is_of_others(value):
                 (copy,) = _core.insert_operator(loop, "pd_op.assign", [value], [value], {})
                 loop.operand(number).set_source(copy)
-
-
-def starts_from_nothing(loop: Operation) -> bool:
-    """Whether a loop always starts from an empty tensor, as far as operators show that."""
-    return any(0 in _first_shape(loop.operand_source(n)) for n in range(1, loop.num_operands()))
-
-
-def _first_shape(value: Value) -> Sequence[int]:
-    """The shape of what a loop starts from.
-
-    As its maker has it: where the loop starts from it, Paddle declares the sizes open that a turn
-    changes.
-    """
-    maker = value.get_defining_op()
-    while maker is not None and maker.name() == "pd_op.assign":
-        value = maker.operand_source(0)
-        maker = value.get_defining_op()
-    declared: Sequence[int] = value.shape
-    if maker is None:
-        return declared
-    try:
-        types = _core.inferred_types(maker)
-    except Exception:  # it infers nothing, or whatever Paddle's shape inference says
-        return declared
-    number = next(n for n, result in enumerate(maker.results()) if result.is_same(value))
-    _, shape = types[number]
-    return shape
 
 
 def _is_of_others(value: Value) -> bool:
