@@ -115,9 +115,15 @@ def test_training_on_what_a_mask_selects(name):
         feed = {"x": floats(*shape, seed=number), "mask": np.arange(shape[0]) < count}
         try:
             expected = native.run(False, **feed)
-        except Exception as error:  # recurrent layers: native Paddle refuses, as packed ones do
-            with pytest.raises((type(error), ValueError)):
-                engine.run(True, **feed)
+        except Exception as error:
+            if name != "gru":
+                with pytest.raises((type(error), ValueError)):
+                    engine.run(True, **feed)
+                return
+            # Paddle's recurrent layers refuse gradients of nothing; those of packed ones are 0.
+            loss, *out = engine.run(True, **feed)
+            assert count == 0 and all(each.size == 0 for each in out)
+            assert all(np.isfinite(each).all() for each in (loss, *_state(engine)))
             return
         before = paddle_ngraph.stats()["engine_runs"]
         found = engine.run(True, **feed)

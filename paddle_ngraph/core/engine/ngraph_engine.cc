@@ -1,6 +1,7 @@
 #include "core/engine/ngraph_engine.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstring>
@@ -161,6 +162,9 @@ OpenSignature open_signature(const Signature& key, size_t num_inputs, const Buil
 constexpr size_t kOwnShapes = 16;
 constexpr size_t kFunctionsPerTime = 4;
 
+// A signature ends with those settings that functions of a graph differ in.
+constexpr size_t kWordsOfSettings = 3;
+
 // What is known of more shapes than these is forgotten.
 constexpr size_t kMostShapes = 4096;
 
@@ -170,9 +174,10 @@ class LeftToPaddle : public NgraphError {
   LeftToPaddle() : NgraphError("shapes that come too seldom for a function of their own") {}
 };
 
-// Of a signature, whatever the weights.
+// Of a signature, whatever the weights and the settings.
 uint64_t hash_of_shapes(Signature key) {
   key.weights.reset();
+  key.words.resize(key.words.size() - kWordsOfSettings);
   return SignatureHash()(key);
 }
 
@@ -613,9 +618,9 @@ Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
   for (size_t input : value_inputs_) append_values(*inputs[input], &signature.words);
-  signature.words.push_back(settings.num_threads);
-  signature.words.push_back(settings.streams);
-  signature.words.push_back(static_cast<int64_t>(settings.precision));
+  const std::array<int64_t, kWordsOfSettings> last = {settings.num_threads, settings.streams,
+                                                      static_cast<int64_t>(settings.precision)};
+  signature.words.insert(signature.words.end(), last.begin(), last.end());
   return signature;
 }
 
@@ -668,6 +673,12 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key,
   auto function = cache.find(key);
   if (!function || serves(*function, io)) return function;
   copies_weights_at_ = attempts().load();
+  {
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    OwnFunctions& own = own_functions();
+    own.known.erase(SignatureHash()(key));
+    own.lacking[hash_of_shapes(key)] = own.count;  // often enough to be built again
+  }
   cache.drop(*function);
   return nullptr;
 }
@@ -735,7 +746,10 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
   bool has_waited = !lock.owns_lock();
   if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
-  if (has_waited) lock.lock();
+  if (has_waited) {
+    lock.lock();
+    if (auto function = find_serving(key, io)) return function;  // or it would be known, and left
+  }
   const bool keeps_weights = key.weights.has_value();
   if (order != nullptr) {
     if (ordered_ != nullptr) return nullptr;  // by a thread that was first
@@ -807,10 +821,11 @@ bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const 
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
     if (own.first.size() < kOwnShapes) return false;
-    if (own.lacking.size() == kMostShapes) own.lacking.clear();
-    const size_t times = ++own.lacking[hash_of_shapes(key)];
-    if (times * kFunctionsPerTime >= own.count) return false;
+    const uint64_t shape = hash_of_shapes(key);
     is_new = own.known.size() < kMostShapes && own.known.count(SignatureHash()(key)) == 0;
+    if (is_new && own.first.count(shape) > 0) return false;  // it has one for other settings
+    if (own.lacking.size() == kMostShapes) own.lacking.clear();
+    if (++own.lacking[shape] * kFunctionsPerTime >= own.count) return false;
   }
   if (!may_leave(graph_)) return false;
   if (!is_new) return true;  // it is on disk, maybe, but there was no room for it
