@@ -185,7 +185,7 @@ class PaddleTraining(PaddleRunner):
         return np.array(self.scope.find_var(name).get_tensor())
 
 
-class _Accelerated(PaddleRunner):
+class _Accelerated(Runner):
     """Switches the engine on in this process, and tells what it did."""
 
     def __init__(self, work: Work, assets: Assets) -> None:
@@ -253,6 +253,17 @@ class OneDnnPredictor(Predictor):
     """A saved model, run by Paddle Inference with oneDNN."""
 
     onednn = True
+
+
+class EnginePredictor(_Accelerated, OneDnnPredictor):
+    """The same with the engine switched on before."""
+
+    def __init__(self, work: Work, assets: Assets) -> None:
+        import paddle_ngraph
+
+        paddle_ngraph.enable()
+        OneDnnPredictor.__init__(self, work, assets)
+        paddle_ngraph.reset_stats()
 
 
 class _FunctionAlone(PaddleRunner):
@@ -419,6 +430,7 @@ PEERS = {
         Peer("paddle-onednn", "Paddle, oneDNN", PaddleInference, PaddleTraining, _ONEDNN),
         Peer("predictor", "predictor", Predictor, None, _ALL_THREADS),
         Peer("predictor-onednn", "predictor, oneDNN", OneDnnPredictor, None, _ALL_THREADS),
+        Peer("predictor-engine", "predictor, engine", EnginePredictor, None, _ALL_THREADS),
         Peer("function", "raw OpenVINO", InferenceFunction, TrainingFunction),
         Peer("torch", "PyTorch", TorchInference, TorchTraining, _TORCH),
         Peer(

@@ -1139,6 +1139,152 @@ def test_threads_that_are_asked_for(monkeypatch, tmp_path, asked, granted, copie
         flags.set("ngraph_num_threads", before)
 
 
+# -- without Paddle's interpreter ----------------------------------------------------------------
+
+
+@pytest.fixture
+def of_paddle(monkeypatch):
+    """The predictors of the runs that Paddle's interpreter does."""
+    runs = []
+
+    def run(predictor, *args):
+        runs.append(predictor)
+        return original(predictor, *args)
+
+    original = predictor_hook._run
+    monkeypatch.setattr(predictor_hook, "_run", run)
+    return runs
+
+
+@pytest.mark.parametrize("make", [of_class, of_core, of_clone, of_clone_of_clone])
+@pytest.mark.parametrize(
+    ("build", "form"), [each for each in SAVED if each[0] is not partly_native]
+)
+def test_one_engine_operator_needs_no_interpreter(tmp_path, of_paddle, build, form, make):
+    """From the second run on, whatever the sizes, and whichever way ran meanwhile."""
+    files = save(tmp_path, build, form)
+    feeds = [MODELS[build](batch=1 + i % 3, seed=i) for i in range(6)]
+    expected = [native(files, feed) for feed in feeds]
+    paddle_ngraph.enable()
+    predictor = make(without_onednn(files))
+    predict(predictor, feeds[0])
+    of_paddle.clear()
+    for on in (True, False, True):
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            for feed, right in zip(feeds, expected):
+                assert_equal(predict(predictor, feed), right)
+        assert len(of_paddle) == (0 if on else len(feeds))
+        of_paddle.clear()
+
+
+def test_several_operators_need_it(tmp_path, of_paddle):
+    files = save(tmp_path, partly_native)
+    expected = native(files, rows())
+    of_paddle.clear()
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(without_onednn(files))
+    for count in range(1, 4):
+        with engine_runs():
+            assert_equal(predict(predictor, rows()), expected)
+        assert len(of_paddle) == count
+
+
+@pytest.mark.parametrize(("passes", "count"), [([], 1), (["identity_op_clean_pass"], 3)])
+def test_a_pass_of_the_user_may_change_the_program(tmp_path, of_paddle, passes, count):
+    files = save(tmp_path, convnet)
+    expected = native(files, images())
+    of_paddle.clear()
+    paddle_ngraph.enable()
+    config = without_onednn(files)
+    config.enable_custom_passes([predictor_hook.PASS, *passes])
+    predictor = inference.create_predictor(config)
+    for _ in range(3):
+        with engine_runs():
+            assert_equal(predict(predictor, images()), expected)
+    assert len(of_paddle) == count
+
+
+def levels_of_detail(predictor):
+    predictor.get_input_handle("x").set_lod([[0, 1, 2]])
+
+
+def freed_memory(predictor):
+    predictor.clear_intermediate_tensor()
+    predictor.try_shrink_memory()
+
+
+def another_dtype(predictor):
+    predictor.get_input_handle("x").copy_from_cpu(np.ones((2, 3, SIZE, SIZE), "int32"))
+
+
+def another_rank(predictor):
+    predictor.get_input_handle("x").reshape([2, 3, SIZE * SIZE])
+
+
+def no_rows(predictor):
+    predictor.get_input_handle("x").reshape([0, 3, SIZE, SIZE])
+
+
+def too_many_rows(predictor):
+    predictor.get_input_handle("x").reshape([700, 3, SIZE, SIZE])
+
+
+def result_or_error(predictor):
+    try:
+        predictor.run()
+    except Exception as error:
+        return type(error)
+    return [predictor.get_output_handle(n).copy_to_cpu() for n in predictor.get_output_names()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [levels_of_detail, freed_memory, another_dtype, another_rank, no_rows, too_many_rows],
+)
+def test_what_the_interpreter_has_to_see(tmp_path, change):
+    """What the program does not declare has Paddle's result, or Paddle's error."""
+    files = save(tmp_path, convnet)
+    outcomes = []
+    for on in (False, True):
+        with paddle_ngraph.use_ngraph(on):
+            predictor = inference.create_predictor(without_onednn(files))
+            for _ in range(2):
+                predict(predictor, images())
+            change(predictor)
+            outcomes += [result_or_error(predictor), predict(predictor, images(seed=3))]
+    before, after = outcomes[0::2], outcomes[1::2]
+    if isinstance(before[0], type):
+        assert before[0] is before[1]
+    else:
+        assert_equal(before[1], before[0])
+    assert_equal(after[1], after[0])
+
+
+def test_who_looks_for_nan_wants_every_operator(tmp_path, of_paddle):
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
+    expected = predict(predictor, images())
+    of_paddle.clear()
+    paddle.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        assert_equal(predict(predictor, images()), expected)
+    finally:
+        paddle.set_flags({"FLAGS_check_nan_inf": False})
+    assert len(of_paddle) == 1
+
+
+def test_results_are_kept_until_the_next_run(tmp_path):
+    """A run makes new memory for its results: what shares that of an earlier one keeps it."""
+    paddle_ngraph.enable()
+    predictor = inference.create_predictor(without_onednn(save(tmp_path, convnet)))
+    clone = predictor.clone()
+    mine = predict(predictor, images(seed=1)), predict(predictor, images(seed=1))
+    other = predict(clone, images(seed=2)), predict(clone, images(seed=2))
+    for name, result, others in zip(predictor.get_output_names(), mine[1], other[1]):
+        np.testing.assert_array_equal(predictor.get_output_handle(name).copy_to_cpu(), result)
+        np.testing.assert_array_equal(clone.get_output_handle(name).copy_to_cpu(), others)
+
+
 # -- large results -------------------------------------------------------------------------------
 
 

@@ -574,6 +574,8 @@ PYBIND11_MODULE(_core, module) {
              return copied(std::move(fetched));
            })
       .def("run_on", &run_on_arrays, py::arg("feeds"))
+      .def("run_into", &WholeProgram::run_into, py::arg("targets"),
+           py::call_guard<py::gil_scoped_release>())
       .def("run_on_tensors", &run_on_tensors, py::arg("feeds"), py::arg("names"));
   py::class_<RowsTogether>(module, "RowsTogether", "Tensors one after the other, along axis 0.")
       .def(py::init([](std::vector<const phi::DenseTensor*> tensors) {

@@ -6,7 +6,7 @@ and giving a program of dynamic mode its parameters takes Paddle longer than run
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,9 @@ import numpy as np
 from paddle_ngraph import _core
 from paddle_ngraph.dtypes import OF_NUMPY
 from paddle_ngraph.hook import weight_writes
-from paddle_ngraph.paddle_seam.names import maker_of
-from paddle_ngraph.paddle_seam.protocols import Operation, Program, Scope, Tensor, Value
-from paddle_ngraph.program.view import (
-    FEEDS,
-    FETCH,
-    LISTS,
-    SHADOW_OUTPUT,
-    is_engine,
-    is_fed,
-    scope_name,
-)
-
-_PARAMETER = "builtin.parameter"
-_AROUND = LISTS | FEEDS | {_PARAMETER}
+from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
+from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT
+from paddle_ngraph.program.whole import Whole, described
 
 
 class Fetched(list[Any]):
@@ -40,21 +29,11 @@ class Fetched(list[Any]):
 class WholeProgram:
     """A program that consists of one engine operator. See :func:`find`."""
 
-    def __init__(
-        self, engine: Operation, feeds: list[Operation], fetches: list[int], scope: Scope
-    ) -> None:
-        sources = _sources(engine)
-        names = [scope_name(op) for op in sources]
-        self._feed_names = [name for op, name in zip(sources, names) if is_fed(op)]
-        fits = all(_declared(engine.results()[number])[0] in OF_NUMPY for number in fetches)
-        self._takes_arrays = fits and {scope_name(op) for op in feeds} == set(self._feed_names)
-        self._program = _core.WholeProgram(
-            engine.attrs()["graph"],
-            engine.attrs()["interval"],
-            [_tensor(scope, name) for name in names],
-            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources) if is_fed(op)],
-            fetches,
-        )
+    def __init__(self, whole: Whole, scope: Scope) -> None:
+        self._feed_names = [source.name for source in whole.sources if source.is_fed]
+        fits = all(target.dtype in OF_NUMPY for target in whole.targets)
+        self._takes_arrays = fits and whole.fed == set(self._feed_names)
+        self._program = _in_scope(whole, scope)
 
     def run(self) -> list[Any]:
         """Runs it on the contents of the scope, and consumes the feeds.
@@ -72,6 +51,34 @@ class WholeProgram:
         return self._program.run_on(arrays)
 
 
+class WholePredictor:
+    """The program of a predictor that consists of one engine operator.
+
+    Args:
+        whole: The program.
+        scope: That of the predictor, which has run it.
+
+    Raises:
+        LookupError: A variable does not exist.
+    """
+
+    def __init__(self, whole: Whole, scope: Scope) -> None:
+        self._program = _in_scope(whole, scope)
+        self._targets = [_tensor(scope, target.name) for target in whole.targets]
+
+    def run(self) -> bool:
+        """Runs it on what the handles of inputs hold, and has those of outputs hold the results.
+
+        Returns:
+            Whether it did. Not if an input is not what the program declares, or if something wants
+            to see operators one by one.
+
+        Raises:
+            What the engine operator raises.
+        """
+        return not _core.is_watched() and self._program.run_into(self._targets)
+
+
 class WholeLayer:
     """A forward program of dynamic mode that consists of one engine operator.
 
@@ -79,16 +86,15 @@ class WholeLayer:
     """
 
     def __init__(
-        self, engine: Operation, given: Sequence[str], returned: Sequence[str], fetches: list[int]
+        self, whole: Whole, given: Sequence[str], returned: Sequence[str], fetches: list[int]
     ) -> None:
         self._returned = list(returned)
-        sources = _sources(engine)
-        self._order = [given.index(scope_name(op)) for op in sources]
+        self._order = [given.index(source.name) for source in whole.sources]
         self._program = _core.WholeProgram(
-            engine.attrs()["graph"],
-            engine.attrs()["interval"],
-            [None for _ in sources],
-            [(i, *_declared(op.results()[0])) for i, op in enumerate(sources)],
+            whole.graph,
+            whole.interval,
+            [None for _ in whole.sources],
+            [(i, source.dtype, source.shape) for i, source in enumerate(whole.sources)],
             fetches,
         )
 
@@ -119,14 +125,13 @@ def find(program: Program, scope: Scope) -> WholeProgram | None:
         ``None`` if it computes or names anything besides what the operator computes, or if a
         variable does not exist.
     """
-    found = _engine_of(program, FETCH)
-    if found is None:
+    whole = described(program.global_block().ops, FETCH)
+    if whole is None or [target.column for target in whole.targets] != [*range(len(whole.targets))]:
         return None
-    engine, others = found
-    fetches = _fetches(others, engine)
-    if fetches is None or any(scope.find_var(scope_name(op)) is None for op in _sources(engine)):
+    try:
+        return WholeProgram(whole, scope)
+    except LookupError:
         return None
-    return WholeProgram(engine, [op for op in others if is_fed(op)], fetches, scope)
 
 
 def find_layer(
@@ -143,73 +148,35 @@ def find_layer(
         ``None`` if it computes anything besides what the operator computes, or returns something
         that it was given.
     """
-    found = _engine_of(program, SHADOW_OUTPUT)
-    if found is None:
+    whole = described(program.global_block().ops, SHADOW_OUTPUT)
+    if whole is None:
         return None
-    engine, others = found
-    outputs = {
-        scope_name(op): _number(op.operand_source(0), engine)
-        for op in others
-        if op.name() == SHADOW_OUTPUT
-    }
+    outputs = {target.name: target.output for target in whole.targets}
     fetches = [outputs.get(name) for name in returned]
     if None in fetches or not len(set(fetches)) == len(fetches) == len(outputs):
         return None
-    if any(scope_name(op) not in given for op in _sources(engine)):
+    if any(source.name not in given for source in whole.sources):
         return None
-    return WholeLayer(engine, given, returned, fetches)  # type: ignore[arg-type]
+    return WholeLayer(whole, given, returned, fetches)  # type: ignore[arg-type]
 
 
-def _engine_of(program: Program, end: str) -> tuple[Operation, list[Operation]] | None:
-    """The only operator of a program that computes, and those around it.
+def _in_scope(whole: Whole, scope: Scope) -> _core.WholeProgram:
+    """A program on the variables of a scope.
 
-    Args:
-        end: The type of operator that names a result.
+    Raises:
+        LookupError: One does not exist.
     """
-    operators = program.global_block().ops
-    engines = [op for op in operators if is_engine(op.name())]
-    others = [op for op in operators if not is_engine(op.name())]
-    if len(engines) != 1 or any(op.name() not in _AROUND | {end} for op in others):
-        return None
-    (engine,) = engines
-    if any(op.name() not in FEEDS | {_PARAMETER} for op in _sources(engine)):
-        return None
-    return engine, others
+    return _core.WholeProgram(
+        whole.graph,
+        whole.interval,
+        [_tensor(scope, source.name) for source in whole.sources],
+        [(i, each.dtype, each.shape) for i, each in enumerate(whole.sources) if each.is_fed],
+        [target.output for target in whole.targets],
+    )
 
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
-    assert variable is not None  # see find()
+    if variable is None:
+        raise LookupError(f"there is no variable {name}")
     return weight_writes.tensor_of(variable)
-
-
-def _sources(engine: Operation) -> list[Operation]:
-    return [maker_of(value) for value in _members(engine)]
-
-
-def _members(engine: Operation) -> Iterator[Value]:
-    """The variables that the operator reads: the members of its lists."""
-    for operand in engine.operands_source():
-        if operand.initialized():
-            yield from maker_of(operand).operands_source()
-
-
-def _fetches(operators: list[Operation], engine: Operation) -> list[int] | None:
-    """The output of the operator for each column; ``None`` if something else is fetched."""
-    columns = {
-        op.attrs()["col"]: _number(op.operand_source(0), engine)
-        for op in operators
-        if op.name() == FETCH
-    }
-    fetches = [columns.get(column) for column in range(len(columns))]
-    return None if None in fetches else fetches  # type: ignore[return-value]
-
-
-def _number(value: Value, engine: Operation) -> int | None:
-    """Which result of the operator a value is."""
-    numbers = {result.id: number for number, result in enumerate(engine.results())}
-    return numbers.get(value.id)
-
-
-def _declared(value: Value) -> tuple[str, list[int]]:
-    return str(value.dtype).rsplit(".", 1)[-1].lower(), list(value.shape)

@@ -29,6 +29,7 @@ from paddle_ngraph.program.partition import partition
 from paddle_ngraph.program.report import BlockReport, IntervalReport, NativeOp, Report
 from paddle_ngraph.program.rewrite import rewrite
 from paddle_ngraph.program.view import (
+    FETCH,
     BlockView,
     OpNode,
     blocks_outside_in,
@@ -36,6 +37,7 @@ from paddle_ngraph.program.view import (
     is_packed,
     may_write_variables,
 )
+from paddle_ngraph.program.whole import Whole, described
 
 T = TypeVar("T")
 
@@ -105,7 +107,7 @@ def apply_by_name(block: Any, scope: Any) -> None:
         parameters = [
             op.attrs()["parameter_name"] for op in block.ops if op.name() == "builtin.parameter"
         ]
-        runs.append(RunByName(report, has_state, parameters, scope))
+        runs.append(RunByName(report, has_state, parameters, scope, described(block.ops, FETCH)))
 
 
 class RunByName(NamedTuple):
@@ -116,12 +118,14 @@ class RunByName(NamedTuple):
         has_state: Whether it changes parameters.
         parameters: The names of all its parameters.
         scope: Where these are; valid as long as the predictor lives.
+        whole: The program, if it is one engine operator now.
     """
 
     report: Report
     has_state: bool
     parameters: list[str]
     scope: Any
+    whole: Whole | None
 
 
 # What is collected in this thread, where somebody asks for it.

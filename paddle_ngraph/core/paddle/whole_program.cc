@@ -64,6 +64,20 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
   return run_with(std::move(tensors));
 }
 
+bool WholeProgram::run_into(const std::vector<phi::DenseTensor*>& targets) const {
+  std::vector<phi::DenseTensor> fed;
+  fed.reserve(feeds_.size());
+  for (const auto& feed : feeds_) {
+    const auto& tensor = *tensors_[feed.tensor];
+    if (!tensor.initialized() || !tensor.lod().empty()) return false;
+    fed.push_back(tensor);
+  }
+  auto fetched = run_on(std::move(fed));
+  if (!fetched) return false;
+  for (size_t i = 0; i < targets.size(); ++i) *targets[i] = std::move((*fetched)[i]);
+  return true;
+}
+
 std::vector<phi::DenseTensor> WholeProgram::run_with(std::vector<phi::DenseTensor*> tensors) const {
   std::vector<phi::DenseTensor> outputs(engine_->num_outputs());
   NgraphIO io;

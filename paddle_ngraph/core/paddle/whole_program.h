@@ -36,6 +36,11 @@ class WholeProgram {
   // feed is empty, or not what the program declares.
   std::optional<std::vector<phi::DenseTensor>> run_on(std::vector<phi::DenseTensor> fed) const;
 
+  // One run on the contents of the scope, which keeps the feeds; `targets` are what is fetched
+  // afterwards. Returns false, and has done nothing, if a feed is not there or has levels of
+  // detail, is empty, or is not what the program declares.
+  bool run_into(const std::vector<phi::DenseTensor*>& targets) const;
+
  private:
   std::vector<phi::DenseTensor> run_with(std::vector<phi::DenseTensor*> tensors) const;
 
