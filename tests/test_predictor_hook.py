@@ -1285,6 +1285,93 @@ def test_results_are_kept_until_the_next_run(tmp_path):
         np.testing.assert_array_equal(clone.get_output_handle(name).copy_to_cpu(), others)
 
 
+class Pair:
+    """A predictor and one that is native, which live the same life."""
+
+    def __init__(self, build, files):
+        self.build = build
+        self.is_pir = files[0].endswith("json")
+        with paddle_ngraph.use_ngraph(False):
+            right = inference.create_predictor(without_onednn(files))
+        self.both = [(inference.create_predictor(without_onednn(files)), right)]
+
+    def run(self, generator, give):
+        place = generator.integers(len(self.both))
+        feed = MODELS[self.build](int(generator.integers(1, 5)), int(generator.integers(100)))
+        on = flags.get("use_ngraph")
+        found = give(self.both[place][0], feed)
+        with paddle_ngraph.use_ngraph(False):
+            expected = give(self.both[place][1], feed)
+        assert flags.get("use_ngraph") == on
+        if isinstance(expected, type):
+            assert found is expected
+        else:
+            assert_equal(found, expected)
+
+    def clone(self, generator):
+        mine, right = self.both[generator.integers(len(self.both))]
+        mine = mine.clone()
+        with paddle_ngraph.use_ngraph(False):
+            self.both.append((mine, right.clone()))
+
+    def lose(self, generator):
+        # Old-style predictors of Paddle's fail without those that share their parameters.
+        if len(self.both) > 1 and self.is_pir:
+            self.both.pop(int(generator.integers(len(self.both))))
+
+    def free(self, generator):
+        for each in self.both[generator.integers(len(self.both))]:
+            freed_memory(each)
+
+
+def by_tensors(predictor, feed):
+    paddle.disable_static()
+    try:
+        given = [paddle.to_tensor(feed[name]) for name in predictor.get_input_names()]
+        return [np.array(each) for each in predictor.run(given)]
+    finally:
+        paddle.enable_static()
+
+
+def by_shared_memory(predictor, feed, kept=[]):  # noqa: B006
+    """Nothing else keeps the memory, which may be written to when other contents are given."""
+    kept.extend(share(predictor.get_input_handle(name), value) for name, value in feed.items())
+    return result_or_error(predictor)
+
+
+def twice(predictor, feed):
+    first = predict(predictor, feed)
+    assert_equal(result_or_error(predictor), first)
+    return first
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lives_of_predictors(tmp_path, seed):
+    generator = np.random.default_rng(seed)
+    build, form = SAVED[generator.integers(len(SAVED))]
+    files = save(tmp_path, build, form)
+    paddle_ngraph.enable()
+    pair = Pair(build, files)
+    before = paddle_ngraph.stats()["engine_runs"]
+    pair.run(generator, predict)
+    gives = [predict, predict, twice, by_tensors, by_shared_memory]
+    actions = [
+        *[lambda give=give: pair.run(generator, give) for give in gives],
+        *[lambda act=act: act(generator) for act in (pair.clone, pair.lose, pair.free)],
+        paddle_ngraph.enable,
+        paddle_ngraph.disable,
+        paddle_ngraph.clear_cache,
+        lambda: flags.set("ngraph_num_threads", int(generator.integers(4))),
+    ]
+    values = paddle.get_flags(["FLAGS_ngraph_num_threads"])
+    try:
+        for _ in range(60):
+            actions[generator.integers(len(actions))]()
+    finally:
+        paddle.set_flags(values)
+    assert paddle_ngraph.stats()["engine_runs"] > before
+
+
 # -- large results -------------------------------------------------------------------------------
 
 
