@@ -34,8 +34,8 @@ over what they are given: their inputs lie where they need them."""
 SETTINGS = """\
 *Paddle*: `Executor.run` with the defaults, one thread. *Paddle, all cores*:
 `FLAGS_paddle_num_threads`. *Paddle, oneDNN*: `FLAGS_use_onednn=1` too. *predictor*: Paddle
-Inference on all cores; *predictor, engine*: with the line. PyTorch is measured eagerly, with channels last where there are pictures,
-and compiled; its optimizers are fused."""
+Inference on all cores; *predictor, engine*: with the engine switched on. PyTorch is measured
+eagerly, with channels last where there are pictures, and compiled; its optimizers are fused."""
 
 
 def inference(options: Namespace) -> None:
