@@ -21,6 +21,7 @@ from paddle.static import InputSpec
 
 import paddle_ngraph
 from benchmarks import functions, quantizing
+from paddle_ngraph import _core
 from paddle_ngraph.function import processor
 from tests.dynamic import dynamic_mode
 from tests.programs import Program
@@ -142,6 +143,25 @@ def test_loaded_layer(tmp_path, make):
         paddle_ngraph.reset_stats()
         found = layer(paddle.to_tensor(pictures(9))).numpy()
     check(found, expected)
+
+
+@pytest.mark.parametrize("step", ["data", "compile", "run"])
+@pytest.mark.parametrize("make", DYNAMIC.values(), ids=DYNAMIC)
+def test_what_the_engine_leaves_is_run_by_paddle(tmp_path, make, step):
+    prefix, expected = saved(make, tmp_path)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    with paddle.static.scope_guard(paddle.static.Scope()), paddle_ngraph.use_ngraph():
+        program, _, fetches = paddle.static.load_inference_model(prefix, executor)
+        paddle_ngraph.clear_cache()
+        paddle_ngraph.reset_stats()
+        _core.fail_at(step)
+        try:
+            (found,) = executor.run(program, feed={"x": pictures(9)}, fetch_list=fetches)
+        finally:
+            _core.fail_at("")
+    assert paddle_ngraph.stats()["native_runs"] > 0
+    assert paddle_ngraph.stats()["engine_runs"] == 0
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 # -- kernels ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -477,3 +478,27 @@ def test_lives_of_weights(meanwhile, seed: int) -> None:
         model.check(3 if rows > 0 else int(generator.integers(2, 9)))
     meanwhile.clear()
     assert built()[1] > 0
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["at once", "after a run that failed"])
+@pytest.mark.parametrize("writes", [False, True], ids=["nobody writes", "somebody writes"])
+def test_the_first_run_that_packs_is_the_one_that_asks(fails: bool, writes: bool) -> None:
+    """A run whose input was refused has packed nothing yet."""
+    model = Model(rows=3)
+    if fails:
+        with pytest.raises(Exception, match=r"out of range|should|[Ee]xpected"):
+            model.program.run(ids=np.array([1, 99, 2]))
+        assert built() == (1, 1), "it was refused before there was a function"
+    _core.fail_at("run", waits=True)  # when all is computed
+    try:
+        run = threading.Thread(target=model.check)
+        run.start()
+        while _core.waiting() == 0:
+            time.sleep(0.01)
+        if writes:
+            _core.weights_written()
+    finally:
+        _core.fail_at("")
+        run.join()
+    model.check()
+    assert built() == ((2, 1) if writes else (1, 1))

@@ -283,6 +283,22 @@ def _drops_open_ones(graph: Graph, op: Op) -> bool:
     return is_open and op.type.startswith("pd_op.squeeze") and [] in lists
 
 
+# Inputs that Paddle's operators cannot do without, though within the limits of their converters no
+# kernel reads them, and their dtypes.
+_NEVER_READ = {
+    "pd_op.quantize_linear": dict.fromkeys(("zero_point", "in_accum", "in_state"), "float32"),
+    "pd_op.rnn": {"dropout_state_in": "uint8"},
+}
+
+
+def _placeholder(block: Block, dtype: str, values: dict[int, Value]) -> TensorSpec:
+    """A tensor that nobody reads, where the graph has none."""
+    spec = TensorSpec(min(0, *values) - 1, dtype, (1,))
+    given = [("shape", "ints", [1]), ("dtype", "dtype", dtype), ("value", "float64", 0.0)]
+    (values[spec.id],) = _core.append_operator(block, "pd_op.full", [], [(dtype, [1])], given)
+    return spec
+
+
 def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> None:
     form = op.form
     if form is None:
@@ -300,12 +316,9 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
         values[op.output("out").id] = _element(block, op, values, as_declared)
         return
     inputs = {**op.inputs, **form.unused}
-    if op.type == "pd_op.rnn" and not inputs["dropout_state_in"]:  # it wants one, and reads none
-        shape, dtype = ("shape", "ints", [1]), ("dtype", "dtype", "uint8")
-        full = [shape, dtype, ("value", "float64", 0.0)]
-        (placeholder,) = _core.append_operator(block, "pd_op.full", [], [("uint8", [1])], full)
-        inputs["dropout_state_in"] = (TensorSpec(-1, "uint8", (1,)),)
-        values[-1] = placeholder
+    for name, dtype in _NEVER_READ.get(op.type, {}).items():
+        if not inputs[name]:
+            inputs[name] = (_placeholder(block, dtype, values),)
     operands = [
         _packed([values[spec.id] for spec in specs], name in input_lists)
         for name, specs in inputs.items()

@@ -45,14 +45,26 @@ def tensors(*arrays):
     return [paddle.assign(np.asarray(array, "float32")) for array in arrays]
 
 
-def quantize_linear(x, axis, scale, round_type=0, is_test=EVALUATES, only_observer=False, bits=8):
+def quantize_linear(
+    x, axis, scale, round_type=0, is_test=EVALUATES, only_observer=False, bits=8, made=tensors
+):
     """All results of ``quantize_linear``, as ``paddle.quantization`` calls it."""
-    scales, zeros, accum, state = tensors(scale, np.zeros(len(scale)), [1.5], [2.0])
+    scales, zeros, accum, state = made(scale, np.zeros(len(scale)), [1.5], [2.0])
     qmax = 2 ** (bits - 1) - 1
     return _C_ops.quantize_linear(
         *(x, scales, zeros, accum, state, axis, bits, -qmax - 1, qmax),
         *(round_type, is_test, only_observer),
     )
+
+
+def parameters(*arrays):
+    """As a saved model has them: no interval makes them, and only what is read is in one."""
+    return [
+        paddle.create_parameter(
+            array.shape, "float32", default_initializer=paddle.nn.initializer.Assign(array)
+        )
+        for array in (np.asarray(array, "float32") for array in arrays)
+    ]
 
 
 def dequantize_linear(x, axis, scale, only_observer=False, bits=8):
@@ -67,11 +79,12 @@ def dequantize_linear(x, axis, scale, only_observer=False, bits=8):
 # -- quantization ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("made", [tensors, parameters], ids=["tensors", "parameters"])
 @pytest.mark.parametrize("round_type", ROUNDS)
 @pytest.mark.parametrize("axis, scale", SCALES.values(), ids=SCALES)
-def test_quantize_linear(axis, scale, round_type):
+def test_quantize_linear(axis, scale, round_type, made):
     def build(x):
-        return quantize_linear(x, axis, scale, round_type)[0]
+        return quantize_linear(x, axis, scale, round_type, made=made)[0]
 
     check(build, {"x": values(3, 4, 5)}, ["quantize_linear"], **EXACT)
     check(build, {"x": values(3, 4, 5)}, ["quantize_linear"], dynamic={"x": [-1, 4, -1]}, **EXACT)
@@ -161,11 +174,15 @@ def test_channel_wise_abs_max(round_type, axis):
     check(lambda x: build(x)[0], {"x": normal([6, 4, 3, 3])}, both(name))
 
 
+@pytest.mark.parametrize("made", [tensors, parameters], ids=["tensors", "parameters"])
 @pytest.mark.parametrize("round_type", ROUNDS)
-def test_range_abs_max(round_type):
+def test_range_abs_max(round_type, made):
     def build(x):
         (scale,) = tensors([2.0])
         steps = paddle.assign(np.array([7], "int64"))
+        if made is parameters:
+            seven = paddle.nn.initializer.Constant(7)
+            steps = paddle.create_parameter([1], "int64", default_initializer=seven)
         return _C_ops.fake_quantize_range_abs_max(x, scale, steps, 100, 8, EVALUATES, round_type)[0]
 
     check(build, {"x": values(3, 4, 5)}, ["fake_quantize_range_abs_max"], **EXACT)

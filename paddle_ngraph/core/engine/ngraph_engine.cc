@@ -1041,9 +1041,10 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   const NgraphIO& io = frozen ? *frozen : given;
   const Moment since = Moment::now();  // before weights are looked at
   const auto has_run = [&](const NgraphFunction& function) {
-    const WeightsInPlace::Run reading(function, *weights_, io.inputs, since);
+    WeightsInPlace::Run reading(function, *weights_, io.inputs, since);
     if (!reading.has_begun()) return false;
     function.run(io);
+    reading.has_computed();
     return true;
   };
   const Concurrency::Run run(&concurrency_);

@@ -32,11 +32,11 @@ bool WeightsInPlace::begin(const WeightWatch& watch, const Inputs& inputs, const
   return true;
 }
 
-void WeightsInPlace::end(const WeightWatch& watch, const Inputs& inputs, bool may_pack_again) {
+void WeightsInPlace::end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all) {
   std::lock_guard<std::mutex> lock(mutex_);
   --runs_;
   if (!watch.are_untouched_since(since_, inputs)) is_certain_ = false;
-  if (is_certain_ && runs_ == 0 && !may_pack_again) is_packed_ = true;
+  if (is_certain_ && runs_ == 0 && has_packed_all) is_packed_ = true;
 }
 
 WeightsInPlace::Run::Run(const NgraphFunction& function, const WeightWatch& watch,
@@ -48,7 +48,8 @@ WeightsInPlace::Run::Run(const NgraphFunction& function, const WeightWatch& watc
 }
 
 WeightsInPlace::Run::~Run() {
-  if (may_pack_) function_.weights_in_place()->end(watch_, inputs_, function_.may_pack());
+  if (!may_pack_) return;
+  function_.weights_in_place()->end(watch_, inputs_, has_computed_ && !function_.may_pack());
 }
 
 }  // namespace paddle_ngraph

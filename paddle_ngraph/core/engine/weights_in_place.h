@@ -40,17 +40,21 @@ class WeightsInPlace {
     // If not, the function serves no run any more.
     bool has_begun() const { return has_begun_; }
 
+    // All has been computed. A run that ends before may have packed nothing yet.
+    void has_computed() { has_computed_ = true; }
+
    private:
     const NgraphFunction& function_;
     const WeightWatch& watch_;
     const Inputs& inputs_;
     bool has_begun_ = true;
     bool may_pack_ = false;
+    bool has_computed_ = false;
   };
 
  private:
   bool begin(const WeightWatch& watch, const Inputs& inputs, const Moment& since);
-  void end(const WeightWatch& watch, const Inputs& inputs, bool may_pack_again);
+  void end(const WeightWatch& watch, const Inputs& inputs, bool has_packed_all);
 
   std::vector<const void*> places_;     // in the order of WeightWatch::inputs()
   std::atomic<bool> is_packed_{false};  // all that ever is, from the right weights
