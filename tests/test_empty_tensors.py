@@ -328,3 +328,57 @@ def test_lists_of_no_size_or_axis_are_no_empty_tensors():
     program = Program(build)
     program.both(x=floats(3, 4))
     assert "empty tensor" not in str(paddle_ngraph.explain(program.main))
+
+
+# Of x [-1, 8], what Paddle declares with a size of 0 that is -1 + 1 of it, and has elements.
+DECLARED_EMPTY: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda x: paddle.diag(x[:, 0], 1),
+    "copied": lambda x: paddle.assign(paddle.diag(x[:, 0], -1)),
+    "computed": lambda x: paddle.tanh(paddle.diag(x[:, 0], 1) * 2.0),
+    "transposed": lambda x: paddle.diag(x[:, 0], 1).unsqueeze(0).transpose([1, 2, 0]),
+    "sliced": lambda x: paddle.diag(x[:, 0], 1)[:2, 1:],
+    "repeated": lambda x: paddle.tile(paddle.diag(x[:, 0], 1), [1, 2]),
+    "expanded": lambda x: paddle.expand(paddle.diag(x[:, 0], 1), [2, -1, -1]),
+    "in a list": lambda x: paddle.concat([paddle.diag(x[:, 0], 1), paddle.diag(x[:, 1], 1)], 1),
+    "with an open size": lambda x: paddle.diag(x[:, 0], 1) + x.reshape([-1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("reader", ["outside", "in a branch"])
+@pytest.mark.parametrize("maker", DECLARED_EMPTY)
+def test_what_is_declared_without_elements_may_have_some(maker, reader):
+    def build():
+        x = paddle.static.data("x", [-1, 8], "float32")
+        found = DECLARED_EMPTY[maker](x)
+        if reader == "outside":
+            return [found * 0.5, paddle.sum(paddle.exp(found))]
+        return paddle.static.nn.cond(
+            paddle.mean(x) > 0,
+            lambda: paddle.sum(paddle.exp(found)) * 2.0,
+            lambda: paddle.sum(found) - 1.0,
+        )
+
+    program = Program(build)
+    assert "empty tensor" not in str(paddle_ngraph.explain(program.main))
+    for rows in (2, 3, 4):
+        program.both(x=floats(rows, 8, seed=rows))
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_long_ways_to_a_branch(is_empty):
+    """Each operator is looked at once, however many ways lead to it, and however long they are."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 8], "float32")
+        rows = paddle.shape(x)[0]
+        h = paddle.zeros([rows, 0, 8]) if is_empty else DECLARED_EMPTY["with an open size"](x)
+        for _ in range(1200):
+            h = h + h
+        return paddle.static.nn.cond(
+            paddle.mean(x) > 0,
+            lambda: paddle.sum(h) + paddle.sum(x),
+            lambda: paddle.sum(h) - paddle.sum(x),
+        )
+
+    main = Program(build).main
+    assert ("it reads an empty tensor" in str(paddle_ngraph.explain(main))) == is_empty

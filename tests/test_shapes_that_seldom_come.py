@@ -191,3 +191,22 @@ def test_what_there_is_no_room_for_is_not_loaded_in_each_run(tmp_path: Path) -> 
         assert max(loaded[3:]) <= 8 and min(by_engine) > 0
     finally:
         paddle.set_flags(before)
+
+
+@pytest.mark.parametrize("shapes, room", [(14, 8), (6, 4), (3, 1), (40, 20)])
+@pytest.mark.parametrize("reads", [draws, sorts])
+def test_what_there_is_no_room_for_is_not_built_in_each_run(reads, shapes, room):
+    """However few shapes there are: those that take turns would drop each other for ever."""
+    program = of_one_interval(reads)
+    before = paddle.get_flags("FLAGS_ngraph_cache_size")
+    paddle.set_flags({"FLAGS_ngraph_cache_size": room})
+    try:
+        counts, by_engine = [], []
+        for _ in range(24):
+            runs = [built(program, x=floats(2, length, WIDTH)) for length in range(2, 2 + shapes)]
+            counts.append(sum(count for count, _, _ in runs))
+            by_engine.append(sum(count for _, count, _ in runs))
+    finally:
+        paddle.set_flags(before)
+    assert min(counts[0], OWN) == min(shapes, OWN)
+    assert sum(counts[12:]) <= 12 * shapes / 3 and sum(by_engine[12:]) > 0

@@ -6,12 +6,12 @@ run, with all that is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.paddle_seam.protocols import Operation, Value
-from paddle_ngraph.program.view import REGIONS, BlockView
+from paddle_ngraph.program.view import REGIONS, BlockView, value_id
 
 # Others may compute with the -1 that stands for a size that their inputs leave open, and 0 is what
 # becomes of it.
@@ -21,6 +21,8 @@ _MAKERS = frozenset(
         *("pd_op.expand", "pd_op.tile"),
     }
 )
+# Of sizes or axes: without any, it says nothing of elements.
+_LISTS = frozenset({"pd_op.full_int_array"})
 
 
 def empty_in(view: BlockView) -> frozenset[str]:
@@ -28,45 +30,76 @@ def empty_in(view: BlockView) -> frozenset[str]:
 
     Those of rank 1 are not among them: they may be lists of sizes or axes.
     """
-    found: set[str] = set()
+    found = _Found()
     for node in view.nodes:
-        read = {member for vid in node.reads for member in view.members(vid)}
-        found |= {vid for vid in read if vid not in view.producer and _is_empty(view.values[vid])}
-        reads_one = not found.isdisjoint(read)
-        if node.type == "pd_op.assign" and reads_one:
-            found.update(node.writes)
-        elif reads_one or _may_make_one(node.op):
-            found.update(map(view.known, _empty_results(node.op)))
-    return frozenset(found)
+        for vid in node.reads:
+            if vid not in view.producer:
+                found.look_back(view.values[vid])
+        found.look_at(node.op)
+    return frozenset(vid for vid, value in found.values.items() if len(value.shape) > 1)
 
 
-def _is_empty(value: Value) -> bool:
-    """The same for a variable of a block around this one."""
-    maker = value.get_defining_op()
-    if maker is None or not _is_tensor(value):
-        return False
-    if maker.name() == "pd_op.assign":
-        return _is_empty(maker.operand_source(0))
-    may_be = _may_make_one(maker) or (0 in value.shape and any(map(_is_empty, _inputs(maker))))
-    return may_be and any(value.is_same(each) for each in _empty_results(maker))
+class _Found:
+    """What never has an element, by id, of the results of the operators that it has looked at."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self._seen: set[str] = set()
+
+    def look_at(self, op: Operation) -> None:
+        """Looks at an operator, after those that make what it reads."""
+        if op.name() in _LISTS:
+            return
+        inputs = list(_inputs(op))
+        reads_one = any(value_id(value) in self.values for value in inputs)
+        results: Iterable[Value] = ()
+        if op.name() == "pd_op.assign":
+            results = op.results() if reads_one else ()
+        elif reads_one or _may_make_one(op, inputs):
+            results = _empty_results(op)
+        self.values.update((value_id(value), value) for value in results)
+
+    def look_back(self, value: Value) -> None:
+        """Looks at what makes a variable of a block around this one."""
+        pending = list(_members(value))
+        while pending:
+            value = pending[-1]
+            if (maker := value.get_defining_op()) is not None and self._is_new(value):
+                is_copy = maker.name() == "pd_op.assign"
+                before = [each for each in _inputs(maker) if is_copy or 0 in each.shape]
+                if before := list(filter(self._is_new, before)):
+                    pending += before
+                    continue
+                self.look_at(maker)
+            self._seen.add(value_id(value))
+            pending.pop()
+
+    def _is_new(self, value: Value) -> bool:
+        return value_id(value) not in self._seen
 
 
-def _may_make_one(op: Operation) -> bool:
+def _may_make_one(op: Operation, inputs: Sequence[Value]) -> bool:
     """Whether an operator may make one of inputs that have elements."""
-    if op.name() in _MAKERS:
-        return True
-    if not any(0 in value.shape for value in op.results() if _is_tensor(value)):
-        return False
-    return not any(-1 in value.shape for value in _inputs(op))
+    # What has elements, and a size of 0, is of an operator that computed with -1.
+    unknown = {0}
+    if op.name() not in _MAKERS:
+        if not any(0 in value.shape for value in op.results() if _is_tensor(value)):
+            return False
+        unknown = {0, -1}
+    return all(unknown.isdisjoint(value.shape) for value in inputs)
 
 
 def _inputs(op: Operation) -> Iterator[Value]:
     """The tensors that an operator reads, those in lists too."""
     for value in op.operands_source():
-        if _is_tensor(value):
-            yield value
-        elif value.initialized() and (maker := value.get_defining_op()) is not None:
-            yield from _inputs(maker) if maker.name() == "builtin.combine" else ()
+        yield from _members(value)
+
+
+def _members(value: Value) -> Iterator[Value]:
+    if _is_tensor(value):
+        yield value
+    elif value.initialized() and (maker := value.get_defining_op()) is not None:
+        yield from _inputs(maker) if maker.name() == "builtin.combine" else ()
 
 
 def _empty_results(op: Operation) -> Iterator[Value]:
@@ -76,7 +109,7 @@ def _empty_results(op: Operation) -> Iterator[Value]:
     entry = find_converter(op.name())
     for name, value, inferred in zip(op.get_output_names(), op.results(), _inferred(op)):
         is_made = entry is None or entry.output_role(name) is Role.RESULT
-        if is_made and _is_tensor(value) and _is_no_list(value) and 0 in (*value.shape, *inferred):
+        if is_made and _is_tensor(value) and 0 in (*value.shape, *inferred):
             yield value
 
 
@@ -91,10 +124,6 @@ def _inferred(op: Operation) -> Iterator[Sequence[int]]:
         types = [None] * len(op.results())
     for type in types:
         yield type[1] if isinstance(type, tuple) else ()
-
-
-def _is_no_list(value: Value) -> bool:
-    return len(value.shape) > 1
 
 
 def _is_tensor(value: Value) -> bool:

@@ -732,7 +732,11 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   Signature key = signature(io.inputs, now);
   key.weights = weights_->fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
-  if (const auto outdated = weights_->take_outdated()) cache.drop(id_, *outdated);
+  if (const auto outdated = weights_->take_outdated()) {
+    cache.drop(id_, *outdated);
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    own_functions().known.clear();  // none of these was dropped for lack of room
+  }
   if (auto function = find_serving(key, io)) {
     ++EngineStats::instance().functions_reused;
     return function;
@@ -820,11 +824,13 @@ bool NgraphEngine::leaves(const Signature& key, const Settings& settings) const 
   {
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
-    if (own.first.size() < kOwnShapes) return false;
+    // Of those that it had, too, where the cache has room for fewer.
+    const bool was_built = own.known.count(SignatureHash()(key)) > 0;
+    if (own.first.size() < kOwnShapes && !was_built) return false;
     const uint64_t shape = hash_of_shapes(key);
-    is_new = own.known.size() < kMostShapes && own.known.count(SignatureHash()(key)) == 0;
+    is_new = own.known.size() < kMostShapes && !was_built;
     if (is_new && own.first.count(shape) > 0) return false;  // it has one for other settings
-    if (own.lacking.size() == kMostShapes) own.lacking.clear();
+    if (own.lacking.size() >= kMostShapes) own.lacking.clear();
     if (++own.lacking[shape] * kFunctionsPerTime >= own.count) return false;
   }
   if (!may_leave(graph_)) return false;
