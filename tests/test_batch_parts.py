@@ -272,7 +272,7 @@ def test_what_mixes_samples_stays_whole(always, name):
 # -- whether it pays -----------------------------------------------------------------------------
 
 
-def convolutions(samples: int, channels: int = 64) -> ov.Model:
+def convolutions(samples: int, channels: int = 128) -> ov.Model:
     x = opset15.parameter([samples, channels, 16, 16], Type.f32)
     filter_ = weights(channels, channels, 3, 3)
     node = opset15.convolution(x, filter_, [1, 1], [1, 1], [1, 1], [1, 1])
@@ -303,9 +303,9 @@ def test_number_of_parts(samples, threads, parts):
 
 def test_small_samples_share_a_part():
     """A sample of 589824 multiplications is too little for a request of its own."""
-    model = convolutions(64, channels=16)
+    model = convolutions(256, channels=16)
     parts = batch_parts.part(model, 2)
-    assert 1 < parts < 64
+    assert 1 < parts < 256
     assert batch_parts._multiplications(model) >= batch_parts.LEAST
 
 
