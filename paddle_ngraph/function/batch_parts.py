@@ -27,8 +27,8 @@ from paddle_ngraph.function.node_tools import ELEMENTWISE, Key, key_of
 from paddle_ngraph.function.sizes import Number, Size
 
 # Multiplications of a part's convolutions, at least: with less to do, a request costs more than it
-# gains (LeNet-5, Zen 4). Eight images of 16 million by PP-OCR's orientation classifier take two cores
-# of a Zen 5 1.5 ms in eight parts, 1.3 in four or two, and 1.4 as a whole.
+# gains (LeNet-5, Zen 4). PP-OCR's orientation classifier, 16 million for an image, takes 1.5 ms for
+# eight images in eight parts, 1.3 in four or two, and 1.4 as a whole (two cores of a Zen 5).
 LEAST = 1 << 25
 
 # Of the threads, so much must have a part to work on in the mean.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from paddle_ngraph import _core
 from paddle_ngraph.function.registry import Role, find_converter
 from paddle_ngraph.paddle_seam.protocols import Operation, Value
-from paddle_ngraph.program.view import REGIONS, BlockView, value_id
+from paddle_ngraph.program.view import FEEDS, REGIONS, BlockView, value_id
 
 # Others may compute with the -1 that stands for a size that their inputs leave open, and 0 is what
 # becomes of it.
@@ -21,8 +21,9 @@ _MAKERS = frozenset(
         *("pd_op.expand", "pd_op.tile"),
     }
 )
-# Of sizes or axes: without any, it says nothing of elements.
-_LISTS = frozenset({"pd_op.full_int_array"})
+# A list of sizes or axes without any says nothing of elements; what is fed may have other sizes
+# than the program declares.
+_OF_OTHERS = FEEDS | {"pd_op.full_int_array"}
 
 
 def empty_in(view: BlockView) -> frozenset[str]:
@@ -48,7 +49,7 @@ class _Found:
 
     def look_at(self, op: Operation) -> None:
         """Looks at an operator, after those that make what it reads."""
-        if op.name() in _LISTS:
+        if op.name() in _OF_OTHERS:
             return
         inputs = list(_inputs(op))
         reads_one = any(value_id(value) in self.values for value in inputs)
