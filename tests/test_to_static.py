@@ -19,6 +19,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.jit.dy2static import parameter_recorder
 from paddle.jit.dy2static.pir_partial_program import PartialProgramLayer
 
 import paddle_ngraph
@@ -1240,6 +1241,107 @@ def test_values_of_programs_that_are_gone_are_not_taken_for_others():
     finally:
         gc.set_threshold(*thresholds)
     assert paddle_ngraph.stats()["engine_runs"] >= 40
+
+
+TRACES_THAT_RAISE = """
+import sys
+import numpy as np, paddle
+from paddle import nn
+from paddle.jit.dy2static import parameter_recorder
+
+# As if each program came to the address of the one before.
+parameter_recorder._program_hash = lambda program: 1
+
+import paddle_ngraph
+
+how = sys.argv[1]
+
+
+class Network(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        y = self.linear(x)
+        if x.shape[0] == 2:
+            if how == "shape":
+                return y.reshape([7, 7])
+            if how == "call":
+                return self.linear(y, y)
+            raise ArithmeticError("not this size")
+        return y
+
+
+network = Network()
+weight, bias = (each.numpy() for each in network.parameters())
+function = paddle.jit.to_static(network.forward, full_graph=True)
+raised = 0
+with paddle_ngraph.use_ngraph(sys.argv[2] == "True"):
+    for size in range(3, 63):
+        try:
+            function(paddle.ones([2, 3]))
+        except Exception:
+            raised += 1
+        found = function(paddle.ones([size, 3])).numpy()
+        np.testing.assert_allclose(found, np.ones([size, 3]) @ weight + bias, rtol=1e-4, atol=1e-5)
+assert raised == 60
+print(paddle_ngraph.stats()["engine_runs"])
+"""
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("how", ["shape", "call", "raise"])
+def test_traces_that_raise_leave_nothing_to_others(how, on, tmp_path):
+    """Alone, Paddle gives the next program at the same address values of the one that is gone."""
+    script = tmp_path / "traces.py"  # to_static wants to read it
+    script.write_text(TRACES_THAT_RAISE)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "FLAGS_ngraph_min_interval_us": "0",
+        "FLAGS_ngraph_background_compile": "0",
+        "FLAGS_ngraph_cache_dir": "",
+    }
+    command = [sys.executable, "-W", "ignore", str(script), how, str(on)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert (int(run.stdout) > 0) == on
+
+
+def test_what_a_trace_has_kept_ends_with_its_program():
+    """And not sooner: of a program that lives on, a trace may be under way."""
+    parameters, overwritten = (
+        parameter_recorder._global_parameter_recorder,
+        parameter_recorder._global_inplace_map,
+    )
+    addresses: set[int] = set()
+    values: list[Any] = []
+    met = 0
+    paddle.disable_static()
+    weight = made(mlp).parameters()[0]
+    paddle.enable_static()
+    living = paddle.static.Program()
+    with paddle.static.program_guard(living):
+        of_living = parameters.get(living, weight)
+    for _ in range(200):
+        program = paddle.static.Program()
+        with paddle.static.program_guard(program):
+            x = paddle.static.data("x", [2, 3])
+            value = parameters.get(program, weight)
+            assert all(value is not each for each in values)
+            values.append(value)
+            assert value.get_defining_op().get_parent_block() == program.global_block()
+            assert parameters.get(program, weight) is value
+            assert overwritten.get(program, x) is None
+            overwritten.add(program, x, x + 1.0)
+            assert overwritten.get(program, x) is not None
+        met += id(program) in addresses
+        addresses.add(id(program))
+        del program, x
+    assert met > 0  # of what is at the address of one that is gone
+    assert parameters.get(living, weight) is of_living
+    assert parameters.pop(living)[0] == [weight]
 
 
 def test_numbers_of_programs_lie_further_apart_than_scopes(monkeypatch):

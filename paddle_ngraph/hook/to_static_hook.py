@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from random import Random
 from typing import Any
+from weakref import ref
 
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
@@ -33,6 +34,7 @@ from paddle_ngraph.paddle_seam.names import (
     backend_of,
     clone_program,
     expected_place,
+    forget_trace,
     hook_of_runs,
     is_train_mode,
     kept_on,
@@ -88,12 +90,15 @@ _rewriting = new_lock()
 _claims = new_lock()
 # is_on: whether this thread runs a function that was compiled by name; claimed: its run's scope.
 _here = threading.local()
+# By the number that Paddle has for it: the program that was traced last.
+_traced: dict[int, ref[Program]] = {}
 
 
 def install() -> None:
     """Installs the hook; a second call changes nothing."""
     replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
     replaced.GET_SCOPE.replace(_claiming)
+    replaced.KEY_OF_TRACE.replace(_forgetting)
     gradients.install()
 
 
@@ -168,6 +173,27 @@ def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
             _here.claimed = before
 
     return call_run_impl_with_hook
+
+
+def _forgetting(original: Callable[[Program], int]) -> Callable[[Program], int]:
+    """A program does not meet what the trace of another one has left.
+
+    Paddle keeps what a trace has made of parameters under the address of its program, and drops it
+    when the trace is over, but not if that raised. The next program at that address then gets
+    values of one that is gone, which crashes. That concerns native runs as well: whatever the flag.
+    """
+
+    @wraps(original)
+    def program_hash(program: Program) -> int:
+        key = original(program)
+        last = _traced.get(key)
+        if last is None or last() is not program:
+            if last is not None:  # else it may be older than this hook
+                forget_trace(key)
+            _traced[key] = ref(program)  # no other thread has a program there now
+        return key
+
+    return program_hash
 
 
 def is_static(thing: Any) -> bool:

@@ -176,6 +176,10 @@ _set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
 )
 _Stream = _read(_CORE, "GeneratorState")
 
+_TRACES = "paddle.jit.dy2static.parameter_recorder"
+_parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
+_overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
+
 # -- what objects have ---------------------------------------------------------------------------
 
 _SWITCHED = "paddle.base.executor:_StandaloneExecutor"
@@ -204,6 +208,9 @@ PLACES += [
     Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
     Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
+    Place(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
+    Place(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
+    Place(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
     # A layer overrides it.
     Place(
         "paddle.nn.layer.rnn:RNNBase",
@@ -231,6 +238,13 @@ def set_stop_gradient(tensor: Any, stop: bool) -> None:
 def set_reusable(scope: Any, on: bool) -> None:
     """Says whether a ``PartialProgramLayer`` may run in a scope that it has run in before."""
     scope._can_reused = on
+
+
+def forget_trace(key: int) -> None:
+    """Drops what Paddle keeps of the trace of a function, by its number."""
+    _parameters_of_traces.params_dict.pop(key, None)
+    _parameters_of_traces.tensor2value.pop(key, None)
+    _overwritten_in_traces.params_dict.pop(key, None)
 
 
 def make_persistable(value: Value) -> None:

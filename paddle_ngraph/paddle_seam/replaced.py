@@ -52,6 +52,8 @@ RUN_STATIC, GET_SCOPE = _of(
     _get_scope="(self, cache_key=..., use_scope_cache=...)",
 )
 
+# The number under which Paddle keeps the parameters of a program while it traces a function.
+(KEY_OF_TRACE,) = _of("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
 # How Paddle comes to the function of what it makes static, and of what that calls.
 UNWRAP, UNWRAP_CALLED = (
     Place(owner, "unwrap_decorators", "(func)")
