@@ -177,22 +177,20 @@ def work(number):
 threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
 for thread in threads:
     thread.start()
-failed = hung = 0
+failed = 0
 for _ in range(60):
     time.sleep(0.002)
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(30)
+        signal.alarm(60)
         found = outputs()
         net.train()
         net(inputs[2])[0].sum().backward()
         os._exit(not all(np.allclose(a, b, atol=1e-6) for a, b in zip(found, expected)))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    hung += status == -signal.SIGALRM
-    # Paddle has locks of its own, such as its allocator's, that seldom are held at that moment.
-    if hung > 2 or status not in (0, -signal.SIGALRM):
-        print(hung, "children hung, and one ended with", status, flush=True)
+    if status != 0:
+        print("a child ended with", status, flush=True)
         failed = 1
         break
 is_over = True
@@ -207,6 +205,6 @@ os._exit(failed)
 def test_a_forked_process_waits_for_no_thread_that_it_has_not(provider):
     script = f"PROVIDER = {provider!r}\n{_FORKS}"
     found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=500
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=300
     )
     assert found.returncode == 0, found.stdout + found.stderr[-2000:]
