@@ -402,13 +402,19 @@ def test_what_nothing_reads_is_appended_too(build: Callable) -> None:
 # -- no turn ---------------------------------------------------------------------------------------
 
 
+def grown_array(x: Any, starts_with: int) -> Any:
+    """An array of so many elements, to which each turn of a loop appends one."""
+    array = create_array("float32")
+    for place in range(starts_with):
+        array_write(x * (place + 1.0), one(place), array)
+    counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+    return array
+
+
 def one_array(starts_with: int = 1) -> Callable[[], Any]:
     def build() -> Any:
         x = rows()
-        array = create_array("float32")
-        for place in range(starts_with):
-            array_write(x * (place + 1.0), one(place), array)
-        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        array = grown_array(x, starts_with)
         found = [array_length(array)]
         return [joined(array, 1), *found] if starts_with else found
 
@@ -484,10 +490,7 @@ def element_of(elements: list[np.ndarray], start: int) -> np.ndarray | None:
 def one_element(is_fed: bool, where: str, starts_with: int, start: int) -> Callable[[], Any]:
     def build() -> Any:
         x = rows()
-        array = create_array("float32")
-        for place in range(starts_with):
-            array_write(x * (place + 1.0), one(place), array)
-        counted(lambda i, h: [append(array, h), h + 1][1:], x * 1.0, end=fed_limit())
+        array = grown_array(x, starts_with)
         place = paddle.static.data("place", [1], "int64") if is_fed else [start]
         read = lambda: paddle._pir_ops.slice_array_dense(array, place) * 2.0  # noqa: E731
         if where == "branch":
