@@ -311,15 +311,23 @@ class _Model:
 
         Of Paddle's passes that follow, none changes such a program; of the user's, one may.
         """
-        is_last = self._settings.passes[-1:] == [PASS] or PASS not in self._settings.passes
-        if is_last and len(runs) == 1 and runs[0].scope is not None and runs[0].whole is not None:
+        if (
+            self._passes[-1] == PASS
+            and len(runs) == 1
+            and runs[0].scope is not None
+            and runs[0].whole is not None
+        ):
             _short_ways[predictor] = _ShortWay(runs[0].whole, runs[0].scope)
+
+    @property
+    def _passes(self) -> list[str]:
+        """Those that the user asked for, with that of the engine."""
+        passes = self._settings.passes
+        return passes if PASS in passes else [*passes, PASS]
 
     def _engine_config(self) -> Config:
         config: Config = AnalysisConfig(self._config)
-        passes = self._settings.passes
-        passes = passes if PASS in passes else [*passes, PASS]
-        _enable_custom_passes(config, passes, self._settings.only_passes)
+        _enable_custom_passes(config, self._passes, self._settings.only_passes)
         config.disable_onednn()
         config.enable_new_ir(True)
         config.enable_new_executor(True)
@@ -401,12 +409,8 @@ class _ShortWay:
 _short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
 
 
-def _run_native(predictor: Predictor, args: tuple[Any, ...]) -> Any:
-    return _run(predictor, *args)
-
-
-def _run_engine(predictor: Predictor, args: tuple[Any, ...]) -> Any:
-    """A run of a predictor that runs through nGraph."""
+def _run_engine(predictor: Predictor, *args: Any) -> Any:
+    """``_run`` of a predictor that runs through nGraph."""
     way = None if args else _short_ways.get(predictor)
     return _run(predictor, *args) if way is None else way.run(predictor)
 
@@ -478,15 +482,15 @@ class _Switch:
         return not self._cannot_turn
 
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
-        run = _run_engine if engine else _run_native
+        run = _run_engine if engine else _run
         if engine == self.is_engine:
-            return run(predictor, args)
+            return run(predictor, *args)
         if not args:
             lent = _lend_inputs(predictor, self._counterpart)
             if lent is None:
                 return _run(predictor)  # whatever it says of what it was given
             self._lent_inputs = lent
-        results = run(self._counterpart, args)
+        results = run(self._counterpart, *args)
         if args:  # which a run without any computes on again
             self._lent_inputs = _lend_inputs(self._counterpart, predictor) or []
         self._take_outputs(predictor)
