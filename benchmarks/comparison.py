@@ -206,7 +206,12 @@ def _take_turns(
         progress(f"{work.name}: turn {number + 1} of {pace.rounds}")
         for name, column in columns.items():
             if column.failed is None:
-                seconds = processes.of(name).ask("turn", pace.seconds)
+                try:
+                    seconds = processes.of(name).ask("turn", pace.seconds)
+                except PeerError as error:  # the system ends one of many when memory is short
+                    column.failed, column.turns_ms = str(error), []
+                    processes.end(name)
+                    continue
                 column.turns_ms.append(1e3 * statistics.median(seconds))
 
 

@@ -223,6 +223,24 @@ def test_what_a_peer_cannot_do_is_told():
     assert row.ratio("engine") == 1
 
 
+def test_a_peer_that_the_system_ends_is_told_and_the_others_are_measured(monkeypatch):
+    asked = []
+
+    class Ended(Worker):
+        def ask(self, method, *arguments):
+            asked.append(method)
+            if asked.count("turn") == 4:  # the second one of the second peer
+                self._process.kill()
+            return super().ask(method, *arguments)
+
+    monkeypatch.setattr(comparison, "Worker", Ended)
+    work, pace = works.TRAINING["mlp"], comparison.Pace(3, 0.0)
+    (row,) = comparison.compare([work], ["engine", "paddle"], pace, lambda text: None)
+    assert len(row.columns["engine"].turns_ms) == 3
+    assert "its process ended" in row.columns["paddle"].failed
+    assert row.ratio("paddle") is None
+
+
 def results(*values: float, change: float = 1.0) -> Results:
     return Results([np.array(v) for v in values], {"w": np.full(3, change)}, 0.0, {})
 
