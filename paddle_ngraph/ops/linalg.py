@@ -227,16 +227,15 @@ def _result(op: Op) -> str:
     return str(op.attr("equation")).partition("->")[2]
 
 
-@converter("pd_op.einsum", outputs={"inner_cache": Role.OMITTED}, limits=[_SIMPLE])
+@converter(
+    "pd_op.einsum",
+    outputs={"inner_cache": Role.OMITTED, "xshape": Role.OMITTED},
+    limits=[_SIMPLE],
+)
 def einsum(bridge: NgraphBridge, op: Op) -> None:
-    """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``).
-
-    Output ``xshape`` holds the operands again, for the gradient.
-    """
+    """Products summed over the indices that ``equation`` leaves out (Paddle ``einsum``)."""
     nodes = bridge.get_input_nodes(op, "x")
     bridge.set_output_node(op, "out", opset15.einsum(nodes, op.attr("equation")))
-    for position, node in enumerate(nodes):
-        bridge.set_output_node(op, "xshape", node, position)
 
 
 _DISTINCT = Limit(
@@ -253,12 +252,14 @@ def _operands(op: Op) -> list[str]:
 
 @converter(
     "pd_op.einsum_grad",
-    inputs={"inner_cache": Role.UNUSED, "x_shape": Role.SAVED},
+    inputs={"inner_cache": Role.UNUSED},
     limits=[_SIMPLE, _DISTINCT, _NAMED],
 )
 def einsum_grad(bridge: NgraphBridge, op: Op) -> None:
     """``x_grad[i]``: the product of ``out_grad`` and the other operands, summed over what they have
     alone and spread over what the operand has alone (Paddle ``einsum_grad``).
+
+    Input ``x_shape`` holds the operands (``program/einsum_operands.py``).
     """
     nodes, operands = bridge.get_input_nodes(op, "x_shape"), _operands(op)
     out_grad = bridge.get_input_node(op, "out_grad")

@@ -17,6 +17,7 @@ from paddle_ngraph import interruptions, statistics
 from paddle_ngraph.program import (
     cost,
     dequantization,
+    einsum_operands,
     interval_rules,
     loops,
     packed_layers,
@@ -90,6 +91,7 @@ def prepare(program: Any) -> int:
         loops.let_go_of_what_nobody_reads(program)
         loops.copy_start_values(program)
         dequantization.rephrase(program)
+        einsum_operands.hand_on_operands(program)
         return packed_layers.apply(program)
 
 
