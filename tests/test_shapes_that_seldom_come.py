@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.program import background
+from paddle_ngraph.program import background, native_interval
 from tests.programs import Program, at_once, counted, fed_limit, floats, parameter
 
 WIDTH = 6
@@ -99,6 +99,42 @@ def test_what_comes_often_has_a_function(reads: Callable) -> None:
     assert found[0] == (0, 0, 1) and found[-1] == (0, 1, 0)
     assert sum(count for count, _, _ in found) == 1
     assert built(program, x=floats(2, 3, WIDTH)) == (0, 1, 0)
+
+
+def drawn(h: Any, w: Any) -> Any:
+    return draws(h, w) + paddle.uniform([1])
+
+
+@pytest.mark.parametrize("step", ["made", "run"])
+@pytest.mark.parametrize("reads", [drawn, sorts])
+def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
+    """The engine may: so it does with shapes that come first."""
+    program = of_one_interval(reads)
+    for length in range(2, 2 + OWN):
+        program.run(x=floats(2, length, WIDTH))
+
+    def counts() -> tuple[int, int, int]:
+        stats = paddle_ngraph.stats()
+        return stats["functions_built"], stats["engine_runs"], stats["native_runs"]
+
+    def fail(*_: Any) -> None:
+        paddle.base.core.default_cpu_generator().random()
+        raise RuntimeError("no such kernel")
+
+    x = floats(2, 100, WIDTH)
+    paddle.seed(5)
+    expected = [program.run(engine=False, x=x)[0] for _ in range(2)]
+    method = {"made": "__init__", "run": "run"}[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(native_interval.NativeInterval, method, fail)
+        native_interval.clear()
+        paddle_ngraph.reset_stats()
+        paddle.seed(5)
+        for values in expected:
+            np.testing.assert_allclose(program.run(x=x)[0], values, rtol=2e-5, atol=1e-5)
+    assert counts() == (1, 2, 0)
+    program.run(x=floats(2, 101, WIDTH))
+    assert counts() == (1, 2, 1)
 
 
 def test_shapes_that_one_function_serves_never_wait() -> None:

@@ -1020,7 +1020,7 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
   } catch (const LeftToPaddle&) {
-    failure = std::current_exception();
+    return run_left(io, now);
   } catch (const InvalidInput& error) {
     if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
     failure = std::current_exception();
@@ -1099,22 +1099,32 @@ void NgraphEngine::run_natively(const NgraphIO& io) const {
   ++EngineStats::instance().native_runs;
 }
 
+bool NgraphEngine::try_natively(const NgraphIO& io) const {
+  StreamGuard stream(num_states_ == 0);
+  try {
+    run_natively(io);
+    stream.used();
+    return true;
+  } catch (const NgraphError&) {     // it cannot run natively at all
+  } catch (const std::exception&) {  // what it has written of the states stays
+    if (num_states_ > 0) throw;
+  }
+  return false;
+}
+
+void NgraphEngine::run_left(const NgraphIO& io, const Settings& settings) const {
+  if (try_natively(io)) return;
+  {
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    OwnFunctions& own = own_functions();
+    own.lacking[hash_of_shapes(signature(io.inputs, settings))] = own.count;  // often enough
+  }
+  run(io, nullptr);
+}
+
 void NgraphEngine::run_meanwhile(const NgraphIO& io, Order* order) const {
   const auto start = std::chrono::steady_clock::now();
-  bool has_run = true;
-  {
-    StreamGuard stream(num_states_ == 0);
-    try {
-      run_natively(io);
-      stream.used();
-    } catch (const NgraphError&) {  // it cannot run natively at all
-      has_run = false;
-    } catch (const std::exception&) {  // what it has written of the states stays
-      if (num_states_ > 0) throw;
-      has_run = false;
-    }
-  }
-  if (!has_run) {  // the engine may; if it fails too, Paddle's error is raised again
+  if (!try_natively(io)) {  // the engine may; if it fails too, Paddle's error is raised again
     order->reset();
     return run(io, nullptr);
   }

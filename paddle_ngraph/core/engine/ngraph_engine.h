@@ -240,6 +240,10 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
+  // Runs natively, if Paddle can; what it raises goes on where it may have written states.
+  bool try_natively(const NgraphIO& io) const;
+  // A run that is left to Paddle; if Paddle cannot run the interval, its function is built.
+  void run_left(const NgraphIO& io, const Settings& settings) const;
   // Runs natively while the function is built in the background. Drops the order, and waits for the
   // function, if Paddle cannot run the interval.
   void run_meanwhile(const NgraphIO& io, Order* order) const;
