@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
+from paddle_ngraph import _core
 from paddle_ngraph.program import background, native_interval
 from tests.programs import Program, at_once, counted, fed_limit, floats, parameter
 
@@ -152,6 +154,38 @@ def test_a_strict_run_has_its_function() -> None:
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
     finally:
         paddle.set_flags(before)
+
+
+def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
+    """Another thread sets the flag."""
+    program = of_one_interval(sorts)
+    for length in range(2, 2 + OWN):
+        program.run(x=floats(2, length, WIDTH))
+    x = floats(2, 100, WIDTH)
+    expected = program.run(engine=False, x=x)[0]
+
+    def work(number: int) -> None:
+        if number == 0:
+            np.testing.assert_allclose(program.run(x=x)[0], expected, rtol=2e-5, atol=1e-5)
+            return
+        try:
+            until = time.monotonic() + 60
+            while _core.waiting() == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert _core.waiting() == 1
+            paddle.set_flags({"FLAGS_ngraph_strict": False})
+        finally:
+            _core.fail_at("")
+
+    before = paddle.get_flags("FLAGS_ngraph_strict")
+    paddle.set_flags({"FLAGS_ngraph_strict": True})
+    _core.fail_at("data", waits=True)
+    paddle_ngraph.reset_stats()
+    try:
+        at_once(work, 2)
+    finally:
+        paddle.set_flags(before)
+    assert paddle_ngraph.stats()["native_runs"] == 1
 
 
 def test_what_paddle_would_not_check_is_built() -> None:

@@ -1001,8 +1001,12 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   const Settings now = settings();
   auto step = Step::kData;
   if (FLAGS_ngraph_strict) {
-    run_function(io, now, nullptr, &step);
-    return;
+    try {
+      run_function(io, now, nullptr, &step);
+      return;
+    } catch (const LeftToPaddle&) {  // the flag was set again meanwhile
+      return run(io, order);
+    }
   }
   if (refused_at_ == attempts()) return run_natively(io);
   if (FLAGS_check_nan_inf) {  // who looks for NaN wants the operator that makes it
