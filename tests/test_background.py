@@ -238,6 +238,37 @@ def test_strict_runs_wait():
     assert counts() == (1, 0, 0)
 
 
+@pytest.mark.parametrize("why", ["the flag is off", "runs are strict", "Paddle cannot run it"])
+def test_a_run_that_waits_takes_what_it_has_waited_for(gate, monkeypatch, why):
+    """The function of another run, which is compiled in the background meanwhile."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no such kernel")
+
+    def wait(timeout: float | None = None) -> bool:  # what is compiled comes while the run waits
+        monkeypatch.setattr(background, "wait", before)
+        opening.start()
+        return before(timeout)
+
+    program, x = Program(network), floats(3, 6)
+    native = program.run(engine=False, x=x)
+    program.run(x=floats(3, 6, seed=1))
+    assert gate.reached.wait(SECONDS)
+    opening, before = threading.Thread(target=gate.open), background.wait
+    monkeypatch.setattr(background, "wait", wait)
+    flags.set("ngraph_background_compile", "0" if why == "the flag is off" else "1")
+    flags.set("ngraph_strict", why == "runs are strict")
+    if why == "Paddle cannot run it":
+        monkeypatch.setattr(native_interval.NativeInterval, "run", fail)
+    try:
+        assert_close(native, program.run(x=x))
+    finally:
+        flags.set("ngraph_strict", False)
+    opening.join()
+    assert counts() == (1, 1, 1)
+    assert paddle_ngraph.stats()["functions_built"] == 1
+
+
 def test_inside_of_awaited_runs_wait(gate):
     program, other = Program(chain), Program(network)
     program.run(x=floats(3, 4))

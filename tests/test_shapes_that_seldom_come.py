@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph.program import background
+from paddle_ngraph import _core
+from paddle_ngraph.program import background, native_interval
 from tests.programs import Program, at_once, counted, fed_limit, floats, parameter
 
 WIDTH = 6
@@ -101,6 +103,42 @@ def test_what_comes_often_has_a_function(reads: Callable) -> None:
     assert built(program, x=floats(2, 3, WIDTH)) == (0, 1, 0)
 
 
+def drawn(h: Any, w: Any) -> Any:
+    return draws(h, w) + paddle.uniform([1])
+
+
+@pytest.mark.parametrize("step", ["made", "run"])
+@pytest.mark.parametrize("reads", [drawn, sorts])
+def test_what_paddle_cannot_run_is_built(reads: Callable, step: str, monkeypatch) -> None:
+    """The engine may: so it does with shapes that come first."""
+    program = of_one_interval(reads)
+    for length in range(2, 2 + OWN):
+        program.run(x=floats(2, length, WIDTH))
+
+    def counts() -> tuple[int, int, int]:
+        stats = paddle_ngraph.stats()
+        return stats["functions_built"], stats["engine_runs"], stats["native_runs"]
+
+    def fail(*_: Any) -> None:
+        paddle.base.core.default_cpu_generator().random()
+        raise RuntimeError("no such kernel")
+
+    x = floats(2, 100, WIDTH)
+    paddle.seed(5)
+    expected = [program.run(engine=False, x=x)[0] for _ in range(2)]
+    method = {"made": "__init__", "run": "run"}[step]
+    with monkeypatch.context() as patch:
+        patch.setattr(native_interval.NativeInterval, method, fail)
+        native_interval.clear()
+        paddle_ngraph.reset_stats()
+        paddle.seed(5)
+        for values in expected:
+            np.testing.assert_allclose(program.run(x=x)[0], values, rtol=2e-5, atol=1e-5)
+    assert counts() == (1, 2, 0)
+    program.run(x=floats(2, 101, WIDTH))
+    assert counts() == (1, 2, 1)
+
+
 def test_shapes_that_one_function_serves_never_wait() -> None:
     program = of_one_interval(lambda h, w: paddle.matmul(h, w))
     for length in range(2, 60):
@@ -116,6 +154,38 @@ def test_a_strict_run_has_its_function() -> None:
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
     finally:
         paddle.set_flags(before)
+
+
+def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
+    """Another thread sets the flag."""
+    program = of_one_interval(sorts)
+    for length in range(2, 2 + OWN):
+        program.run(x=floats(2, length, WIDTH))
+    x = floats(2, 100, WIDTH)
+    expected = program.run(engine=False, x=x)[0]
+
+    def work(number: int) -> None:
+        if number == 0:
+            np.testing.assert_allclose(program.run(x=x)[0], expected, rtol=2e-5, atol=1e-5)
+            return
+        try:
+            until = time.monotonic() + 60
+            while _core.waiting() == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert _core.waiting() == 1
+            paddle.set_flags({"FLAGS_ngraph_strict": False})
+        finally:
+            _core.fail_at("")
+
+    before = paddle.get_flags("FLAGS_ngraph_strict")
+    paddle.set_flags({"FLAGS_ngraph_strict": True})
+    _core.fail_at("data", waits=True)
+    paddle_ngraph.reset_stats()
+    try:
+        at_once(work, 2)
+    finally:
+        paddle.set_flags(before)
+    assert paddle_ngraph.stats()["native_runs"] == 1
 
 
 def test_what_paddle_would_not_check_is_built() -> None:

@@ -367,27 +367,60 @@ def test_what_others_wrote_during_a_build_is_in_no_function(meanwhile, folder, r
     assert paddle_ngraph.stats()["functions_loaded"] == 1
 
 
-def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) -> None:
-    def build() -> Any:
+class Large:
+    """One weight of 64 MB: the system has its memory back when it is freed."""
+
+    def __init__(self) -> None:
+        self.program = Program(self.build)
+        self.numbers, self.x = floats(4096, 4096), floats(2, 4096)
+        self.program.scope.find_var("weight").get_tensor().set(self.numbers, CPU)
+
+    def build(self) -> Any:
         x = paddle.static.data("x", [2, 4096], "float32")
         weight = paddle.static.create_parameter([4096, 4096], "float32", "weight")
         return paddle.matmul(x, weight) + shift
 
-    program, numbers, x = Program(build), floats(4096, 4096), floats(2, 4096)
-    program.scope.find_var("weight").get_tensor().set(numbers, CPU)
+    def move(self) -> None:
+        """Other memory, twice the numbers."""
+        other = self.program.scope.var("other").get_tensor()
+        other.set(2 * self.numbers, CPU)
+        self.program.scope.find_var("weight").get_tensor()._share_data_with(other)
+        self.program.scope.erase(["other"])
 
-    def move() -> None:  # 64 MB, which the system has back at once
-        other = program.scope.var("other").get_tensor()
-        other.set(2 * numbers, CPU)
-        program.scope.find_var("weight").get_tensor()._share_data_with(other)
-        program.scope.erase(["other"])
-
-    meanwhile.append((move, lambda: None))
-    for _ in range(3):
+    def check_moved(self) -> None:
         before = paddle_ngraph.stats()["engine_runs"]
-        (found,) = program.run(x=x)
+        (found,) = self.program.run(x=self.x)
         assert paddle_ngraph.stats()["engine_runs"] == before + 1, "the engine did not run"
-        np.testing.assert_allclose(found, 2 * (x @ numbers) + shift, rtol=1e-3, atol=1e-2)
+        np.testing.assert_allclose(found, 2 * (self.x @ self.numbers) + shift, rtol=1e-3, atol=1e-2)
+
+
+def test_weights_that_move_during_a_build_are_there_until_it_is_over(meanwhile) -> None:
+    large = Large()
+    meanwhile.append((large.move, lambda: None))
+    for _ in range(3):
+        large.check_moved()
+
+
+def test_weights_that_move_before_a_build_are_there_until_it_is_over(folder) -> None:
+    """When a run looks for a function on disk, it has decided what the build will read."""
+    large = Large()
+    _core.fail_at("load", waits=True)
+
+    def work(number: int) -> None:
+        if number == 0:
+            return large.check_moved()
+        try:
+            until = time.monotonic() + 60
+            while _core.waiting() == 0 and time.monotonic() < until:
+                time.sleep(0.01)
+            assert _core.waiting() == 1
+            large.move()
+        finally:
+            _core.fail_at("")
+
+    at_once(work, 2)
+    assert built() == (2, 0)  # one of what was there before
+    large.check_moved()
 
 
 @pytest.mark.parametrize("number", range(3))

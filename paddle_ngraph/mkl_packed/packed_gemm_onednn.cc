@@ -233,8 +233,27 @@ class OnednnRowMatrix : public PackedMatrix {
   std::shared_ptr<Buffer> memory_;
 };
 
+// oneDNN compiles kernels of sgemm in calls that need them first, and takes a lock for it that no
+// fork waits for. So all of them are compiled here: three families, each of them at once.
+void compile_sgemm() {
+  const NoForkMeanwhile no_fork;
+  const OmpThreads one(1);  // and no parallel region
+  constexpr int64_t kSizes[][3] = {{1, 1, 1}, {16, 16, 1}, {8, 17, 200}};
+  const std::vector<float> a(17 * 200), b(17 * 200);
+  std::vector<float> c(17 * 17);
+  for (const auto& [m, n, k] : kSizes) {
+    for (const char transposed_b : {'N', 'T'}) {
+      dnnl::sgemm('N', transposed_b, m, n, k, 1.0f, a.data(), k, b.data(),
+                  transposed_b == 'T' ? k : n, 0.0f, c.data(), n);
+    }
+  }
+}
+
+// Made where the GIL is held, so that no fork sees one that is half made.
 class OnednnProvider : public GemmProvider {
  public:
+  OnednnProvider() { compile_sgemm(); }
+
   const char* name() const override { return "onednn"; }
 
   std::shared_ptr<const PackedMatrix> pack(const Matrix& b, int64_t m, int64_t n,
@@ -353,6 +372,8 @@ class Bfloat16Matrix : public PackedMatrix {
 // by memory or by calls, keep float32.
 class Bfloat16Provider : public GemmProvider {
  public:
+  Bfloat16Provider() { onednn_provider(); }
+
   const char* name() const override { return "onednn bf16"; }
 
   bool rounds() const override { return true; }

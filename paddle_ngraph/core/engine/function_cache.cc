@@ -52,14 +52,11 @@ FunctionCache& FunctionCache::instance() {
   return *cache;
 }
 
-std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature) {
+std::shared_ptr<NgraphFunction> FunctionCache::find(const Signature& signature, bool looks_again) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto found = find_entry(signature);
-  if (found == entries_.end()) {
-    ++misses_;
-    return nullptr;
-  }
-  ++hits_;
+  if (!looks_again) ++(found == entries_.end() ? misses_ : hits_);
+  if (found == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found);
   return found->function;
 }

@@ -63,8 +63,8 @@ class FunctionCache {
   static FunctionCache& instance();
 
   // The function for this signature, which becomes the most recently used; nullptr if there is
-  // none.
-  std::shared_ptr<NgraphFunction> find(const Signature& signature);
+  // none. Looking once more for the same run counts as neither hit nor miss.
+  std::shared_ptr<NgraphFunction> find(const Signature& signature, bool looks_again = false);
 
   // Keeps `function` for this signature or, if it has open shapes, for all that match `open`. Drops
   // the least recently used ones beyond the capacity, in number and in bytes of weights. If another

@@ -667,10 +667,10 @@ bool NgraphEngine::serves(const NgraphFunction& function, const NgraphIO& io) co
   return in_place == nullptr || in_place->serve(*weights_, io.inputs);
 }
 
-std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key,
-                                                           const NgraphIO& io) const {
+std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key, const NgraphIO& io,
+                                                           bool looks_again) const {
   auto& cache = FunctionCache::instance();
-  auto function = cache.find(key);
+  auto function = cache.find(key, looks_again);
   if (!function || serves(*function, io)) return function;
   copies_weights_at_ = attempts().load();
   {
@@ -748,15 +748,18 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   // One build per graph at a time: another thread may be building the same function, or one from
   // the same model.
   std::unique_lock<BuildingMutex> lock(building_mutex(id_), std::try_to_lock);
-  bool has_waited = !lock.owns_lock();
-  if (has_waited && meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
-  if (has_waited) {
+  if (!lock.owns_lock()) {
+    if (meanwhile) return get_ng_function(io, *meanwhile, nullptr, order);
     lock.lock();
-    if (auto function = find_serving(key, io)) return function;  // or it would be known, and left
   }
+  if (ordered_ != nullptr) {  // by a thread that was first
+    if (order != nullptr) return nullptr;
+    wait_for_orders();
+  }
+  // It may be there by now, however short the time was; or it would be known, and left.
+  if (auto function = find_serving(key, io, true)) return function;
   const bool keeps_weights = key.weights.has_value();
   if (order != nullptr) {
-    if (ordered_ != nullptr) return nullptr;  // by a thread that was first
     const size_t bytes = keeps_weights ? weights_->num_bytes(io.inputs) : 0;
     const bool is_full = !FunctionOrder::has_room_for(bytes);
     if (is_full && wants_order(graph_, io.inputs, least_native_us_)) return nullptr;
@@ -765,13 +768,20 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   if (leaves(key, now)) throw LeftToPaddle();
   bool in_place = keeps_weights && is_on_cpu_ && !collects() && copies_weights_at_ != attempts() &&
                   weights_->are_untouched_since(since, io.inputs);
-  while (true) {
+  for (bool is_first = true;; is_first = false) {
+    std::optional<Variables> variables;
+    if (in_place) variables.emplace(io.inputs, since, *weights_);
     auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights, in_place));
+    // What the snapshot shows is held, unless they have moved in between.
+    if (in_place && !weights_->are_untouched_since(since, io.inputs)) {
+      in_place = false;
+      continue;
+    }
     const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
     key.weights = wanted.weights;
     if (keeps_weights && !in_place) key.weights = weights_->fingerprint_now(frozen->inputs());
-    if (has_waited || !(key == wanted)) {  // it was built, or an input written, meanwhile
-      if (auto function = find_serving(key, io)) return function;
+    if (!is_first || !(key == wanted)) {  // it was built, or an input written, meanwhile
+      if (auto function = find_serving(key, io, true)) return function;
     }
     throw_failure(key);
     if (auto function = load(key, *frozen, now)) return function;
@@ -782,13 +792,10 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
       return nullptr;
     }
     if (!is_ordered) {
-      const Variables variables{io.inputs, since};
-      const auto* const read = in_place ? &variables : nullptr;
-      auto function = build_and_keep(key, *frozen, now, nullptr, read);
+      auto function = build_and_keep(key, *frozen, now, nullptr, variables ? &*variables : nullptr);
       if (function != nullptr && serves(*function, io)) return function;
     }
     in_place = false;
-    has_waited = true;
   }
 }
 
@@ -843,11 +850,9 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(const Signature& ke
                                                              const Snapshot& snapshot,
                                                              const Settings& settings,
                                                              const std::atomic<bool>* is_wanted,
-                                                             const Variables* in_place) const {
+                                                             Variables* in_place) const {
   const auto on_disk = disk_key(key, settings);
   const auto start = std::chrono::steady_clock::now();
-  std::optional<Holding> holding;
-  if (in_place != nullptr) holding.emplace(weights_->tensors(in_place->inputs));
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
   const auto is_of_key = [&] {
@@ -857,7 +862,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(const Signature& ke
   if (!collect(on_disk, built, is_of_key) && on_disk && time >= least) {
     store_function(*on_disk, built, is_of_key);
   }
-  holding.reset();
+  if (in_place != nullptr) in_place->held.reset();
   return_free_memory();
   if (!is_of_key()) return nullptr;
   return keep(key, snapshot, std::move(built), is_wanted, in_place);
@@ -996,8 +1001,12 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   const Settings now = settings();
   auto step = Step::kData;
   if (FLAGS_ngraph_strict) {
-    run_function(io, now, nullptr, &step);
-    return;
+    try {
+      run_function(io, now, nullptr, &step);
+      return;
+    } catch (const LeftToPaddle&) {  // the flag was set again meanwhile
+      return run(io, order);
+    }
   }
   if (refused_at_ == attempts()) return run_natively(io);
   if (FLAGS_check_nan_inf) {  // who looks for NaN wants the operator that makes it
@@ -1015,7 +1024,7 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   } catch (const std::bad_alloc&) {
     failure = std::current_exception();
   } catch (const LeftToPaddle&) {
-    failure = std::current_exception();
+    return run_left(io, now);
   } catch (const InvalidInput& error) {
     if (std::strstr(error.what(), kUnnoticed) != nullptr) throw;
     failure = std::current_exception();
@@ -1094,22 +1103,32 @@ void NgraphEngine::run_natively(const NgraphIO& io) const {
   ++EngineStats::instance().native_runs;
 }
 
+bool NgraphEngine::try_natively(const NgraphIO& io) const {
+  StreamGuard stream(num_states_ == 0);
+  try {
+    run_natively(io);
+    stream.used();
+    return true;
+  } catch (const NgraphError&) {     // it cannot run natively at all
+  } catch (const std::exception&) {  // what it has written of the states stays
+    if (num_states_ > 0) throw;
+  }
+  return false;
+}
+
+void NgraphEngine::run_left(const NgraphIO& io, const Settings& settings) const {
+  if (try_natively(io)) return;
+  {
+    std::lock_guard<std::mutex> lock(own_functions_mutex_);
+    OwnFunctions& own = own_functions();
+    own.lacking[hash_of_shapes(signature(io.inputs, settings))] = own.count;  // often enough
+  }
+  run(io, nullptr);
+}
+
 void NgraphEngine::run_meanwhile(const NgraphIO& io, Order* order) const {
   const auto start = std::chrono::steady_clock::now();
-  bool has_run = true;
-  {
-    StreamGuard stream(num_states_ == 0);
-    try {
-      run_natively(io);
-      stream.used();
-    } catch (const NgraphError&) {  // it cannot run natively at all
-      has_run = false;
-    } catch (const std::exception&) {  // what it has written of the states stays
-      if (num_states_ > 0) throw;
-      has_run = false;
-    }
-  }
-  if (!has_run) {  // the engine may; if it fails too, Paddle's error is raised again
+  if (!try_natively(io)) {  // the engine may; if it fails too, Paddle's error is raised again
     order->reset();
     return run(io, nullptr);
   }

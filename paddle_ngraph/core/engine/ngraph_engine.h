@@ -235,10 +235,15 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   bool serves(const NgraphFunction& function, const NgraphIO& io) const;
   // What the cache has for this key, if it serves. If not, it is dropped, and from now on functions
   // of this graph have weights of their own.
-  std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io) const;
+  std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io,
+                                               bool looks_again = false) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
+  // Runs natively, if Paddle can; what it raises goes on where it may have written states.
+  bool try_natively(const NgraphIO& io) const;
+  // A run that is left to Paddle; if Paddle cannot run the interval, its function is built.
+  void run_left(const NgraphIO& io, const Settings& settings) const;
   // Runs natively while the function is built in the background. Drops the order, and waits for the
   // function, if Paddle cannot run the interval.
   void run_meanwhile(const NgraphIO& io, Order* order) const;
@@ -254,17 +259,24 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
                                        const Settings& settings) const;
   // Whether a run that lacks its function is left to Paddle, as there would be too many functions.
   bool leaves(const Signature& key, const Settings& settings) const;
-  // The variables of a run, untouched since a moment.
+  // The variables of a run, untouched since a moment, and their memory.
   struct Variables {
+    Variables(const Inputs& inputs, const Moment& since, const WeightWatch& weights)
+        : inputs(inputs), since(since) {
+      held.emplace(weights.tensors(inputs));
+    }
+
     const Inputs& inputs;
     const Moment since;
+    std::optional<Holding> held;
   };
-  // `in_place`: those whose weights the snapshot shows, if it has no copies; then nullptr is
-  // returned, and nothing kept, where they may have been written meanwhile.
+  // `in_place`: those whose weights the snapshot shows, if it has no copies; their memory is let go
+  // when the function is built. Then nullptr is returned, and nothing kept, where they may have
+  // been written meanwhile.
   std::shared_ptr<NgraphFunction> build_and_keep(const Signature& key, const Snapshot& snapshot,
                                                  const Settings& settings,
                                                  const std::atomic<bool>* is_wanted,
-                                                 const Variables* in_place = nullptr) const;
+                                                 Variables* in_place = nullptr) const;
   std::shared_ptr<NgraphFunction> keep(const Signature& key, const Snapshot& snapshot,
                                        BuiltFunction built,
                                        const std::atomic<bool>* is_wanted = nullptr,
