@@ -161,6 +161,7 @@ _POOLED = {**_PLANES, "OH": 19, "OW": 21}
 _PLANE, _OUT_PLANE = "N C H W", "N C OH OW"
 _BLOCKS, _OUT_BLOCKS = f"{_PLANE} 8", f"{_OUT_PLANE} 8"
 _NARROW = {"N": 5, "C": 3, "H": 9000}
+_BROAD = {"N": 2, "C": 150, "H": 300}
 _IMAGES = {"N": 2, "B": 3, "OB": 5, "H": 9, "W": 11, "KH": 3, "KW": 3}
 _DATA, _OUT, _FILTER = "N B H W 8", "N OB H W 8", "8OB 8B KH KW"
 _GROUPS = {"N": 2, "H": 9, "W": 11, "KH": 3, "KW": 3}
@@ -185,10 +186,13 @@ EXAMPLES = (
             nothing={"N": _STILL, "H": _STILL}),
     Example("BatchNorm", ("N 1 H C", *"CCCC"), _NARROW, _always(**{**_NORM, **_RECTIFIED}),
             nothing={"N": _STILL, "H": _STILL}),
+    Example("BatchNorm", ("N 1 H C", *"CCCC"), _BROAD, _always(**{**_NORM, **_RECTIFIED}),
+            nothing={"N": _STILL, "H": _STILL}),
     Example("BatchNorm", ("N 3 H 9 8", *["24"] * 4), {"N": 5, "H": 300}, _always(**_NORM),
             nothing={"N": _STILL, "H": _STILL}),
     Example("BatchNormGrad", ("N C H 1", "N C H 1", *"CCC"), _NARROW, _always(rectified=False)),
     Example("BatchNormGrad", ("N 1 H C", "N 1 H C", *"CCC"), _NARROW, _always(rectified=False)),
+    Example("BatchNormGrad", ("N 1 H C", "N 1 H C", *"CCC"), _BROAD, _always(rectified=False)),
     Example("BatchNormGrad", ("N 3 H 9 8", "N 3 H 9 8", *["24"] * 3, "N 3 H 9 8"),
             {"N": 5, "H": 300}, _always(**_RECTIFIED)),
     Example("ArgMax", ("A B",), _MATRIX, _always(axis=1)),

@@ -66,14 +66,15 @@ class _Channels:
     def rows(self, node: NodeInput) -> Any:
         """[N, C, ...] as the core's normalizations take it: its blocked form, if there is one.
 
-        Otherwise [N, C, S, 1], or [1, 1, S, C] for ``NHWC``.
+        Otherwise [N, C, S, 1], or [1, 1, S, C] where the channels of a place lie side by side.
         """
         found = None if self.is_last else Blocked.of(self._bridge).find(node)
         if found is not None:
             return found
-        places = self.count if self.is_last else self.count // max(self._shape[0], 1)
-        dims = [1, 1, places, self.size] if self.is_last else [self._shape[0], self.size, places, 1]
-        return reshaped(self._bridge, node, dims)
+        places = self.count // max(self._shape[0], 1)
+        if self.is_last or places == 1:
+            return reshaped(self._bridge, node, [1, 1, self.count, self.size])
+        return reshaped(self._bridge, node, [self._shape[0], self.size, places, 1])
 
     def like(self, rows: NodeInput, node: NodeInput) -> Any:
         """``node`` in the form that ``rows`` has."""

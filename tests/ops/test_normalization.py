@@ -62,6 +62,10 @@ SHAPES = [
     ((2, 2, 3, 4, 3), "NDHWC"),
     ((1, 3, 1, 1), "NCHW"),
     ((1, 1, 4, 4), "NCHW"),
+    # More channels side by side than have their sums in registers, and a few that are left over.
+    ((80, 70), "NC"),
+    ((5, 65, 1), "NCL"),
+    ((2, 9, 8, 130), "NHWC"),
 ]
 MODES = [
     dict(training=True),

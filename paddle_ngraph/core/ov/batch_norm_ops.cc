@@ -23,34 +23,49 @@ Bounds bounds_of(const Rectifier& rectifier) {
 // At most so many floats are summed in float32; these sums are added in float64.
 constexpr int64_t kChunk = 4096;
 
-// Data as [batch, blocks, places, block].
+// Data as [batch, blocks, places, block], or as [batch, places, channels], in blocks side by side.
 struct View {
   int64_t batch = 0;
   int64_t blocks = 0;
   int64_t places = 0;
   int64_t block = 0;
+  int64_t channels = 0;
+  bool is_side_by_side = false;
 
-  int64_t channels() const { return blocks * block; }
   int64_t count() const { return batch * places; }  // elements of a channel
   int64_t chunk_places() const { return kChunk / std::clamp<int64_t>(block, 1, kChunk); }
   int64_t chunks_per_sample() const { return (places + chunk_places() - 1) / chunk_places(); }
   int64_t chunks() const { return batch * chunks_per_sample(); }
 
-  // The places of one chunk of a block of channels: where they begin, and how many there are.
+  // The channels of a block: fewer in the last one.
+  int64_t width(int64_t block_index) const {
+    return std::min(block, channels - block_index * block);
+  }
+  // The places of one chunk of a block of channels: where they begin, and their rows.
   int64_t begin(int64_t block_index, int64_t chunk) const {
     const int64_t sample = chunk / chunks_per_sample();
+    if (is_side_by_side) {
+      return (sample * places + first_place(chunk)) * channels + block_index * block;
+    }
     return ((sample * blocks + block_index) * places + first_place(chunk)) * block;
   }
-  int64_t first_place(int64_t chunk) const { return chunk % chunks_per_sample() * chunk_places(); }
-  int64_t size(int64_t chunk) const {
-    return std::min(chunk_places(), places - first_place(chunk));
+  Rows rows(int64_t block_index, int64_t chunk) const {
+    return {std::min(chunk_places(), places - first_place(chunk)), width(block_index),
+            is_side_by_side ? channels : block};
   }
+
+ private:
+  int64_t first_place(int64_t chunk) const { return chunk % chunks_per_sample() * chunk_places(); }
 };
 
 View view_of(const ov::Shape& shape) {
   const auto at = [&](size_t i) { return static_cast<int64_t>(shape[i]); };
-  if (shape.size() == 4) return {at(0), at(1), at(2), at(3)};
-  return {at(0), at(1), at(2) * at(3), at(4)};
+  const int64_t places = shape.size() == 4 ? at(2) : at(2) * at(3);
+  const int64_t blocks = at(1), block = at(shape.size() - 1);
+  if (blocks == 1 && block > kWidestRows) {
+    return {at(0), (block + kWidestRows - 1) / kWidestRows, places, kWidestRows, block, true};
+  }
+  return {at(0), blocks, places, block, blocks * block, false};
 }
 
 // How many numbers the passes over the data compute with each of its elements.
@@ -68,9 +83,9 @@ Grid grid_of(const View& v, double products) {
   work.axes[kChunks].units = std::max<int64_t>(v.chunks(), 1);
   work.axes[kChunks].is_summed = true;
   work.axes[kChunks].copied_unless = kAlways;
-  const auto size = static_cast<double>(v.count() * v.channels());
+  const auto size = static_cast<double>(v.count() * v.channels);
   work.operands = {{size, along({kBlocks, kChunks})}, {size, along({kBlocks, kChunks})}};
-  work.result = {static_cast<double>(v.channels()), along({kBlocks}), false};
+  work.result = {static_cast<double>(v.channels), along({kBlocks}), false};
   const bool is_small = products < static_cast<double>(kStepsPerTask) * kProductsPerStep;
   return divide(work, is_small ? 1 : shared_threads());
 }
@@ -80,8 +95,7 @@ Grid grid_of(const View& v, double products) {
 template <typename Partial, typename Reduce, typename Finish, typename Apply>
 void reduce_and_apply(const View& v, const Reduce& reduce, const Finish& finish,
                       const Apply& apply) {
-  const double products =
-      static_cast<double>(v.count() * v.channels()) * kPasses * kProductsPerStep;
+  const double products = static_cast<double>(v.count() * v.channels) * kPasses * kProductsPerStep;
   const Grid grid = grid_of(v, products);
   // Without elements there is one empty chunk to finish; without blocks, nothing.
   const auto blocks_of = [&](int64_t task) {
@@ -167,7 +181,7 @@ void BatchNorm::infer() {
   require(get_input_size() == 5, "takes 5 inputs, got ", get_input_size());
   const auto& shape = get_input_shape(0);
   require_float(0, shape.size() == 4 ? 4 : 5);
-  const ov::Shape channels{static_cast<size_t>(view_of(shape).channels())};
+  const ov::Shape channels{static_cast<size_t>(view_of(shape).channels)};
   for (size_t i = 1; i < 5; ++i) {
     require_float(i, 1);
     require(get_input_shape(i) == channels, "input ", i, " must have shape ", channels);
@@ -183,17 +197,18 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto* bias = inputs[2].data<const float>();
   float* y = (*outputs)[0].data<float>();
   const Bounds bounds = bounds_of(attributes().rectifier);
-  std::vector<float> factor(v.channels()), offset(v.channels());
+  std::vector<float> factor(v.channels), offset(v.channels);
   const auto reduce = [&](int64_t b, int64_t begin, int64_t end, Moments* moments) {
     std::vector<float> mean(v.block), square(v.block);
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const float* from = x + v.begin(b, chunk);
+      const Rows rows = v.rows(b, chunk);
       if (v.block == 1) {
-        row_moments(from, v.size(chunk), mean.data(), square.data());
+        row_moments(from, rows.count, mean.data(), square.data());
       } else {
-        chunk_moments(from, v.size(chunk), v.block, mean.data(), square.data());
+        chunk_moments(from, rows, mean.data(), square.data());
       }
-      moments->add(v.size(chunk), mean.data(), square.data());
+      moments->add(rows.count, mean.data(), square.data());
     }
   };
   const auto finish = [&](int64_t b, const std::vector<Moments>& parts) {
@@ -203,7 +218,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
     const float kept = is_empty ? 1.0F : static_cast<float>(attributes().momentum),
                 moved = 1.0F - kept;
     const auto count = static_cast<double>(std::max<int64_t>(1, v.count()));
-    for (int64_t i = 0; i < v.block; ++i) {
+    for (int64_t i = 0; i < v.width(b); ++i) {
       const int64_t c = b * v.block + i;
       const auto mean = static_cast<float>(all.mean[i]);
       const auto variance = static_cast<float>(all.square[i] / count);
@@ -219,7 +234,7 @@ void BatchNorm::compute(const ov::TensorVector& inputs, ov::TensorVector* output
   const auto apply = [&](int64_t b, int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t at = v.begin(b, chunk);
-      scale_rows(x + at, v.size(chunk), v.block, &factor[b * v.block], &offset[b * v.block], bounds,
+      scale_rows(x + at, v.rows(b, chunk), &factor[b * v.block], &offset[b * v.block], bounds,
                  y + at);
     }
   };
@@ -236,7 +251,7 @@ void BatchNormGrad::infer() {
   for (size_t i = 0; i < 2; ++i) require_float(i, shape.size() == 4 ? 4 : 5);
   require(get_input_shape(1) == shape, "x and y_grad differ in shape");
   require(!attributes().rectifier.is_on || get_input_shape(5) == shape, "x and y differ in shape");
-  const ov::Shape channels{static_cast<size_t>(view_of(shape).channels())};
+  const ov::Shape channels{static_cast<size_t>(view_of(shape).channels)};
   for (size_t i = 2; i < 5; ++i) {
     require_float(i, 1);
     require(get_input_shape(i) == channels, "input ", i, " must have shape ", channels);
@@ -255,16 +270,16 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
   const auto* mean = inputs[3].data<const float>();
   const auto* inverse = inputs[4].data<const float>();
   float* x_grad = (*outputs)[0].data<float>();
-  std::vector<float> shift(v.channels()), factor(v.channels()), slope(v.channels());
+  std::vector<float> shift(v.channels), factor(v.channels), slope(v.channels);
   const auto reduce = [&](int64_t b, int64_t begin, int64_t end, Products* products) {
     std::vector<float> sum(v.block), product(v.block);
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t at = v.begin(b, chunk);
+      const Rows rows = v.rows(b, chunk);
       if (v.block == 1) {
-        row_products(x + at, grad.at(at), v.size(chunk), mean[b], sum.data(), product.data());
+        row_products(x + at, grad.at(at), rows.count, mean[b], sum.data(), product.data());
       } else {
-        chunk_products(x + at, grad.at(at), v.size(chunk), v.block, mean + b * v.block, sum.data(),
-                       product.data());
+        chunk_products(x + at, grad.at(at), rows, mean + b * v.block, sum.data(), product.data());
       }
       products->add(sum.data(), product.data());
     }
@@ -273,7 +288,7 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
     Products all(v.block);
     for (const auto& part : parts) all.add(part.sum.data(), part.product.data());
     const auto count = static_cast<float>(v.count());
-    for (int64_t i = 0; i < v.block; ++i) {
+    for (int64_t i = 0; i < v.width(b); ++i) {
       const int64_t c = b * v.block + i;
       const auto bias_grad = static_cast<float>(all.sum[i]);
       const float scale_grad = static_cast<float>(all.product[i]) * inverse[c];
@@ -289,7 +304,7 @@ void BatchNormGrad::compute(const ov::TensorVector& inputs, ov::TensorVector* ou
     const GradFactors factors{&shift[c], &factor[c], mean + c, &slope[c]};
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t at = v.begin(b, chunk);
-      grad_rows(x + at, grad.at(at), v.size(chunk), v.block, factors, x_grad + at);
+      grad_rows(x + at, grad.at(at), v.rows(b, chunk), factors, x_grad + at);
     }
   };
   reduce_and_apply<Products>(v, reduce, finish, apply);

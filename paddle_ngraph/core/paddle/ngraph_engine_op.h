@@ -7,7 +7,7 @@
 
 namespace paddle_ngraph {
 
-constexpr size_t kMaxOutputsLog2 = 10;
+constexpr size_t kMaxOutputsLog2 = 13;
 constexpr size_t kMaxOutputs = size_t{1} << kMaxOutputsLog2;
 
 // The smallest registered arity that holds `num_outputs` new outputs. Throws NgraphError if there

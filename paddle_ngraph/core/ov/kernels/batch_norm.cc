@@ -11,13 +11,14 @@ namespace paddle_ngraph {
 
 namespace {
 
-// Calls body(lane, index) for every float of `places` rows of kBlock floats, or of `block` where
-// kBlock is 0.
+// Calls body(lane, index) for every float of rows of kBlock floats, or of their width where kBlock
+// is 0. Rows of one float lie together.
 template <int64_t kBlock, typename Body>
-NGRAPH_INLINE inline void each_row(int64_t places, int64_t block, const Body& body) {
-  const int64_t width = kBlock > 0 ? kBlock : block;
-  for (int64_t place = 0; place < places; ++place) {
-    for (int64_t lane = 0; lane < width; ++lane) body(lane, place * width + lane);
+NGRAPH_INLINE inline void each_row(const Rows& rows, const Body& body) {
+  const int64_t width = kBlock > 0 ? kBlock : rows.width;
+  const int64_t stride = kBlock == 1 ? 1 : rows.stride;
+  for (int64_t row = 0; row < rows.count; ++row) {
+    for (int64_t lane = 0; lane < width; ++lane) body(lane, row * stride + lane);
   }
 }
 
@@ -42,15 +43,17 @@ class PerLane<0> {
   const float* values_;
 };
 
-// Calls function(size of a block) with the usual sizes as compile-time constants; 0: any other.
+// Calls function(width of the rows) with the usual ones as compile-time constants; 0: any other.
 template <typename Function>
-NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
-  if (block == 1) {
+NGRAPH_INLINE inline void with_width(const Rows& rows, const Function& function) {
+  if (rows.width == 1 && rows.stride == 1) {
     function(std::integral_constant<int64_t, 1>{});
-  } else if (block == 8) {
+  } else if (rows.width == 8) {
     function(std::integral_constant<int64_t, 8>{});
-  } else if (block == 16) {
+  } else if (rows.width == 16) {
     function(std::integral_constant<int64_t, 16>{});
+  } else if (rows.width == kWidestRows) {
+    function(std::integral_constant<int64_t, kWidestRows>{});
   } else {
     function(std::integral_constant<int64_t, 0>{});
   }
@@ -58,15 +61,14 @@ NGRAPH_INLINE inline void with_block(int64_t block, const Function& function) {
 
 // The mean, and the sum of squared distances from it, for each lane.
 template <int64_t kBlock>
-NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t block, float* mean,
-                                     float* square) {
+NGRAPH_INLINE inline void moments_of(const float* x, const Rows& rows, float* mean, float* square) {
   constexpr int64_t kWidth = kBlock > 0 ? kBlock : 1;
+  const auto count = static_cast<float>(rows.count);
   if constexpr (kBlock > 0) {
     float sum[kWidth] = {}, total[kWidth] = {};
-    each_row<kBlock>(places, block,
-                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sum[lane] += x[i]; });
-    for (int64_t lane = 0; lane < kWidth; ++lane) sum[lane] /= static_cast<float>(places);
-    each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+    each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE { sum[lane] += x[i]; });
+    for (int64_t lane = 0; lane < kWidth; ++lane) sum[lane] /= count;
+    each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       const float distance = x[i] - sum[lane];
       total[lane] += distance * distance;
     });
@@ -75,10 +77,10 @@ NGRAPH_INLINE inline void moments_of(const float* x, int64_t places, int64_t blo
       square[lane] = total[lane];
     }
   } else {
-    for (int64_t lane = 0; lane < block; ++lane) mean[lane] = square[lane] = 0.0F;
-    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE { mean[lane] += x[i]; });
-    for (int64_t lane = 0; lane < block; ++lane) mean[lane] /= static_cast<float>(places);
-    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+    for (int64_t lane = 0; lane < rows.width; ++lane) mean[lane] = square[lane] = 0.0F;
+    each_row<0>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE { mean[lane] += x[i]; });
+    for (int64_t lane = 0; lane < rows.width; ++lane) mean[lane] /= count;
+    each_row<0>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       const float distance = x[i] - mean[lane];
       square[lane] += distance * distance;
     });
@@ -118,16 +120,14 @@ NGRAPH_INLINE inline void with_gradient(const Gradient& g, const Function& funct
 }
 
 template <int64_t kBlock, typename Value>
-NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t places,
-                                      int64_t block, const float* mean, float* sum,
-                                      float* product) {
+NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, const Rows& rows,
+                                      const float* mean, float* sum, float* product) {
   if constexpr (kBlock > 0) {
     float sums[kBlock] = {}, products[kBlock] = {}, middle[kBlock];
     for (int64_t lane = 0; lane < kBlock; ++lane) middle[lane] = mean[lane];
     // Two passes over data in the cache: a single loop for both sums is not vectorized.
-    each_row<kBlock>(places, block,
-                     [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
-    each_row<kBlock>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+    each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE { sums[lane] += grad(i); });
+    each_row<kBlock>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       products[lane] += grad(i) * (x[i] - middle[lane]);
     });
     for (int64_t lane = 0; lane < kBlock; ++lane) {
@@ -135,8 +135,8 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t
       product[lane] = products[lane];
     }
   } else {
-    for (int64_t lane = 0; lane < block; ++lane) sum[lane] = product[lane] = 0.0F;
-    each_row<0>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+    for (int64_t lane = 0; lane < rows.width; ++lane) sum[lane] = product[lane] = 0.0F;
+    each_row<0>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
       const float value = grad(i);
       sum[lane] += value;
       product[lane] += value * (x[i] - mean[lane]);
@@ -146,10 +146,8 @@ NGRAPH_INLINE inline void products_of(const float* x, const Value& grad, int64_t
 
 }  // namespace
 
-NGRAPH_VECTORIZED void chunk_moments(const float* x, int64_t places, int64_t block, float* mean,
-                                     float* square) {
-  with_block(block,
-             [&](auto size) NGRAPH_INLINE { moments_of<size>(x, places, block, mean, square); });
+NGRAPH_VECTORIZED void chunk_moments(const float* x, const Rows& rows, float* mean, float* square) {
+  with_width(rows, [&](auto size) NGRAPH_INLINE { moments_of<size>(x, rows, mean, square); });
 }
 
 NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, float* square) {
@@ -160,26 +158,23 @@ NGRAPH_VECTORIZED void row_moments(const float* x, int64_t places, float* mean, 
   *mean = middle;
 }
 
-NGRAPH_VECTORIZED void scale_rows(const float* x, int64_t places, int64_t block,
-                                  const float* factor, const float* offset, const Bounds& bounds,
-                                  float* y) {
+NGRAPH_VECTORIZED void scale_rows(const float* x, const Rows& rows, const float* factor,
+                                  const float* offset, const Bounds& bounds, float* y) {
   with_rectifier(bounds, [&](const auto& rectify) NGRAPH_INLINE {
-    with_block(block, [&](auto size) NGRAPH_INLINE {
+    with_width(rows, [&](auto size) NGRAPH_INLINE {
       const PerLane<size> factors(factor), offsets(offset);
-      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      each_row<size>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
         y[i] = rectify(x[i] * factors[lane] + offsets[lane]);
       });
     });
   });
 }
 
-NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, int64_t places,
-                                      int64_t block, const float* mean, float* sum,
-                                      float* product) {
+NGRAPH_VECTORIZED void chunk_products(const float* x, const Gradient& g, const Rows& rows,
+                                      const float* mean, float* sum, float* product) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
-    with_block(block, [&](auto size) NGRAPH_INLINE {
-      products_of<size>(x, grad, places, block, mean, sum, product);
-    });
+    with_width(rows, [&](auto size)
+                         NGRAPH_INLINE { products_of<size>(x, grad, rows, mean, sum, product); });
   });
 }
 
@@ -190,7 +185,7 @@ NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t p
   for (float& lane : means) lane = mean;
   *sum = *product = 0.0F;
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
-    products_of<kLanes>(x, grad, even / kLanes, kLanes, means, sums, products);
+    products_of<kLanes>(x, grad, {even / kLanes, kLanes, kLanes}, means, sums, products);
     for (int64_t i = even; i < places; ++i) {
       *sum += grad(i);
       *product += grad(i) * (x[i] - mean);
@@ -202,12 +197,12 @@ NGRAPH_VECTORIZED void row_products(const float* x, const Gradient& g, int64_t p
   }
 }
 
-NGRAPH_VECTORIZED void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
+NGRAPH_VECTORIZED void grad_rows(const float* x, const Gradient& g, const Rows& rows,
                                  const GradFactors& f, float* x_grad) {
   with_gradient(g, [&](const auto& grad) NGRAPH_INLINE {
-    with_block(block, [&](auto size) NGRAPH_INLINE {
+    with_width(rows, [&](auto size) NGRAPH_INLINE {
       const PerLane<size> shift(f.shift), factor(f.factor), mean(f.mean), slope(f.slope);
-      each_row<size>(places, block, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
+      each_row<size>(rows, [&](int64_t lane, int64_t i) NGRAPH_INLINE {
         x_grad[i] = (grad(i) - shift[lane] - (x[i] - mean[lane]) * slope[lane]) * factor[lane];
       });
     });

@@ -21,19 +21,28 @@ struct Gradient {
   Gradient at(int64_t offset) const { return {grad + offset, y ? y + offset : nullptr, bounds}; }
 };
 
-// Mean and sum of squared distances from it, of each channel of a chunk: `places` rows of `block`
-// floats.
-void chunk_moments(const float* x, int64_t places, int64_t block, float* mean, float* square);
+// As many sums as this are kept in registers.
+constexpr int64_t kWidestRows = 64;
+
+// Rows of `width` floats, one for each channel of a block, that begin `stride` floats apart.
+struct Rows {
+  int64_t count;
+  int64_t width;
+  int64_t stride;
+};
+
+// Mean and sum of squared distances from it, of each channel of a chunk.
+void chunk_moments(const float* x, const Rows& rows, float* mean, float* square);
 // The same for a single channel.
 void row_moments(const float* x, int64_t places, float* mean, float* square);
 
 // y = x * factor + offset, rectified.
-void scale_rows(const float* x, int64_t places, int64_t block, const float* factor,
-                const float* offset, const Bounds& bounds, float* y);
+void scale_rows(const float* x, const Rows& rows, const float* factor, const float* offset,
+                const Bounds& bounds, float* y);
 
 // The sums of grad and of grad * (x - mean), of each channel of a chunk.
-void chunk_products(const float* x, const Gradient& g, int64_t places, int64_t block,
-                    const float* mean, float* sum, float* product);
+void chunk_products(const float* x, const Gradient& g, const Rows& rows, const float* mean,
+                    float* sum, float* product);
 // The same for a single channel.
 void row_products(const float* x, const Gradient& g, int64_t places, float mean, float* sum,
                   float* product);
@@ -47,7 +56,7 @@ struct GradFactors {
   const float* slope;
 };
 
-void grad_rows(const float* x, const Gradient& g, int64_t places, int64_t block,
-               const GradFactors& factors, float* x_grad);
+void grad_rows(const float* x, const Gradient& g, const Rows& rows, const GradFactors& factors,
+               float* x_grad);
 
 }  // namespace paddle_ngraph
