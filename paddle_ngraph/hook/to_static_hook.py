@@ -9,15 +9,18 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from random import Random
 from typing import Any
 from weakref import ref
 
+import paddle_ngraph
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
@@ -46,6 +49,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_reusable,
     set_stop_gradient,
     set_training,
+    skip_frames_of,
 )
 from paddle_ngraph.paddle_seam.protocols import (
     Operation,
@@ -99,6 +103,7 @@ def install() -> None:
     replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
     replaced.GET_SCOPE.replace(_claiming)
     replaced.KEY_OF_TRACE.replace(_forgetting)
+    skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
     gradients.install()
 
 
