@@ -90,14 +90,24 @@ def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: An
     """Runs a layer that no other layer calls."""
     if dynamic_tracer() is None or paddle.is_grad_enabled():
         return original(layer, *inputs, **kwargs)
-    if isinstance(layer.forward, (StaticFunction, Compiled)) or is_watched_by_sot():
+    if is_watched_by_sot():
         return original(layer, *inputs, **kwargs)
+    if isinstance(layer.forward, (StaticFunction, Compiled)):
+        with _inside():
+            return original(layer, *inputs, **kwargs)
     wrapping: _Wrapping = kept_on(layer, _WRAPPING, _Wrapping)
     if wrapping.is_given_up:
         return original(layer, *inputs, **kwargs)
+    with _inside():
+        return wrapping.run(original, layer, inputs, kwargs)
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    """Leaves the layers that are called to the one that calls them."""
     _here.is_inside = True
     try:
-        return wrapping.run(original, layer, inputs, kwargs)
+        yield
     finally:
         _here.is_inside = False
 
