@@ -12,6 +12,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 import paddle_ngraph
 from paddle_ngraph.hook import capture, dynamic_hook
@@ -338,6 +339,97 @@ def test_static_and_compiled_layers_are_left_to_themselves(always_pays):
         agree(layer(inputs(mlp)), expected)
         assert not dynamic_hook.is_known(layer)
     assert paddle_ngraph.stats()["engine_runs"] == 2
+
+
+class Inner(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(20, 20)
+
+    def forward(self, x: Any) -> Any:
+        return paddle.tanh(self.linear(x))
+
+
+class InARow(nn.Layer):
+    """Calls layers of its own, before and behind the places at which SOT ends a graph."""
+
+    def __init__(self, ends: int) -> None:
+        super().__init__()
+        self.first, self.second, self.third = Inner(), nn.Sequential(Inner(), Inner()), Inner()
+        self.ends, self.seen = ends, []
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        if self.ends > 0:
+            self.seen.append(float(x.sum()))
+        x = self.second(x)
+        if self.ends > 1:
+            self.seen.append(float(x.sum()))
+        return self.third(x)
+
+
+class InALoop(InARow):
+    """Python runs it, if a graph ends in the loop, and SOT sees each layer that it calls."""
+
+    def forward(self, x: Any) -> Any:
+        for number, layer in enumerate([self.first, self.second, self.third]):
+            x = layer(x)
+            if number < self.ends:
+                self.seen.append(float(x.sum()))
+        return x
+
+
+class AndCompiled(InARow):
+    def __init__(self, ends: int) -> None:
+        super().__init__(ends)
+        self.second = paddle_ngraph.compile(Inner())
+
+
+def forget_what_sot_knows() -> None:
+    OpcodeExecutorCache().clear()
+    for each in (Inner, InARow, InALoop, nn.Sequential):
+        # Else it gives frames up in which it has found no graph a few times.
+        paddle.base.core.sot_set_with_graph(each.forward.__code__)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends", "is_function"),
+    [
+        (InARow, 0, False),
+        (InARow, 2, False),
+        (InALoop, 2, False),
+        (InALoop, 2, True),
+        (AndCompiled, 2, False),
+    ],
+)
+@pytest.mark.parametrize("trains", [True, False])
+def test_sot_reads_layers_as_ever(trains, kind, is_function, ends, always_pays):
+    """It reads the code of what a layer calls, or of each frame behind the end of a graph."""
+
+    def play() -> Any:
+        forget_what_sot_knows()
+        layer = made(lambda: kind(ends))
+        called = (lambda x: layer(x) * 2.0) if is_function else layer
+        network = paddle.jit.to_static(called, full_graph=False)
+        results = []
+        with paddle.set_grad_enabled(trains):
+            for step in range(4):
+                found = network(inputs(mlp, step))
+                results.append(found)
+                if trains:
+                    found.sum().backward()
+                    results.append(gradients(layer))
+        return results, layer.seen
+
+    def runs(dynamic: bool) -> int:
+        before = paddle_ngraph.stats()["engine_runs"]
+        paddle_ngraph.enable(dynamic=dynamic)
+        play()
+        paddle_ngraph.disable()
+        return paddle_ngraph.stats()["engine_runs"] - before
+
+    both(play, runs=4)
+    assert runs(dynamic=True) == runs(dynamic=False)
 
 
 def test_saving_a_layer_is_as_ever(tmp_path, always_pays):

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -553,6 +553,69 @@ def test_a_buffer_that_counts():
         return seen, layer.count
 
     twice(play, runs=4)
+
+
+class Normalized(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1D(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x), self.norm._mean
+
+
+class Added(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("total", paddle.zeros([4]))
+
+    def forward(self, x: Any) -> Any:
+        paddle.assign(self.total + x.detach().mean(0), output=self.total)
+        return self.linear(x), self.total
+
+
+class Shared(nn.Layer):
+    """Calls one layer several times in each graph, as siamese networks do."""
+
+    def __init__(self, kind: Callable[[], Any], times: int, is_returned: bool) -> None:
+        super().__init__()
+        self.inner, self.times, self.is_returned = kind(), times, is_returned
+
+    def forward(self, x: Any, y: Any) -> Any:
+        results = []
+        for _ in range(self.times):
+            x, written = self.inner(x)
+            y, again = self.inner(y)
+            if self.is_returned:
+                results += [written, again]
+        return [*results, paddle.tanh(x), paddle.tanh(y)]
+
+
+@BY
+@pytest.mark.parametrize("is_returned", [False, True], ids=["kept", "returned"])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", [Normalized, Added])
+def test_a_variable_that_one_graph_writes_several_times(kind, times, is_returned, by_ast):
+    """To Paddle each of the values that are written is a variable of its own."""
+
+    def run() -> Any:
+        layer = made(lambda: Shared(kind, times, is_returned))
+        network = static(layer, by_ast)
+        results = []
+        for step in range(3):
+            found = network(floats(5, 4, seed=step), floats(3, 4, seed=step + 9))
+            sum(each.sum() for each in found).backward()
+            results += [[each.numpy() for each in found], gradients(layer), values(layer)]
+            layer.clear_gradients()
+        layer.eval()
+        with paddle.no_grad():
+            for _ in range(2):
+                found = network(floats(5, 4), floats(3, 4))
+                results += [[each.numpy() for each in found], values(layer)]
+        return results
+
+    twice(run, runs=8)
 
 
 def test_what_is_not_contiguous():

@@ -22,7 +22,12 @@ from paddle_ngraph.hook.captured_operators import (
     PASSIVE_METHODS,
 )
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import dynamic_tracer, expected_place, switch_tracer
+from paddle_ngraph.paddle_seam.names import (
+    dynamic_tracer,
+    expected_place,
+    set_frame_callback,
+    switch_tracer,
+)
 
 
 @cache
@@ -101,8 +106,12 @@ class Captures:
         tracer = dynamic_tracer()
         if tracer is None or not expected_place().is_cpu_place() or self._is_each_checked():
             return function(*args, **kwargs)  # programs are made, or another device computes
-        with _core.Capture(self._paths, tracer):
-            return function(*args, **kwargs)
+        watching = set_frame_callback(None)  # SOT does not read what we do in Python
+        try:
+            with _core.Capture(self._paths, tracer):
+                return function(*args, **kwargs)
+        finally:
+            set_frame_callback(watching)
 
     def _is_each_checked(self) -> bool:
         """Whether Paddle looks at the results of each operator, and raises at once."""

@@ -26,7 +26,10 @@ from paddle_ngraph.paddle_seam.names import (
     StaticFunction,
     attributes_of,
     dynamic_tracer,
+    is_read_by_sot,
+    is_watched_by_sot,
     kept_on,
+    never_give_up,
 )
 from paddle_ngraph.paddle_seam.replaced import CALL_LAYER
 from paddle_ngraph.program import background
@@ -72,10 +75,14 @@ def is_known(thing: Any) -> bool:
 def _with_compilation(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        if is_read_by_sot():  # it has to find Paddle's method, or it ends its graph here
+            return original(self, *inputs, **kwargs)
         if not _is_on or getattr(_here, "is_inside", False) or not flags.get("use_ngraph"):
             return original(self, *inputs, **kwargs)
         return _outermost(original, self, inputs, kwargs)
 
+    codes = __call__.__code__, _outermost.__code__  # type: ignore[attr-defined]
+    never_give_up(codes)  # as Paddle says of its own __call__
     return __call__
 
 
@@ -83,14 +90,24 @@ def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: An
     """Runs a layer that no other layer calls."""
     if dynamic_tracer() is None or paddle.is_grad_enabled():
         return original(layer, *inputs, **kwargs)
-    if isinstance(layer.forward, (StaticFunction, Compiled)):
+    if is_watched_by_sot():
         return original(layer, *inputs, **kwargs)
+    if isinstance(layer.forward, (StaticFunction, Compiled)):
+        with _inside():
+            return original(layer, *inputs, **kwargs)
     wrapping: _Wrapping = kept_on(layer, _WRAPPING, _Wrapping)
     if wrapping.is_given_up:
         return original(layer, *inputs, **kwargs)
+    with _inside():
+        return wrapping.run(original, layer, inputs, kwargs)
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    """Leaves the layers that are called to the one that calls them."""
     _here.is_inside = True
     try:
-        return wrapping.run(original, layer, inputs, kwargs)
+        yield
     finally:
         _here.is_inside = False
 

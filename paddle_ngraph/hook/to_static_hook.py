@@ -9,15 +9,18 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from random import Random
 from typing import Any
 from weakref import ref
 
+import paddle_ngraph
 from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
@@ -46,6 +49,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_reusable,
     set_stop_gradient,
     set_training,
+    skip_frames_of,
 )
 from paddle_ngraph.paddle_seam.protocols import (
     Operation,
@@ -99,6 +103,7 @@ def install() -> None:
     replaced.RUN_STATIC.replace(lambda original: _giving_back(_with_switch(original)))
     replaced.GET_SCOPE.replace(_claiming)
     replaced.KEY_OF_TRACE.replace(_forgetting)
+    skip_frames_of((f"{Path(paddle_ngraph.__file__).parent}{os.sep}",))
     gradients.install()
 
 
@@ -425,11 +430,16 @@ class _Source:
             eager_weights=True,
             tries=False,
         )
+        names_instead = across.names_instead()
+        names["fo_names"] = [names_instead.get(name, name) for name in names["fo_names"]]
         handed_on = set(backward.global_block().kwargs())
         for each in ("fm_names", "bm_names"):
             names[each] = [name for name in names[each] if name in handed_on]
+        shared = set(names_instead.values())
         names["no_need_buffers_names"] = [
-            name for name in names["no_need_buffers_names"] if across.is_native_only(name)
+            name
+            for name in names["no_need_buffers_names"]
+            if name not in shared and across.is_native_only(name)
         ]
         attributes = {
             **names,
@@ -456,14 +466,16 @@ class _Source:
             reading=nullcontext() if may_write else _READING,
             engines=[_core.NgraphEngine(graph) for graph in graphs],
             refusals=refusals.Watch(graphs),
-            whole=None if self.is_training or may_write or ahead.drawing else self._whole(forward),
+            whole=None
+            if self.is_training or may_write or ahead.drawing
+            else self._whole(forward, names["fo_names"]),
             stop_gradients=[value.stop_gradient for value in names["fo_values"]],
         )
 
-    def _whole(self, forward: Program) -> whole_program.WholeLayer | None:
+    def _whole(self, forward: Program, returned: list[str]) -> whole_program.WholeLayer | None:
         names = self.programs.program_attr
         given = [*names["fx_names"], *names["fp_names"]]
-        return whole_program.find_layer(forward, given, names["fo_names"])
+        return whole_program.find_layer(forward, given, returned)
 
 
 class _Crossing:
@@ -537,6 +549,32 @@ class _Crossing:
         for op in list(self._outputs()):
             if scope_name(op) not in read:
                 self._forward.remove_op(op)
+
+    def names_instead(self) -> dict[str, str]:
+        """Has the forward program name each value once; the last name would be the only one.
+
+        What operators of Paddle's write to one variable, such as the statistics of a batch
+        normalization that is called twice, are values of their own. Those that an interval writes
+        are one value: the variable afterwards.
+
+        Returns:
+            For each name that is gone, the one to use instead.
+        """
+        arguments = self._backward.kwargs()
+        names: dict[int, str] = {}
+        instead = {}
+        # What the backward program reads comes first: it knows no other name.
+        for op in sorted(self._outputs(), key=lambda op: scope_name(op) not in arguments):
+            name = scope_name(op)
+            known = names.setdefault(op.operand_source(0).id, name)
+            if known == name:
+                continue
+            instead[name] = known
+            if name in arguments:
+                arguments[name].replace_all_uses_with(arguments[known])
+                self._backward.erase_kwarg(name)
+            self._forward.remove_op(op)
+        return instead
 
     def is_native_only(self, name: str) -> bool:
         """Whether no engine operator reads an argument of the backward program, if it is one."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from types import CodeType
 from typing import Any, TypeVar
 
 from paddle_ngraph.paddle_seam.place import ATTRIBUTE, Place, resolve
@@ -167,6 +168,21 @@ is_train_mode: Callable[[Any], bool] = _read(
     "paddle.jit.dy2static.program_translator:ASTStaticFunction", "_is_train_mode", "(self)"
 )
 
+# SOT has a function of its own called for each frame of a thread; returns the one before.
+set_frame_callback: Callable[[Any], Any] = _read(_CORE, "set_eval_frame", "(callback) -> object")
+# So it reads the code of all frames but those of files that it is to skip.
+skip_frames_of: Callable[[tuple[str, ...]], None] = _read(
+    _CORE, "eval_frame_skip_file_prefix", "(py_codes) -> object"
+)
+# It gives up a frame with all that it calls where ten calls had no graph, but not these.
+never_give_up: Callable[[tuple[CodeType, ...]], None] = _read(
+    _CORE, "sot_setup_codes_with_graph", "(py_codes) -> object"
+)
+# False where Python runs; what SOT takes it for, where it reads the code instead, is True.
+is_read_by_sot: Callable[[], bool] = _read(
+    "paddle.base.dygraph.base", "in_sot_simulation_mode", "()"
+)
+
 _STREAM = f"{_LIBRARY}:GeneratorState"
 _state_of_stream: Callable[[Any], tuple[Any, ...]] = _read(
     _STREAM, "__getstate__", "(self) -> tuple"
@@ -218,6 +234,14 @@ PLACES += [
         "(self, inputs, initial_states, sequence_length)",
     ),
 ]
+
+
+def is_watched_by_sot() -> bool:
+    """Whether SOT reads the code of the frames that this thread enters."""
+    callback = set_frame_callback(None)
+    if callback is not None:
+        set_frame_callback(callback)
+    return callback is not None
 
 
 def exchange_native(executor: Any, native: Any) -> None:
