@@ -394,16 +394,15 @@ class _ShortWay:
         self._found: tuple[Whole, Scope] | None = (whole, scope)
         self._program: WholePredictor | None = None
 
-    def run(self, predictor: Predictor) -> Any:
-        """One run on the inputs that the predictor's handles hold; what its ``run`` returns."""
+    def run(self, predictor: Predictor) -> None:
+        """One run on the inputs that the predictor's handles hold."""
         if self._program is not None and self._program.run():
-            return True
-        done = _run(predictor)
+            return
+        _run(predictor)
         if self._found is not None:
             found, self._found = self._found, None
             with suppress(LookupError):
                 self._program = WholePredictor(*found)
-        return done
 
 
 _short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
@@ -412,7 +411,10 @@ _short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
 def _run_engine(predictor: Predictor, *args: Any) -> Any:
     """``_run`` of a predictor that runs through nGraph."""
     way = None if args else _short_ways.get(predictor)
-    return _run(predictor, *args) if way is None else way.run(predictor)
+    if way is None:
+        return _run(predictor, *args)
+    way.run(predictor)
+    return None
 
 
 class _Switch:
@@ -431,8 +433,10 @@ class _Switch:
         self._original = original
         self.other: Predictor | None = None
         self._cannot_turn = False
-        # The memory of inputs and outputs that one way has and the other uses: a handle holds none.
+        # Memory that one way has and the other uses, as a handle holds none: results and inputs
+        # that the user's handles show, and inputs of the other way.
         self._lent: list[Tensor] = []
+        self._given: list[Any] = []
         self._lent_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
@@ -483,78 +487,96 @@ class _Switch:
 
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         run = _run_engine if engine else _run
+        if engine or engine != self.is_engine:
+            args = tuple(map(_in_order, args))
         if engine == self.is_engine:
             return run(predictor, *args)
-        if not args:
+        if args:
+            results = run(self._counterpart, *args)
+            self._given = _show_inputs(predictor, self._counterpart, *args)
+        else:
             lent = _lend_inputs(predictor, self._counterpart)
             if lent is None:
                 return _run(predictor)  # whatever it says of what it was given
             self._lent_inputs = lent
-        results = run(self._counterpart, *args)
-        if args:  # which a run without any computes on again
-            self._lent_inputs = _lend_inputs(self._counterpart, predictor) or []
+            results = run(self._counterpart)
         self._take_outputs(predictor)
         return results
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the other way."""
         names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
-        lent = [
-            _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
+        self._lent = [
+            _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
             for ours, theirs in names
         ]
-        self._lent = lent
+
+
+def _in_order(tensors: Any) -> Any:
+    """Tensors that a run is given, without views.
+
+    Some kernels of Paddle read the memory of a view in a predictor as it is, and so do handles.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        return tensors  # Paddle says that it is wrong
+    return [
+        each.contiguous() if isinstance(each, paddle.Tensor) and not each.is_contiguous() else each
+        for each in tensors
+    ]
+
+
+def _show_inputs(predictor: Predictor, other: Predictor, tensors: Sequence[Any]) -> list[Any]:
+    """Makes a predictor's handles show the tensors that the other way was given, as its own do.
+
+    A run without any computes on them again, on what they hold by then.
+
+    Returns:
+        Their memory.
+    """
+    shown = []
+    for name, tensor in zip(other.get_input_names(), tensors):
+        handle = predictor.get_input_handle(name)
+        shown.append(tensor.detach())  # it holds the memory, whatever becomes of the tensor
+        handle.share_external_data(shown[-1])
+        handle.set_lod(other.get_input_handle(name).lod())
+    return shown
 
 
 def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
-    """Copies a predictor's inputs to the other way.
+    """Gives the other way copies of a predictor's inputs.
 
     Returns:
-        Their memory, where the handle of the copy does not hold it. ``None`` if one of them could
-        not be read.
+        Their memory. ``None`` if one of them could not be read.
     """
     lent = []
     for name in predictor.get_input_names():
-        source, target = (each.get_input_handle(name) for each in (predictor, other))
+        source = predictor.get_input_handle(name)
         try:
-            data = _contents(source)
+            lent.append(_lend(source, other, name))
         except Exception:  # there is none
             return None
-        if source.type() == PaddleDType.BFLOAT16:  # which handles do not copy
-            lent.append(_share(target, data))
-        else:
-            target.reshape(list(data.shape))
-            target.copy_from_cpu(data)
-        target.set_lod(source.lod())
     return lent
 
 
-def _contents(source: Handle) -> np.ndarray:
-    """What a handle holds; bfloat16 as its bits."""
+def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
+    """Gives a variable of ``predictor`` the contents of ``source``, in memory of their own.
+
+    A user may have the memory that it has now.
+
+    Returns:
+        The memory, which no handle holds.
+    """
     data: np.ndarray = source.copy_to_cpu()
     if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
-    return data
-
-
-def _share(target: Handle, data: np.ndarray) -> Tensor:
-    """Makes a handle hold numbers (bits of bfloat16). Returns their memory."""
-    tensor = DenseTensor()
-    tensor.set(data, paddle.CPUPlace())
-    target.share_external_data(tensor)
-    return tensor
-
-
-def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
-    """Gives an output of ``predictor`` the contents of ``source``. Returns their memory."""
-    data = _contents(source)
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
-    target = predictor.get_output_handle(name)
-    tensor = _share(target, np.zeros(data.shape, "float32") if is_byte else data)
+    tensor = DenseTensor()
+    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, paddle.CPUPlace())
+    target = predictor.get_input_handle(name)  # those of outputs are read-only
+    target.share_external_data(tensor)
     if is_byte:
-        predictor.get_input_handle(name).copy_from_cpu(data)
-    if lod := source.lod():
-        target.set_lod(lod)
+        target.copy_from_cpu(data)
+    target.set_lod(source.lod())
     return tensor
 
 
@@ -617,9 +639,11 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 
 @wraps(_run)
 @_UNINTERRUPTED
-def _run_switched(self: Predictor, *args: Any) -> Any:
+def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
-    return _run(self, *args) if switch is None else switch.run(self, args)
+    if switch is None or named.keys() - {"inputs"} or (args and named):
+        return _run(self, *args, **named)  # it may say what is wrong
+    return switch.run(self, args or tuple(named.values()))
 
 
 @wraps(_clone)
