@@ -1544,6 +1544,56 @@ def test_memory_that_is_shared_is_only_read(tmp_path, build, made_on, on):
     assert_equal(found, expected)
 
 
+def on_tensors(predictor, feed, is_dynamic, view=transposed):
+    """A run on views, in dynamic or in static mode. Returns its results."""
+    with dynamic_mode():
+        given = [view(np.random, feed[name]) for name in predictor.get_input_names()]
+        if is_dynamic:
+            return predictor.run(given)
+    return predictor.run(given)
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
+def test_results_that_are_held_outlive_switches(tmp_path, build, made_on, is_dynamic):
+    """They have memory of their own, whatever the handles showed before, or show afterwards."""
+    files = save(tmp_path, build)
+    draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    for turn in range(4):
+        feeds = [draw(3, 3 * turn + i) for i in range(3)]
+        with paddle_ngraph.use_ngraph(not made_on), engine_runs(not made_on):
+            on_tensors(predictor, feeds[0], is_dynamic)
+        with paddle_ngraph.use_ngraph(made_on), engine_runs(made_on):
+            held = on_tensors(predictor, feeds[1], is_dynamic, lambda _, x: paddle.to_tensor(x))
+        with paddle_ngraph.use_ngraph(not made_on):
+            on_tensors(predictor, feeds[2], is_dynamic)
+        others = [np.full(size, 77, "uint8") for size in (16, 64, 200, 600, 1400) * 20]
+        assert_equal([np.array(each) for each in held], native(files, feeds[1]))
+        del others
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_inputs_are_those_of_the_last_run_even_if_it_failed(tmp_path, made_on):
+    files = save(tmp_path, perceptron)
+    outcomes = []
+    for made, on in ((False, False), (made_on, False), (made_on, True)):
+        with paddle_ngraph.use_ngraph(made):
+            predictor = inference.create_predictor(without_onednn(files))
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            predict(predictor, pairs(batch=3))
+            with dynamic_mode(), pytest.raises(Exception):  # noqa: B017
+                predictor.run([paddle.ones([3, 6]), paddle.ones([2, 5])])
+            shapes = [predictor.get_input_handle(name).shape() for name in ("x", "y")]
+            with dynamic_mode(), pytest.raises(Exception):  # noqa: B017
+                predictor.run([paddle.ones([3, 6])])
+            outcomes.append((shapes, result_or_error(predictor)))
+            predict(predictor, pairs(batch=3))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
 def levels_of(predictor):
     return [predictor.get_output_handle(name).lod() for name in predictor.get_output_names()]
 

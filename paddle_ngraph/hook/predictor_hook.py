@@ -28,7 +28,7 @@ from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.hook.whole_program import WholePredictor
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor, PaddleDType
+from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor, PaddleDType, copy_of
 from paddle_ngraph.paddle_seam.place import replace_everywhere
 from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.program import cost, program_pass
@@ -490,10 +490,14 @@ class _Switch:
         if engine or engine != self.is_engine:
             args = tuple(map(_in_order, args))
         if engine == self.is_engine:
-            return run(predictor, *args)
+            results = run(predictor, *args)
+            # They may be in memory that the handles show, which is gone after the next run.
+            return list(map(_moved, results)) if args and self._lent else results
         if args:
-            results = run(self._counterpart, *args)
-            self._given = _show_inputs(predictor, self._counterpart, *args)
+            try:
+                results = run(self._counterpart, *args)
+            finally:
+                self._given = _show_inputs(predictor, self._counterpart, *args) or self._given
         else:
             lent = _lend_inputs(predictor, self._counterpart)
             if lent is None:
@@ -512,6 +516,17 @@ class _Switch:
         ]
 
 
+# What follows may run in static mode, where operators of dynamic mode crash.
+
+
+def _moved(tensor: Any) -> Any:
+    """The tensor, in memory of its own from now on."""
+    dense = tensor.get_tensor()
+    if 0 not in dense.shape():
+        _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
+    return tensor
+
+
 def _in_order(tensors: Any) -> Any:
     """Tensors that a run is given, without views.
 
@@ -519,26 +534,37 @@ def _in_order(tensors: Any) -> Any:
     """
     if not isinstance(tensors, (list, tuple)):
         return tensors  # Paddle says that it is wrong
-    return [
-        each.contiguous() if isinstance(each, paddle.Tensor) and not each.is_contiguous() else each
-        for each in tensors
-    ]
+    return list(map(_one_in_order, tensors))
 
 
-def _show_inputs(predictor: Predictor, other: Predictor, tensors: Sequence[Any]) -> list[Any]:
+def _one_in_order(tensor: Any) -> Any:
+    if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
+        return tensor
+    with paddle.base.dygraph.guard(paddle.CPUPlace()):
+        return tensor.contiguous()
+
+
+def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
     """Makes a predictor's handles show the tensors that the other way was given, as its own do.
 
     A run without any computes on them again, on what they hold by then.
 
     Returns:
-        Their memory.
+        Their memory; nothing if they are not what Paddle takes.
     """
+    names = other.get_input_names()
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != len(names):
+        return []
     shown = []
-    for name, tensor in zip(other.get_input_names(), tensors):
+    for name, tensor in zip(names, tensors):
+        if not isinstance(tensor, paddle.Tensor):
+            continue
         handle = predictor.get_input_handle(name)
-        shown.append(tensor.detach())  # it holds the memory, whatever becomes of the tensor
-        handle.share_external_data(shown[-1])
-        handle.set_lod(other.get_input_handle(name).lod())
+        with suppress(NotImplementedError):  # handles do not have its dtype
+            handle.share_external_data(tensor)
+            handle.set_lod(other.get_input_handle(name).lod())
+        shown.append(DenseTensor())  # it holds the memory, whatever becomes of the tensor
+        _core.share_tensor(shown[-1], tensor.get_tensor())
     return shown
 
 
