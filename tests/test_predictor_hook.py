@@ -797,6 +797,46 @@ def monkeypatched_native():
         yield
 
 
+def returns_a_parameter():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    weight = paddle.static.create_parameter([6], "float32", name="returned")
+    return [x], [(x + weight) * 2.0, weight, paddle.mean(x)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("write", [by_copy, by_sharing])
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_the_handle_of_a_result_that_is_a_parameter_writes_it(tmp_path, form, write, made_on, on):
+    """In that predictor, and in none of its clones."""
+    files = save(tmp_path, returns_a_parameter, form)
+    outcomes = []
+    for made, runs in ((False, False), (made_on, on)):
+        with paddle_ngraph.use_ngraph(made):
+            first = inference.create_predictor(without_onednn(files))
+            clones = [first, first.clone()]
+
+        def run(clones=clones):
+            found = []
+            for clone in clones:
+                clone.get_input_handle("x").copy_from_cpu(rows()["x"])
+                clone.run()
+                clone.run()
+                found.append(clone.get_output_handle(clone.get_output_names()[0]).copy_to_cpu())
+            return found
+
+        with paddle_ngraph.use_ngraph(runs):
+            with engine_runs(runs):
+                found = run()
+            kept = write_filter(clones[1], "returned", write)
+            found += [*run(), *run()]
+            found += [clone.get_output_handle("returned").copy_to_cpu() for clone in clones]
+        outcomes.append(found)
+        del kept
+    assert_equal(outcomes[1], outcomes[0])
+    assert abs(outcomes[0][3] - outcomes[0][1]).max() > 0.05, "nothing was written"
+
+
 @pytest.mark.parametrize("write", [by_copy, by_sharing])
 @pytest.mark.parametrize("kind", ["saved", "by name"])
 def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind, write):
@@ -1592,6 +1632,34 @@ def test_inputs_are_those_of_the_last_run_even_if_it_failed(tmp_path, made_on):
             outcomes.append((shapes, result_or_error(predictor)))
             predict(predictor, pairs(batch=3))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def branches():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    is_first = paddle.static.data("is_first", [1], "bool")
+    bytes_ = paddle.static.data("bytes", [-1], "uint8")
+    branch = paddle.static.nn.cond(is_first, lambda: paddle.tanh(x), lambda: x * 2.0 + 1.0)
+    return [x, is_first, bytes_], [branch, paddle.cast(bytes_, "float32") * 2.0]
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_empty_inputs_end_no_process(tmp_path, made_on, on):
+    """Paddle reads a condition where a longer one was before."""
+    files = save(tmp_path, branches)
+    outcomes = []
+    for made, runs in ((False, False), (made_on, on)):
+        with paddle_ngraph.use_ngraph(made):
+            predictor = inference.create_predictor(without_onednn(files))
+        feed = {**rows(), "is_first": np.zeros(1, "bool"), "bytes": np.arange(5, dtype="uint8")}
+        with paddle_ngraph.use_ngraph(runs), engine_runs(runs):
+            outcomes.append([predict(predictor, feed)])
+            for name in ("is_first", "bytes"):
+                predictor.get_input_handle(name).reshape([0])
+                outcomes[-1].append(result_or_error(predictor))
+            outcomes[-1].append(predict(predictor, feed))
+    for found, expected in zip(outcomes[1], outcomes[0]):
+        assert_equal(found, expected)
 
 
 def levels_of(predictor):

@@ -272,6 +272,7 @@ class _Model:
         self._other: Predictor | None = None
         self._parameters = _core.SharedParameters()
         self._folder: saved_model.OwnFolder | None = None
+        self._returned: frozenset[str] | None = None
         self.why_native: str | None = None
 
     def wants_engine(self) -> bool:
@@ -318,6 +319,12 @@ class _Model:
             and runs[0].whole is not None
         ):
             _short_ways[predictor] = _ShortWay(runs[0].whole, runs[0].scope)
+
+    def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
+        """Which of the names of its results are those of parameters."""
+        if self._returned is None:
+            self._returned = self._saved.parameters_among(results)
+        return self._returned
 
     @property
     def _passes(self) -> list[str]:
@@ -509,10 +516,12 @@ class _Switch:
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the other way."""
-        names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
+        results = predictor.get_output_names()
+        parameters = self.model.parameters_among(results)  # each way has its own
         self._lent = [
             _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
-            for ours, theirs in names
+            for ours, theirs in zip(results, self._counterpart.get_output_names())
+            if ours not in parameters
         ]
 
 
@@ -596,12 +605,16 @@ def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
     if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
         data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
+    # Paddle's branches look at the first element even of nothing.
+    given = data if data.size > 0 else np.zeros(1, data.dtype)
     tensor = DenseTensor()
-    tensor.set(np.zeros(data.shape, "float32") if is_byte else data, paddle.CPUPlace())
+    tensor.set(np.zeros(given.shape, "float32") if is_byte else given, paddle.CPUPlace())
     target = predictor.get_input_handle(name)  # those of outputs are read-only
     target.share_external_data(tensor)
     if is_byte:
-        target.copy_from_cpu(data)
+        target.copy_from_cpu(given)
+    if data.size == 0:
+        target.reshape(list(data.shape))
     target.set_lod(source.lod())
     return tensor
 
@@ -714,6 +727,8 @@ _feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
     """A handle of anything but an input or output can write to parameters for as long as it lives.
 
+    So can that of an output that is a parameter.
+
     Each way has its own parameters, and so has each of Paddle's clones: such a handle belongs to
     the native way, which then runs. A model that was saved with engine operators has no native way:
     while the handle lives, it reads its weights in each run.
@@ -721,13 +736,15 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
 
     @wraps(original)
     def get_handle(self: Predictor, name: str) -> Handle:
+        switch = _switches.get(self)
         names = _feeds_and_results.get(self)
         if names is None:
-            names = frozenset((*self.get_input_names(), *self.get_output_names()))
+            results = self.get_output_names()
+            returned = frozenset() if switch is None else switch.model.parameters_among(results)
+            names = frozenset((*self.get_input_names(), *results)) - returned
             _feeds_and_results[self] = names
         if name in names:
             return original(self, name)
-        switch = _switches.get(self)
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
             switch.run_natively_from_now_on("a handle of one of its variables is in use", self)
