@@ -28,7 +28,13 @@ from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.hook.whole_program import WholePredictor
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor, PaddleDType, copy_of
+from paddle_ngraph.paddle_seam.names import (
+    AnalysisConfig,
+    DenseTensor,
+    PaddleDType,
+    copy_of,
+    in_dynamic_mode,
+)
 from paddle_ngraph.paddle_seam.place import replace_everywhere
 from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.program import cost, program_pass
@@ -549,7 +555,7 @@ def _in_order(tensors: Any) -> Any:
 def _one_in_order(tensor: Any) -> Any:
     if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
         return tensor
-    with paddle.base.dygraph.guard(paddle.CPUPlace()):
+    with in_dynamic_mode(paddle.CPUPlace()):
         return tensor.contiguous()
 
 
