@@ -797,6 +797,46 @@ def monkeypatched_native():
         yield
 
 
+def returns_a_parameter():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    weight = paddle.static.create_parameter([6], "float32", name="returned")
+    return [x], [(x + weight) * 2.0, weight, paddle.mean(x)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("write", [by_copy, by_sharing])
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_the_handle_of_a_result_that_is_a_parameter_writes_it(tmp_path, form, write, made_on, on):
+    """In that predictor, and in none of its clones."""
+    files = save(tmp_path, returns_a_parameter, form)
+    outcomes = []
+    for made, runs in ((False, False), (made_on, on)):
+        with paddle_ngraph.use_ngraph(made):
+            first = inference.create_predictor(without_onednn(files))
+            clones = [first, first.clone()]
+
+        def run(clones=clones):
+            found = []
+            for clone in clones:
+                clone.get_input_handle("x").copy_from_cpu(rows()["x"])
+                clone.run()
+                clone.run()
+                found.append(clone.get_output_handle(clone.get_output_names()[0]).copy_to_cpu())
+            return found
+
+        with paddle_ngraph.use_ngraph(runs):
+            with engine_runs(runs):
+                found = run()
+            kept = write_filter(clones[1], "returned", write)
+            found += [*run(), *run()]
+            found += [clone.get_output_handle("returned").copy_to_cpu() for clone in clones]
+        outcomes.append(found)
+        del kept
+    assert_equal(outcomes[1], outcomes[0])
+    assert abs(outcomes[0][3] - outcomes[0][1]).max() > 0.05, "nothing was written"
+
+
 @pytest.mark.parametrize("write", [by_copy, by_sharing])
 @pytest.mark.parametrize("kind", ["saved", "by name"])
 def test_a_handle_of_a_parameter_where_the_engine_is_all_there_is(tmp_path, kind, write):
@@ -1370,6 +1410,291 @@ def test_lives_of_predictors(tmp_path, seed):
     finally:
         paddle.set_flags(values)
     assert paddle_ngraph.stats()["engine_runs"] > before
+
+
+# -- runs that are given tensors ------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def dynamic_mode():
+    paddle.disable_static()
+    yield
+    paddle.enable_static()
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_what_run_takes_and_returns_is_what_paddles_does(tmp_path, made_on, on):
+    files = save(tmp_path, perceptron)
+    feed = pairs()
+    expected = native(files, feed)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    with paddle_ngraph.use_ngraph(on), dynamic_mode():
+        tensors = [paddle.to_tensor(value) for value in feed.values()]
+        for _ in range(3):  # the second one needs no interpreter
+            with engine_runs(on):
+                assert_equal([each.numpy() for each in predictor.run(inputs=tensors)], expected)
+            with engine_runs(on):
+                assert predictor.run() is None
+        for wrong in ({"tensors": tensors}, {"inputs": tensors, "others": tensors}):
+            with pytest.raises(TypeError):
+                predictor.run(**wrong)
+        with pytest.raises(TypeError):
+            predictor.run(tensors, inputs=tensors)
+
+
+def transposed(generator, value):
+    return paddle.to_tensor(np.ascontiguousarray(value.T)).t()
+
+
+def every_second_row(generator, value):
+    return paddle.to_tensor(np.repeat(value, 2, axis=0))[::2]
+
+
+def some_columns(generator, value):
+    first = int(generator.integers(4))
+    wide = np.pad(value, [(0, 0), (first, int(generator.integers(1, 4)))], constant_values=1)
+    return paddle.to_tensor(wide)[:, first : first + value.shape[1]]
+
+
+def one_row_many_times(generator, value):
+    value[:] = value[:1]
+    return paddle.expand(paddle.to_tensor(value[:1].copy()), value.shape)
+
+
+VIEWS = [transposed, every_second_row, some_columns, one_row_many_times]
+
+
+def of_many_dtypes():
+    """One input of each dtype, whose elements change their places."""
+    kinds = ("float32", "float64", "int32", "int64", "bool", "uint8", "int8", "float16")
+    inputs = [paddle.static.data(f"x_{kind}", [-1, 6], kind) for kind in kinds]
+    results = [paddle.cast(each, "float32") * 0.5 for each in inputs]
+    return inputs, [paddle.concat(results, axis=1), paddle.sum(paddle.stack(results), axis=0)]
+
+
+def of_each_dtype(batch, seed):
+    generator = np.random.default_rng(seed)
+    kinds = ("float32", "float64", "int32", "int64", "bool", "uint8", "int8", "float16")
+    return {f"x_{kind}": generator.integers(0, 9, [batch, 6]).astype(kind) for kind in kinds}
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_views_are_read_in_the_order_of_their_elements(tmp_path, made_on, seed):
+    """In a run that is given them, and in those that compute on them again."""
+    generator = np.random.default_rng(seed)
+    files = save(tmp_path, of_many_dtypes)
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    for turn in range(4):
+        feed = of_each_dtype(int(generator.integers(2, 5)), seed=10 * seed + turn)
+        with paddle_ngraph.use_ngraph(), dynamic_mode():
+            views = [VIEWS[generator.integers(4)](generator, value) for value in feed.values()]
+            expected = native(files, feed)  # after views have changed it
+            with engine_runs():
+                results = predictor.run(views)
+            assert_equal([each.numpy() for each in results], expected)
+            with engine_runs():
+                assert_equal(result_or_error(predictor), expected)
+            with engine_runs():
+                assert_equal(result_or_error(predictor), expected)
+
+
+def differences(count):
+    """Inputs of different weight, whose order shows."""
+
+    def build():
+        inputs = [paddle.static.data(f"in_{(7 * i) % 5}", [-1, 6], "float32") for i in range(count)]
+        total = inputs[0] * 0.5 + paddle.static.create_parameter([6], "float32")
+        for number, each in enumerate(inputs[1:], 2):
+            total = total - each * float(number)
+        return inputs, [paddle.mean(total), total * 0.1]
+
+    return build
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("kind", ["as it is", "saved"])
+def test_inputs_and_outputs_come_in_the_order_of_the_model(tmp_path, form, count, kind):
+    files = save(tmp_path, differences(count), form)
+    feeds = [floats(3, 6, seed=i) for i in range(count)]
+    with paddle_ngraph.use_ngraph(False), dynamic_mode():
+        right = inference.create_predictor(without_onednn(files))
+        expected = right.run([paddle.to_tensor(feed) for feed in feeds])
+    if kind == "saved":
+        saving.convert(SavedModel(*files), str(tmp_path / "engine"))
+        files = [str(tmp_path / f"engine.{ending}") for ending in ("json", "pdiparams")]
+    with paddle_ngraph.use_ngraph():
+        predictor = inference.create_predictor(without_onednn(files))
+        clone = predictor.clone()
+    for each in (predictor, clone):
+        assert each.get_input_names() == right.get_input_names()
+        if kind != "saved":
+            assert each.get_output_names() == right.get_output_names()
+        with paddle_ngraph.use_ngraph(), dynamic_mode(), engine_runs():
+            results = each.run([paddle.to_tensor(feed) for feed in feeds])
+        assert_equal([r.numpy() for r in results], [r.numpy() for r in expected])
+
+
+def life_of_shared_memory(files, feeds, made_on, on):
+    """What is in memory that a user shares with a predictor, and what that computes on it."""
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    first, second, third = feeds
+    seen = []
+    with paddle_ngraph.use_ngraph(on), dynamic_mode():
+        shared = {name: paddle.to_tensor(value) for name, value in first.items()}
+        given = {name: paddle.to_tensor(value) for name, value in second.items()}
+
+        def look():
+            handles = [predictor.get_input_handle(name) for name in predictor.get_input_names()]
+            seen.extend(each.numpy().copy() for each in (*shared.values(), *given.values()))
+            seen.extend(handle.copy_to_cpu() for handle in handles)
+            seen.extend(result_or_error(predictor))
+
+        for name, tensor in shared.items():
+            predictor.get_input_handle(name).share_external_data(tensor)
+        look()
+        predictor.run([given[name] for name in predictor.get_input_names()])
+        look()
+        for name, tensor in given.items():  # which its user goes on to write
+            tensor.copy_(paddle.to_tensor(third[name]), True)
+        look()
+        for name, tensor in shared.items():
+            predictor.get_input_handle(name).share_external_data(tensor)
+            tensor.copy_(paddle.to_tensor(third[name]), True)
+        look()
+    return seen
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
+def test_memory_that_is_shared_is_only_read(tmp_path, build, made_on, on):
+    """Whichever way runs, it computes on what the user's memory holds, and writes nothing there."""
+    files = save(tmp_path, build)
+    draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
+    feeds = [draw(3, seed) for seed in range(3)]
+    expected = life_of_shared_memory(files, feeds, False, False)
+    with engine_runs(on):
+        found = life_of_shared_memory(files, feeds, made_on, on)
+    assert_equal(found, expected)
+
+
+def on_tensors(predictor, feed, is_dynamic, view=transposed):
+    """A run on views, in dynamic or in static mode. Returns its results."""
+    with dynamic_mode():
+        given = [view(np.random, feed[name]) for name in predictor.get_input_names()]
+        if is_dynamic:
+            return predictor.run(given)
+    return predictor.run(given)
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("build", [of_many_dtypes, perceptron])
+def test_results_that_are_held_outlive_switches(tmp_path, build, made_on, is_dynamic):
+    """They have memory of their own, whatever the handles showed before, or show afterwards."""
+    files = save(tmp_path, build)
+    draw = of_each_dtype if build is of_many_dtypes else MODELS[build]
+    with paddle_ngraph.use_ngraph(made_on):
+        predictor = inference.create_predictor(without_onednn(files))
+    for turn in range(4):
+        feeds = [draw(3, 3 * turn + i) for i in range(3)]
+        with paddle_ngraph.use_ngraph(not made_on), engine_runs(not made_on):
+            on_tensors(predictor, feeds[0], is_dynamic)
+        with paddle_ngraph.use_ngraph(made_on), engine_runs(made_on):
+            held = on_tensors(predictor, feeds[1], is_dynamic, lambda _, x: paddle.to_tensor(x))
+        with paddle_ngraph.use_ngraph(not made_on):
+            on_tensors(predictor, feeds[2], is_dynamic)
+        others = [np.full(size, 77, "uint8") for size in (16, 64, 200, 600, 1400) * 20]
+        assert_equal([np.array(each) for each in held], native(files, feeds[1]))
+        del others
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+def test_inputs_are_those_of_the_last_run_even_if_it_failed(tmp_path, made_on):
+    files = save(tmp_path, perceptron)
+    outcomes = []
+    for made, on in ((False, False), (made_on, False), (made_on, True)):
+        with paddle_ngraph.use_ngraph(made):
+            predictor = inference.create_predictor(without_onednn(files))
+        with paddle_ngraph.use_ngraph(on), engine_runs(on):
+            predict(predictor, pairs(batch=3))
+            with dynamic_mode(), pytest.raises(Exception):  # noqa: B017
+                predictor.run([paddle.ones([3, 6]), paddle.ones([2, 5])])
+            shapes = [predictor.get_input_handle(name).shape() for name in ("x", "y")]
+            with dynamic_mode(), pytest.raises(Exception):  # noqa: B017
+                predictor.run([paddle.ones([3, 6])])
+            outcomes.append((shapes, result_or_error(predictor)))
+            predict(predictor, pairs(batch=3))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def branches():
+    x = paddle.static.data("x", [-1, 6], "float32")
+    is_first = paddle.static.data("is_first", [1], "bool")
+    bytes_ = paddle.static.data("bytes", [-1], "uint8")
+    branch = paddle.static.nn.cond(is_first, lambda: paddle.tanh(x), lambda: x * 2.0 + 1.0)
+    return [x, is_first, bytes_], [branch, paddle.cast(bytes_, "float32") * 2.0]
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize("on", [False, True])
+def test_empty_inputs_end_no_process(tmp_path, made_on, on):
+    """Paddle reads a condition where a longer one was before."""
+    files = save(tmp_path, branches)
+    outcomes = []
+    for made, runs in ((False, False), (made_on, on)):
+        with paddle_ngraph.use_ngraph(made):
+            predictor = inference.create_predictor(without_onednn(files))
+        feed = {**rows(), "is_first": np.zeros(1, "bool"), "bytes": np.arange(5, dtype="uint8")}
+        with paddle_ngraph.use_ngraph(runs), engine_runs(runs):
+            outcomes.append([predict(predictor, feed)])
+            for name in ("is_first", "bytes"):
+                predictor.get_input_handle(name).reshape([0])
+                outcomes[-1].append(result_or_error(predictor))
+            outcomes[-1].append(predict(predictor, feed))
+    for found, expected in zip(outcomes[1], outcomes[0]):
+        assert_equal(found, expected)
+
+
+def levels_of(predictor):
+    return [predictor.get_output_handle(name).lod() for name in predictor.get_output_names()]
+
+
+@pytest.mark.parametrize("made_on", [False, True])
+@pytest.mark.parametrize(("build", "form"), SAVED)
+def test_levels_of_detail_reach_the_results(tmp_path, build, form, made_on):
+    """As far as Paddle's operators hand them on, and none is left when there are none."""
+    files = save(tmp_path, build, form)
+
+    def life(made_on, on):
+        with paddle_ngraph.use_ngraph(made_on):
+            predictor = inference.create_predictor(without_onednn(files))
+        found = []
+        for levels in ([], [[0, 1, 4]], [[0, 4]]):
+            with paddle_ngraph.use_ngraph(on):
+                for name in predictor.get_input_names():
+                    predictor.get_input_handle(name).set_lod(levels)
+                predict(predictor, MODELS[build](batch=4))
+                found.append(levels_of(predictor))
+        return predictor, found
+
+    _, expected = life(False, False)
+    with engine_runs():  # before there are any
+        predictor, found = life(made_on, True)
+    assert found == expected
+    for name in predictor.get_input_names():
+        predictor.get_input_handle(name).set_lod([])
+    for _ in range(2):
+        with paddle_ngraph.use_ngraph():
+            predict(predictor, MODELS[build](batch=4))
+        if build is not partly_native:  # Paddle's own operators of PIR keep the last ones
+            assert not any(levels_of(predictor))
 
 
 # -- large results -------------------------------------------------------------------------------

@@ -191,3 +191,32 @@ def test_a_variable_without_contents_is_told_as_natively():
             program.run(engine, x=floats(2, 4))
         told.append((caught.type, summary(caught.value)))
     assert told[0] == told[1]
+
+
+def test_views_are_read_in_the_order_of_their_elements():
+    """Paddle takes the tensor of a view as a feed, and a variable may hold one."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 6], "float32")
+        weight = paddle.static.create_parameter([5, 6], "float32", name="weight")
+        return [paddle.reshape(x, [-1, 2, 3]), paddle.matmul(x, weight, transpose_y=True)]
+
+    def view_of(value):
+        paddle.disable_static()
+        views.append(paddle.to_tensor(np.ascontiguousarray(value.T)).t())
+        paddle.enable_static()
+        assert not views[-1].is_contiguous()
+        return views[-1].get_tensor()
+
+    views = []  # which their tensors do not keep alive
+    program = Program(build)
+    for seed in range(3):
+        x, weight = floats(4, 6, seed=seed), floats(5, 6, seed=seed + 7)
+        program.scope.find_var("weight").get_tensor()._share_data_with(view_of(weight))
+        expected = [x.reshape(-1, 2, 3), x @ weight.T]
+        for feed in (x, view_of(x), view_of(x)):
+            before = paddle_ngraph.stats()["engine_runs"]
+            results = program.run(x=feed)
+            assert paddle_ngraph.stats()["engine_runs"] > before
+            for result, right in zip(results, expected):
+                np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-5)

@@ -28,7 +28,13 @@ from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.hook.whole_program import WholePredictor
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
-from paddle_ngraph.paddle_seam.names import AnalysisConfig, DenseTensor, PaddleDType
+from paddle_ngraph.paddle_seam.names import (
+    AnalysisConfig,
+    DenseTensor,
+    PaddleDType,
+    copy_of,
+    in_dynamic_mode,
+)
 from paddle_ngraph.paddle_seam.place import replace_everywhere
 from paddle_ngraph.paddle_seam.protocols import Config, Handle, Predictor, Scope, Tensor
 from paddle_ngraph.program import cost, program_pass
@@ -272,6 +278,7 @@ class _Model:
         self._other: Predictor | None = None
         self._parameters = _core.SharedParameters()
         self._folder: saved_model.OwnFolder | None = None
+        self._returned: frozenset[str] | None = None
         self.why_native: str | None = None
 
     def wants_engine(self) -> bool:
@@ -318,6 +325,12 @@ class _Model:
             and runs[0].whole is not None
         ):
             _short_ways[predictor] = _ShortWay(runs[0].whole, runs[0].scope)
+
+    def parameters_among(self, results: Sequence[str]) -> frozenset[str]:
+        """Which of the names of its results are those of parameters."""
+        if self._returned is None:
+            self._returned = self._saved.parameters_among(results)
+        return self._returned
 
     @property
     def _passes(self) -> list[str]:
@@ -394,16 +407,15 @@ class _ShortWay:
         self._found: tuple[Whole, Scope] | None = (whole, scope)
         self._program: WholePredictor | None = None
 
-    def run(self, predictor: Predictor) -> Any:
-        """One run on the inputs that the predictor's handles hold; what its ``run`` returns."""
+    def run(self, predictor: Predictor) -> None:
+        """One run on the inputs that the predictor's handles hold."""
         if self._program is not None and self._program.run():
-            return True
-        done = _run(predictor)
+            return
+        _run(predictor)
         if self._found is not None:
             found, self._found = self._found, None
             with suppress(LookupError):
                 self._program = WholePredictor(*found)
-        return done
 
 
 _short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
@@ -412,7 +424,10 @@ _short_ways: WeakKeyDictionary[Predictor, _ShortWay] = WeakKeyDictionary()
 def _run_engine(predictor: Predictor, *args: Any) -> Any:
     """``_run`` of a predictor that runs through nGraph."""
     way = None if args else _short_ways.get(predictor)
-    return _run(predictor, *args) if way is None else way.run(predictor)
+    if way is None:
+        return _run(predictor, *args)
+    way.run(predictor)
+    return None
 
 
 class _Switch:
@@ -431,8 +446,10 @@ class _Switch:
         self._original = original
         self.other: Predictor | None = None
         self._cannot_turn = False
-        # The memory of inputs and outputs that one way has and the other uses: a handle holds none.
+        # Memory that one way has and the other uses, as a handle holds none: results and inputs
+        # that the user's handles show, and inputs of the other way.
         self._lent: list[Tensor] = []
+        self._given: list[Any] = []
         self._lent_inputs: list[Tensor] = []
 
     def run(self, predictor: Predictor, args: tuple[Any, ...]) -> Any:
@@ -483,78 +500,128 @@ class _Switch:
 
     def _run(self, engine: bool, predictor: Predictor, args: tuple[Any, ...]) -> Any:
         run = _run_engine if engine else _run
+        if engine or engine != self.is_engine:
+            args = tuple(map(_in_order, args))
         if engine == self.is_engine:
-            return run(predictor, *args)
-        if not args:
+            results = run(predictor, *args)
+            # They may be in memory that the handles show, which is gone after the next run.
+            return list(map(_moved, results)) if args and self._lent else results
+        if args:
+            try:
+                results = run(self._counterpart, *args)
+            finally:
+                self._given = _show_inputs(predictor, self._counterpart, *args) or self._given
+        else:
             lent = _lend_inputs(predictor, self._counterpart)
             if lent is None:
                 return _run(predictor)  # whatever it says of what it was given
             self._lent_inputs = lent
-        results = run(self._counterpart, *args)
-        if args:  # which a run without any computes on again
-            self._lent_inputs = _lend_inputs(self._counterpart, predictor) or []
+            results = run(self._counterpart)
         self._take_outputs(predictor)
         return results
 
     def _take_outputs(self, predictor: Predictor) -> None:
         """Makes the user's handles show the results of the other way."""
-        names = zip(predictor.get_output_names(), self._counterpart.get_output_names())
-        lent = [
-            _lend(predictor, ours, self._counterpart.get_output_handle(theirs))
-            for ours, theirs in names
+        results = predictor.get_output_names()
+        parameters = self.model.parameters_among(results)  # each way has its own
+        self._lent = [
+            _lend(self._counterpart.get_output_handle(theirs), predictor, ours)
+            for ours, theirs in zip(results, self._counterpart.get_output_names())
+            if ours not in parameters
         ]
-        self._lent = lent
 
 
-def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
-    """Copies a predictor's inputs to the other way.
-
-    Returns:
-        Their memory, where the handle of the copy does not hold it. ``None`` if one of them could
-        not be read.
-    """
-    lent = []
-    for name in predictor.get_input_names():
-        source, target = (each.get_input_handle(name) for each in (predictor, other))
-        try:
-            data = _contents(source)
-        except Exception:  # there is none
-            return None
-        if source.type() == PaddleDType.BFLOAT16:  # which handles do not copy
-            lent.append(_share(target, data))
-        else:
-            target.reshape(list(data.shape))
-            target.copy_from_cpu(data)
-        target.set_lod(source.lod())
-    return lent
+# What follows may run in static mode, where operators of dynamic mode crash.
 
 
-def _contents(source: Handle) -> np.ndarray:
-    """What a handle holds; bfloat16 as its bits."""
-    data: np.ndarray = source.copy_to_cpu()
-    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
-        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
-    return data
-
-
-def _share(target: Handle, data: np.ndarray) -> Tensor:
-    """Makes a handle hold numbers (bits of bfloat16). Returns their memory."""
-    tensor = DenseTensor()
-    tensor.set(data, paddle.CPUPlace())
-    target.share_external_data(tensor)
+def _moved(tensor: Any) -> Any:
+    """The tensor, in memory of its own from now on."""
+    dense = tensor.get_tensor()
+    if 0 not in dense.shape():
+        _core.share_tensor(dense, copy_of(dense, paddle.CPUPlace()))
     return tensor
 
 
-def _lend(predictor: Predictor, name: str, source: Handle) -> Tensor:
-    """Gives an output of ``predictor`` the contents of ``source``. Returns their memory."""
-    data = _contents(source)
+def _in_order(tensors: Any) -> Any:
+    """Tensors that a run is given, without views.
+
+    Some kernels of Paddle read the memory of a view in a predictor as it is, and so do handles.
+    """
+    if not isinstance(tensors, (list, tuple)):
+        return tensors  # Paddle says that it is wrong
+    return list(map(_one_in_order, tensors))
+
+
+def _one_in_order(tensor: Any) -> Any:
+    if not isinstance(tensor, paddle.Tensor) or tensor.is_contiguous():
+        return tensor
+    with in_dynamic_mode(paddle.CPUPlace()):
+        return tensor.contiguous()
+
+
+def _show_inputs(predictor: Predictor, other: Predictor, tensors: Any) -> list[Any]:
+    """Makes a predictor's handles show the tensors that the other way was given, as its own do.
+
+    A run without any computes on them again, on what they hold by then.
+
+    Returns:
+        Their memory; nothing if they are not what Paddle takes.
+    """
+    names = other.get_input_names()
+    if not isinstance(tensors, (list, tuple)) or len(tensors) != len(names):
+        return []
+    shown = []
+    for name, tensor in zip(names, tensors):
+        if not isinstance(tensor, paddle.Tensor):
+            continue
+        handle = predictor.get_input_handle(name)
+        with suppress(NotImplementedError):  # handles do not have its dtype
+            handle.share_external_data(tensor)
+            handle.set_lod(other.get_input_handle(name).lod())
+        shown.append(DenseTensor())  # it holds the memory, whatever becomes of the tensor
+        _core.share_tensor(shown[-1], tensor.get_tensor())
+    return shown
+
+
+def _lend_inputs(predictor: Predictor, other: Predictor) -> list[Tensor] | None:
+    """Gives the other way copies of a predictor's inputs.
+
+    Returns:
+        Their memory. ``None`` if one of them could not be read.
+    """
+    lent = []
+    for name in predictor.get_input_names():
+        source = predictor.get_input_handle(name)
+        try:
+            lent.append(_lend(source, other, name))
+        except Exception:  # there is none
+            return None
+    return lent
+
+
+def _lend(source: Handle, predictor: Predictor, name: str) -> Tensor:
+    """Gives a variable of ``predictor`` the contents of ``source``, in memory of their own.
+
+    A user may have the memory that it has now.
+
+    Returns:
+        The memory, which no handle holds.
+    """
+    data: np.ndarray = source.copy_to_cpu()
+    if source.type() == PaddleDType.BFLOAT16:  # whose bits are the first half of the array's
+        data = data.ravel().view(np.uint16)[: data.size].reshape(data.shape)
     is_byte = data.dtype in (np.int8, np.uint8)  # which handles do not share, but copy
-    target = predictor.get_output_handle(name)
-    tensor = _share(target, np.zeros(data.shape, "float32") if is_byte else data)
+    # Paddle's branches look at the first element even of nothing.
+    given = data if data.size > 0 else np.zeros(1, data.dtype)
+    tensor = DenseTensor()
+    tensor.set(np.zeros(given.shape, "float32") if is_byte else given, paddle.CPUPlace())
+    target = predictor.get_input_handle(name)  # those of outputs are read-only
+    target.share_external_data(tensor)
     if is_byte:
-        predictor.get_input_handle(name).copy_from_cpu(data)
-    if lod := source.lod():
-        target.set_lod(lod)
+        target.copy_from_cpu(given)
+    if data.size == 0:
+        target.reshape(list(data.shape))
+    target.set_lod(source.lod())
     return tensor
 
 
@@ -617,9 +684,11 @@ def _model_of(args: tuple[Any, ...]) -> _Model | None:
 
 @wraps(_run)
 @_UNINTERRUPTED
-def _run_switched(self: Predictor, *args: Any) -> Any:
+def _run_switched(self: Predictor, *args: Any, **named: Any) -> Any:
     switch = _switches.get(self)
-    return _run(self, *args) if switch is None else switch.run(self, args)
+    if switch is None or named.keys() - {"inputs"} or (args and named):
+        return _run(self, *args, **named)  # it may say what is wrong
+    return switch.run(self, args or tuple(named.values()))
 
 
 @wraps(_clone)
@@ -664,6 +733,8 @@ _feeds_and_results: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
     """A handle of anything but an input or output can write to parameters for as long as it lives.
 
+    So can that of an output that is a parameter.
+
     Each way has its own parameters, and so has each of Paddle's clones: such a handle belongs to
     the native way, which then runs. A model that was saved with engine operators has no native way:
     while the handle lives, it reads its weights in each run.
@@ -671,13 +742,15 @@ def _handing_out(original: Callable[..., Handle]) -> Callable[..., Handle]:
 
     @wraps(original)
     def get_handle(self: Predictor, name: str) -> Handle:
+        switch = _switches.get(self)
         names = _feeds_and_results.get(self)
         if names is None:
-            names = frozenset((*self.get_input_names(), *self.get_output_names()))
+            results = self.get_output_names()
+            returned = frozenset() if switch is None else switch.model.parameters_among(results)
+            names = frozenset((*self.get_input_names(), *results)) - returned
             _feeds_and_results[self] = names
         if name in names:
             return original(self, name)
-        switch = _switches.get(self)
         handle = original(self if switch is None else switch.native(self), name)
         if switch is not None:
             switch.run_natively_from_now_on("a handle of one of its variables is in use", self)

@@ -80,6 +80,7 @@ def translate(description: OldProgram) -> Program:
         raise NotTranslatable("the translation loses a variable that outlives a run")
     if not _can_run(program):
         raise NotTranslatable("Paddle cannot run what the translation makes of it")
+    _feed_in_order(program.global_block())
     _fetch_each_column_once(program.global_block())
     return program
 
@@ -238,6 +239,17 @@ def _named_by(program: Program) -> set[str]:
     """The names of the variables that a program takes from the scope and puts there."""
     operators = program.global_block().ops
     return {scope_name(op) for op in operators if op.name() in SCOPE_NAMES}
+
+
+def _feed_in_order(block: Block) -> None:
+    """Sorts what is fed by its columns: PIR numbers inputs as they come."""
+    feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
+    if not feeds:
+        return
+    first = block.ops[0]
+    for op in sorted(feeds, key=lambda op: int(op.attrs()["col"])):
+        if op is not first:
+            op.move_before(first)
 
 
 def _fetch_each_column_once(block: Block) -> None:

@@ -6,6 +6,7 @@ Each is bound once, before anything is replaced; what has to be looked up later 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeVar
@@ -125,6 +126,9 @@ key_of_names: Callable[..., str] = _read(
 )
 promote_types: Callable[[Any], Any] = _read(
     "paddle.base.framework", "process_type_promotion", "(program)"
+)
+in_dynamic_mode: Callable[[Any], AbstractContextManager[None]] = _read(
+    "paddle.base.dygraph", "guard", "(place=...)"
 )
 expected_place: Callable[[], Any] = _read("paddle.base.framework", "_current_expected_place", "()")
 in_pir_mode: Callable[[], bool] = _read("paddle.base.framework", "in_pir_mode", "()")

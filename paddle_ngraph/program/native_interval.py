@@ -166,7 +166,11 @@ def _own(tensor: Tensor) -> Tensor:
     The next run writes there again, while the user may still have the result of this one, or a
     backward pass may have to read it.
     """
-    return tensor if 0 in tensor.shape() else copy_of(tensor, paddle.CPUPlace())
+    if 0 in tensor.shape():
+        return tensor
+    copy = copy_of(tensor, paddle.CPUPlace())
+    copy.set_lod(tensor.lod())
+    return copy
 
 
 # A list of axes among them may well be empty.

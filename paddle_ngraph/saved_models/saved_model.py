@@ -179,6 +179,15 @@ class SavedModel:
             f"the parameters of {self.program} are missing: there is no {self.parameters!r}"
         )
 
+    def parameters_among(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the names of inputs and outputs that are names of parameters."""
+        # PIR gives these names to what a program computes.
+        unsure = [name for name in names if not (self.is_pir and name.startswith("fetch_name_"))]
+        if not unsure:
+            return frozenset()
+        known = _parameters_of(self.as_pir()) if self.is_pir else _persistable_in(self.description)
+        return frozenset(known).intersection(unsure)
+
     @property
     def _has_parameters(self) -> bool:
         return bool(_parameters_of(self.as_pir()))

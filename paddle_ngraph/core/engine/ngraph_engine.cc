@@ -243,6 +243,14 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 // ---------------------------------------------------------------------------------------------
 // NgraphFunction
 
+void NgraphIO::take(phi::DenseTensor* tensor, bool is_state) {
+  if (tensor->initialized() && !is_in_order(*tensor)) {
+    phi::DenseTensor ordered = in_order(*tensor);
+    tensor = is_state ? &(*tensor = std::move(ordered)) : &reordered.emplace_back(ordered);
+  }
+  inputs.push_back(tensor);
+}
+
 NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
                                std::shared_ptr<SpareTensors> spare_tensors)
     : function_(std::move(built.function)),
@@ -558,12 +566,7 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
     for (size_t i = range.first; i < range.second; ++i) {
       auto* tensor = dense(context->InputAt(i));
       if (tensor == nullptr) continue;
-      if (!is_plain(*tensor)) {
-        phi::DenseTensor plain = as_plain(*tensor);
-        const bool is_state = io.inputs.size() >= num_inputs_ - num_states_;
-        tensor = is_state ? &(*tensor = std::move(plain)) : &io.reordered.emplace_back(plain);
-      }
-      io.inputs.push_back(tensor);
+      io.take(tensor, io.inputs.size() >= num_inputs_ - num_states_);
     }
   }
   require_inputs(io.inputs.size());

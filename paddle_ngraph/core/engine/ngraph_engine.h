@@ -40,7 +40,10 @@ struct NgraphIO {
   size_t num_states = 0;
   std::vector<phi::DenseTensor*> outputs;
   std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> reordered;  // what stands for inputs in a layout of oneDNN
+  std::deque<phi::DenseTensor> reordered;  // what stands for inputs that are not in order
+
+  // Adds an input. A state that is not in order is from now on.
+  void take(phi::DenseTensor* tensor, bool is_state);
 };
 
 // Memory that runs pass on to each other. A run computes states beside the present ones, unless a

@@ -52,6 +52,29 @@ phi::DenseTensor allocate(phi::DenseTensorMeta meta) {
   return empty(std::move(meta));
 }
 
+// Copies what a view shows from one axis on. Returns where the copy ends.
+char* copy_view(const char* from, char* to, const phi::DenseTensorMeta& meta, int axis,
+                size_t bytes) {
+  if (axis == meta.dims.size()) {
+    std::memcpy(to, from, bytes);
+    return to + bytes;
+  }
+  const int64_t step = meta.strides[axis] * static_cast<int64_t>(bytes);
+  for (int64_t i = 0; i < meta.dims[axis]; ++i) {
+    to = copy_view(from + i * step, to, meta, axis + 1, bytes);
+  }
+  return to;
+}
+
+phi::DenseTensor of_view(const phi::DenseTensor& tensor) {
+  phi::DenseTensor copy = allocate({tensor.dtype(), tensor.dims(), tensor.layout()});
+  copy.ResetLoD(tensor.lod());
+  if (tensor.numel() == 0) return copy;
+  copy_view(static_cast<const char*>(tensor.data()), static_cast<char*>(copy.data()), tensor.meta(),
+            0, phi::SizeOf(tensor.dtype()));
+  return copy;
+}
+
 }  // namespace
 
 const std::string& element_name(paddle::DataType dtype) {
@@ -75,7 +98,12 @@ void* memory(const phi::DenseTensor& tensor) {
 
 bool is_plain(const phi::DenseTensor& tensor) { return tensor.layout() != phi::DataLayout::ONEDNN; }
 
-phi::DenseTensor as_plain(const phi::DenseTensor& tensor) {
+bool is_in_order(const phi::DenseTensor& tensor) {
+  return is_plain(tensor) && tensor.meta().is_contiguous();
+}
+
+phi::DenseTensor in_order(const phi::DenseTensor& tensor) {
+  if (is_plain(tensor)) return of_view(tensor);
   phi::DenseTensor plain;
   phi::funcs::TransDataLayoutFromOneDNN(tensor.layout(), phi::DataLayout::NCHW, tensor, &plain,
                                         phi::CPUPlace(), /*always_copy=*/true);

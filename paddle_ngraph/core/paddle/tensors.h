@@ -22,12 +22,15 @@ size_t num_bytes(const phi::DenseTensor& tensor);
 // The memory of a tensor; nullptr for an empty one.
 void* memory(const phi::DenseTensor& tensor);
 
-// Whether the elements are in the order that the shape implies; Paddle's oneDNN operators leave
-// tensors in other layouts.
+// Whether the tensor has no layout of oneDNN, in which Paddle's oneDNN operators leave theirs.
 bool is_plain(const phi::DenseTensor& tensor);
 
+// Whether the elements are in the order that the shape implies, one after the other: also not so in
+// a view, such as a transposed one.
+bool is_in_order(const phi::DenseTensor& tensor);
+
 // The same tensor with its elements in that order.
-phi::DenseTensor as_plain(const phi::DenseTensor& tensor);
+phi::DenseTensor in_order(const phi::DenseTensor& tensor);
 
 // An uninitialized CPU tensor: from the pool or, if small, from Paddle's own allocator.
 phi::DenseTensor empty(phi::DenseTensorMeta meta);

@@ -45,7 +45,7 @@ std::vector<phi::DenseTensor> WholeProgram::run() const {
     fed.push_back(*tensors_[feed.tensor]);
     tensors[feed.tensor] = &fed.back();
   }
-  auto fetched = run_with(std::move(tensors));
+  auto fetched = run_with(tensors);
   for (const auto& feed : feeds_) tensors_[feed.tensor]->clear();
   return fetched;
 }
@@ -61,7 +61,7 @@ std::optional<std::vector<phi::DenseTensor>> WholeProgram::run_on(
     if (is_state) fed[i] = copy_of(fed[i]);
     tensors[feeds_[i].tensor] = &fed[i];
   }
-  return run_with(std::move(tensors));
+  return run_with(tensors);
 }
 
 bool WholeProgram::run_into(const std::vector<phi::DenseTensor*>& targets) const {
@@ -78,11 +78,15 @@ bool WholeProgram::run_into(const std::vector<phi::DenseTensor*>& targets) const
   return true;
 }
 
-std::vector<phi::DenseTensor> WholeProgram::run_with(std::vector<phi::DenseTensor*> tensors) const {
+std::vector<phi::DenseTensor> WholeProgram::run_with(
+    const std::vector<phi::DenseTensor*>& tensors) const {
   std::vector<phi::DenseTensor> outputs(engine_->num_outputs());
   NgraphIO io;
-  io.inputs = std::move(tensors);
+  io.inputs.reserve(tensors.size());
   io.num_states = engine_->num_states();
+  for (auto* tensor : tensors) {
+    io.take(tensor, io.inputs.size() >= tensors.size() - io.num_states);
+  }
   io.state_outputs.assign(io.num_states, nullptr);
   for (auto& output : outputs) io.outputs.push_back(&output);
   const ProgramRun counted(io.num_states > 0);

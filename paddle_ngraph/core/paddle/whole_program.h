@@ -42,7 +42,7 @@ class WholeProgram {
   bool run_into(const std::vector<phi::DenseTensor*>& targets) const;
 
  private:
-  std::vector<phi::DenseTensor> run_with(std::vector<phi::DenseTensor*> tensors) const;
+  std::vector<phi::DenseTensor> run_with(const std::vector<phi::DenseTensor*>& tensors) const;
 
   std::shared_ptr<NgraphEngine> engine_;
   std::vector<int> interval_;
