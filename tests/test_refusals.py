@@ -257,3 +257,23 @@ def test_clear_cache_gives_another_chance():
     paddle_ngraph.clear_cache()
     Program(chain).both(x=x)
     assert paddle_ngraph.stats()["engine_runs"] == before + 1
+
+
+def test_one_run_of_another_dtype_leaves_the_others_to_the_engine():
+    """Paddle takes a label in int32, where int64 is declared."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        label = paddle.static.data("label", [-1, 1], "int64")
+        return paddle.nn.functional.cross_entropy(x * 2.0, label)
+
+    program = Program(build)
+    x, label = floats(3, 4), np.array([[0], [3], [1]])
+    (expected,) = program.run(engine=False, x=x, label=label)
+    for dtype, is_ours in [("int64", 1), ("int32", 0), ("int64", 1), ("int32", 0), ("int64", 1)]:
+        before = paddle_ngraph.stats()
+        (found,) = program.run(x=x, label=label.astype(dtype))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        after = paddle_ngraph.stats()
+        assert after["engine_runs"] - before["engine_runs"] == is_ours
+        assert after["native_runs"] - before["native_runs"] == 1 - is_ours

@@ -1045,6 +1045,7 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   may_fail(*step = Step::kData);
   for (size_t i = 0; i < given.inputs.size(); ++i) {
     require_plain(*given.inputs[i], i);
+    require_dtype(*given.inputs[i], i);
     if (given.inputs[i]->numel() == 0) require_list(i);
   }
   *step = Step::kCompile;
@@ -1090,8 +1091,23 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       break;
     }
   }
+  know_dtypes(io.inputs);
   ++EngineStats::instance().engine_runs;
   return true;
+}
+
+void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) const {
+  if (!knows_dtypes_ || tensor.dtype() == dtypes_[input]) return;
+  throw InvalidInput(concat("input ", input, " of the interval is ", tensor.dtype(),
+                            ", the program declares ", dtypes_[input]));
+}
+
+void NgraphEngine::know_dtypes(const std::vector<phi::DenseTensor*>& inputs) const {
+  if (knows_dtypes_) return;
+  std::call_once(dtypes_once_, [&] {
+    for (const auto* tensor : inputs) dtypes_.push_back(tensor->dtype());
+    knows_dtypes_ = true;
+  });
 }
 
 // No converter sees an empty input: if it refused, that would say nothing about other sizes.
