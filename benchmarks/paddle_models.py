@@ -17,6 +17,7 @@ from benchmarks.works import (
     BERT_SEGMENTS,
     CLASSES,
     ENCODER,
+    TOWER,
     VOCABULARY,
     Array,
     EncoderSize,
@@ -67,6 +68,12 @@ def bert_classes(words: Variable) -> Variable:
     return nn.Linear(BERT.width, CLASSES)(pooled)
 
 
+def _tower(features: Variable) -> Variable:
+    for inputs, outputs in zip(TOWER, TOWER[1:]):
+        features = nn.functional.relu(nn.BatchNorm1D(outputs)(nn.Linear(inputs, outputs)(features)))
+    return nn.Linear(TOWER[-1], CLASSES)(features)
+
+
 def _lstm(sequence: Variable) -> Variable:
     outputs, _ = nn.LSTM(128, 256, num_layers=2)(sequence)
     return nn.Linear(256, CLASSES)(outputs[:, -1])
@@ -99,6 +106,7 @@ CNN = networks.text_cnn(VOCABULARY)
 # Layout, inputs, optimizer.
 _TRAINED: dict[str, tuple[networks.Layout, Any, Callable[[], Any]]] = {
     "mlp": (networks.mlp, labelled(784), lambda: networks.momentum(0.01)),
+    "tower": (_tower, labelled(TOWER[0], name="features"), lambda: networks.momentum(0.01)),
     "transformer": (_encoder, networks.text_inputs(), lambda: networks.adam(1e-4)),
     "bert-tuning": (bert_classes, labelled_words(128), lambda: networks.adam(1e-5)),
     "resnet18": (_resnet18, labelled(3, 224, 224), lambda: networks.momentum(1e-3)),

@@ -18,6 +18,7 @@ from benchmarks.works import (
     BERT_SEGMENTS,
     CLASSES,
     ENCODER,
+    TOWER,
     VOCABULARY,
     Array,
     EncoderSize,
@@ -221,6 +222,13 @@ def _mlp() -> nn.Module:
     )
 
 
+def _tower() -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(TOWER, TOWER[1:]):
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(TOWER[-1], CLASSES))
+
+
 def _lenet() -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
@@ -231,6 +239,7 @@ def _lenet() -> nn.Module:
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "mlp": _mlp,
+    "tower": _tower,
     "transformer": Encoder,
     "resnet18": lambda: _resnet(_basic, (2, 2, 2, 2)),
     "resnet50": lambda: _resnet(_bottleneck, (3, 4, 6, 3)),
@@ -251,7 +260,7 @@ def optimizer(model: str, parameters: Iterator[nn.Parameter]) -> torch.optim.Opt
     adam = {"cnn-adam": 1e-3, "lstm": 1e-3, "transformer": 1e-4, "bert-tuning": 1e-5}
     if model in adam:
         return torch.optim.Adam(parameters, adam[model], fused=True)
-    rate = 0.01 if model in ("mlp", "lenet") else 1e-3
+    rate = 0.01 if model in ("mlp", "tower", "lenet") else 1e-3
     return torch.optim.SGD(parameters, rate, momentum=0.9, fused=True)
 
 
@@ -278,7 +287,7 @@ def load(network: nn.Module, weights: Sequence[Array]) -> None:
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.parameters()
-    if isinstance(module, nn.BatchNorm2d):
+    if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
         yield from (module.running_mean, module.running_var)  # type: ignore[misc]
 
 

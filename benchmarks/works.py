@@ -36,6 +36,7 @@ class EncoderSize:
         return 4 * self.width
 
 
+TOWER = (256, 512, 256, 128)  # what the layers of an MLP read and make
 ENCODER = EncoderSize(VOCABULARY, layers=4, width=256, heads=4)
 BERT = EncoderSize(vocabulary=30522, layers=12, width=768, heads=12)
 BERT_POSITIONS = 512
@@ -165,6 +166,13 @@ TRAINING = {
             tolerance=1e-5,
             # Where what a rectifier reads is 0 but for rounding, a gradient passes or not.
             drift=1e-2,
+        ),
+        Work(
+            "tower",
+            "MLP 256-512-256-128-10 with batch normalization, batch 1024, momentum",
+            1024,
+            _labelled(CLASSES, TOWER[0], name="features"),
+            trains=True,
         ),
         Work(
             "transformer",

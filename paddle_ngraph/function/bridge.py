@@ -870,18 +870,29 @@ class NgraphBridge:
         if node.get_type_name() == "ShapeOf":
             kind = output.get_element_type().to_dtype()
             return np.array(list(node.input_value(0).get_shape()), dtype=kind)
-        sizes = [np.prod(o.get_shape(), dtype=np.int64) for o in node.outputs()]
-        if node.get_name() in self._unknown or not node.input_values() or max(sizes) > FOLD_LIMIT:
+        # Asked for each of its outputs, of which there may be thousands.
+        if node.get_name() in self._unknown:
             return None
-        if meets_nothing(node):  # nGraph would write beyond what it computes
-            return None
-        values = [self.known_value(source) for source in node.input_values()]
-        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
-        known = [ov.Tensor(value) for value in values if value is not None]
-        if len(known) < len(values) or not node.evaluate(results, known):
+        results = self._evaluated(node)
+        if results is None:
             self._unknown.add(node.get_name())
             return None
         return np.array(results[output.get_index()].data)
+
+    def _evaluated(self, node: Node) -> list[ov.Tensor] | None:
+        """The outputs of a node, if they are small and follow from constants and shapes."""
+        if not node.input_values() or meets_nothing(node):  # nGraph would write beyond the outputs
+            return None
+        if any(math.prod(o.get_shape()) > FOLD_LIMIT for o in node.outputs()):
+            return None
+        values = []
+        for source in node.input_values():
+            value = self.known_value(source)
+            if value is None:
+                return None
+            values.append(ov.Tensor(value))
+        results = [ov.Tensor(o.get_element_type(), o.get_shape()) for o in node.outputs()]
+        return results if node.evaluate(results, values) else None
 
 
 class _InnerBridge(NgraphBridge):
