@@ -70,7 +70,8 @@ def bert_classes(words: Variable) -> Variable:
 
 def _tower(features: Variable) -> Variable:
     for inputs, outputs in zip(TOWER, TOWER[1:]):
-        features = nn.functional.relu(nn.BatchNorm1D(outputs)(nn.Linear(inputs, outputs)(features)))
+        features = nn.Linear(inputs, outputs)(features)
+        features = nn.functional.relu(nn.BatchNorm1D(outputs)(features))
     return nn.Linear(TOWER[-1], CLASSES)(features)
 
 
