@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import paddle
 import pytest
@@ -9,6 +11,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.function import refusals, registry
+from paddle_ngraph.old_style import translation
 from tests.programs import Program, floats
 
 
@@ -228,3 +231,28 @@ def test_products_as_paddle_1_wrote_them(x_shape, y_shape, split, y_split, fed, 
         report = paddle_ngraph.explain(program.main)
     assert report.share == 1.0
     assert len(report.intervals) == 1
+
+
+@pytest.mark.parametrize("columns", permutations(range(3)), ids=str)
+def test_inputs_come_in_the_order_of_their_columns(columns):
+    """However the operators that feed them lie in the file."""
+    with paddle.pir_utils.OldIrGuard(), paddle.static.program_guard(paddle.static.Program()):
+        main = paddle.static.default_main_program()
+        for column in range(3):
+            paddle.static.data(f"x{column}", [2], "float32")
+        block = main.global_block()
+        holder = block.create_var(
+            name="feed", type=paddle.base.core.VarDesc.VarType.FEED_MINIBATCH, persistable=True
+        )
+        for column in columns:
+            block.append_op(
+                type="feed",
+                inputs={"X": holder},
+                outputs={"Out": f"x{column}"},
+                attrs={"col": column},
+            )
+        block.append_op(type="sum", inputs={"X": ["x0", "x1", "x2"]}, outputs={"Out": "x0"})
+    program = translation.translate(main.desc)
+    operators = program.global_block().ops
+    found = [op.attrs()["col"] for op in operators if op.name() == "pd_op.feed"]
+    assert found == [0, 1, 2]

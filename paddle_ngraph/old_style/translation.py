@@ -244,11 +244,9 @@ def _named_by(program: Program) -> set[str]:
 def _feed_in_order(block: Block) -> None:
     """Sorts what is fed by its columns: PIR numbers inputs as they come."""
     feeds = [op for op in block.ops if op.name() == "pd_op.feed"]
-    if not feeds:
-        return
-    first = block.ops[0]
-    for op in sorted(feeds, key=lambda op: int(op.attrs()["col"])):
-        if op is not first:
+    for op in sorted(feeds, key=lambda op: int(op.attrs()["col"]), reverse=True):
+        first = block.ops[0]
+        if op.id() != first.id():
             op.move_before(first)
 
 
