@@ -289,9 +289,6 @@ class _FunctionAlone(PaddleRunner):
         self._request = function.request()
         self._fetched = function.fetched
 
-    def changes(self) -> dict[str, Array]:
-        return {}  # its parameters are inputs, which it leaves as they are
-
     def run(self, feed: Feed) -> list[Array]:
         self._request.infer(share_outputs=True)
         return [self._request.get_output_tensor(i).data for i in self._fetched]
