@@ -240,9 +240,6 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------
-// NgraphFunction
-
 void NgraphIO::take(phi::DenseTensor* tensor, bool is_state) {
   if (tensor->initialized() && !is_in_order(*tensor)) {
     phi::DenseTensor ordered = in_order(*tensor);
@@ -250,6 +247,9 @@ void NgraphIO::take(phi::DenseTensor* tensor, bool is_state) {
   }
   inputs.push_back(tensor);
 }
+
+// ---------------------------------------------------------------------------------------------
+// NgraphFunction
 
 NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
                                std::shared_ptr<SpareTensors> spare_tensors)

@@ -25,8 +25,8 @@ void* memory(const phi::DenseTensor& tensor);
 // Whether the tensor has no layout of oneDNN, in which Paddle's oneDNN operators leave theirs.
 bool is_plain(const phi::DenseTensor& tensor);
 
-// Whether the elements are in the order that the shape implies, one after the other: also not so in
-// a view, such as a transposed one.
+// Whether the elements are in the order that the shape implies, one after the other: those of a
+// view (transposed, say) are not.
 bool is_in_order(const phi::DenseTensor& tensor);
 
 // The same tensor with its elements in that order.
