@@ -3,9 +3,10 @@
 The first line is read by the C++ engine::
 
     ngraph_engine <format> <sha256 of the body> <inputs> <states> <outputs> <value inputs> <weights>
-        <eager weights> <trains> <threads> <runs at once> <device>
+        <dtypes> <eager weights> <trains> <threads> <runs at once> <device>
 
-``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<eager weights>`` and
+``<value inputs>`` and ``<weights>`` are lists of positions, ``-`` if empty; ``<dtypes>`` are those
+of the inputs and states: a run where one is of another dtype is Paddle's; ``<eager weights>`` and
 ``<trains>`` are 0 or 1; ``<threads>`` is a limit, 0: none, for each of ``<runs at once>``;
 ``<device>`` is what its functions are compiled for: ``CPU`` for any of its core groups, or ``GPU``.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from paddle_ngraph import graph_schema
 from paddle_ngraph.errors import NgraphError
 
 MAGIC = "ngraph_engine"
-FORMAT = 7
+FORMAT = 8
 
 # Integer tensors of at most this many elements whose contents are known are computed in 64 bits
 # while a function is built: shape arithmetic.
@@ -256,7 +257,8 @@ class Graph:
 
     def _header(self, digest: str) -> str:
         sizes = f"{len(self.inputs) + len(self.states)} {len(self.states)} {len(self.outputs)}"
-        lists = f"{_positions(self.value_inputs)} {_positions(self.weights)}"
+        dtypes = _listed(spec.dtype for spec in (*self.inputs, *self.states))
+        lists = f"{_listed(self.value_inputs)} {_listed(self.weights)} {dtypes}"
         kinds = f"{int(self.eager_weights)} {int(self.trains)} {self.threads} {self.runs_at_once}"
         return f"{MAGIC} {FORMAT} {digest} {sizes} {lists} {kinds} {self.compiled_for}"
 
@@ -318,7 +320,7 @@ def verify(data: bytes) -> None:
 def _check_digest(text: str) -> None:
     header, _, body = text.partition("\n")
     words = header.split(" ")
-    if len(words) != 13 or words[0] != MAGIC or words[1] != str(FORMAT):
+    if len(words) != 14 or words[0] != MAGIC or words[1] != str(FORMAT):
         raise NgraphError(
             "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; "
             "make the program again from the original one"
@@ -346,8 +348,8 @@ def _malformed(reason: str) -> NgraphError:
     )
 
 
-def _positions(numbers: list[int]) -> str:
-    return ",".join(map(str, numbers)) or "-"
+def _listed(items: Iterable[object]) -> str:
+    return ",".join(map(str, items)) or "-"
 
 
 def _digest(body: str) -> str:

@@ -210,11 +210,12 @@ def _check_border(data: dict[str, Any], known: set[int]) -> None:
         positions = data[field]
         if len(set(positions)) != len(positions) or any(place >= end for place in positions):
             raise Malformed(f"{field} names a position twice, or one beyond the {end} there are")
-    arrays = {number for number, dtype, _ in data["tensors"] if dtype in _ARRAYS}
+    kinds = {number: dtype for number, dtype, _ in data["tensors"]}
     for field in ("inputs", "states", "outputs", "state_outputs"):
         _require(data[field], known, f"graph.{field}")
-        if not arrays.isdisjoint(data[field]):
-            raise Malformed(f"graph.{field}: a TensorArray has no form outside of an interval")
+        for kind in {kinds[number] for number in data[field]} - dtypes.DTYPES.keys():
+            name = "a TensorArray" if kind in _ARRAYS else f"a tensor of {kind}"
+            raise Malformed(f"graph.{field}: {name} has no form outside of an interval")
 
 
 def _check_blocks(op: dict[str, Any], tensors: dict[int, list[Any]]) -> None:

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ import numpy as np
 import paddle
 
 import paddle_ngraph
+
+
+@contextmanager
+def strict_runs(strict: bool = True) -> Iterator[None]:
+    """Runs that raise an error when the engine cannot run something."""
+    before = paddle.get_flags("FLAGS_ngraph_strict")
+    paddle.set_flags({"FLAGS_ngraph_strict": strict})
+    try:
+        yield
+    finally:
+        paddle.set_flags(before)
 
 
 class Program:

@@ -22,7 +22,7 @@ from paddle_ngraph.function import build, refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import background, native_interval
 from tests.dynamic import dynamic_mode, twice
-from tests.programs import Program, at_once, chain, floats, linear_regression
+from tests.programs import Program, at_once, chain, floats, linear_regression, strict_runs
 
 SECONDS = 120  # a test that waits longer has failed
 
@@ -230,11 +230,8 @@ def test_another_value_is_an_error_that_says_which_there_are():
 
 
 def test_strict_runs_wait():
-    flags.set("ngraph_strict", True)
-    try:
+    with strict_runs():
         Program(chain).run(x=floats(3, 4))
-    finally:
-        flags.set("ngraph_strict", False)
     assert counts() == (1, 0, 0)
 
 

@@ -148,7 +148,7 @@ def test_a_failed_build_names_the_operator_and_changes_no_state():
     import hashlib
 
     digest = hashlib.sha256(bad.encode()).hexdigest()
-    text = f"ngraph_engine {FORMAT} {digest} 3 1 0 - - 0 0 0 1 CPU\n{bad}"
+    text = f"ngraph_engine {FORMAT} {digest} 3 1 0 - - float32,float32,float32 0 0 0 1 CPU\n{bad}"
     engine = NgraphEngine(text)
     io = engine.build_ng_io([np.array(1, "float32"), floats(4), floats(4)])
     with pytest.raises(NgraphError, match=r"pd_op.no_such_ \(operator 0\) has no converter"):

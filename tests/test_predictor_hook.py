@@ -23,7 +23,7 @@ from paddle_ngraph.hook import predictor_hook
 from paddle_ngraph.program import program_pass
 from paddle_ngraph.saved_models import saving
 from paddle_ngraph.saved_models.saved_model import SavedModel
-from tests.programs import at_once, floats
+from tests.programs import at_once, floats, strict_runs
 
 FORMS = ("json", "pdmodel")
 SIZE = 13
@@ -986,16 +986,14 @@ def test_strict_raises_what_the_engine_says(step, made_on, tmp_path):
     with paddle_ngraph.use_ngraph(made_on):
         predictor = inference.create_predictor(config_of(files))
     paddle_ngraph.enable()
-    paddle.set_flags({"FLAGS_ngraph_strict": True})
+    paddle_ngraph.clear_cache()  # another test may have built the function
+    _core.fail_at(step)
     try:
-        paddle_ngraph.clear_cache()  # another test may have built the function
-        _core.fail_at(step)
         for _ in range(2):
-            with pytest.raises(Exception, match="injected"):
+            with strict_runs(), pytest.raises(Exception, match="injected"):
                 predict(predictor, images())
     finally:
         _core.fail_at("")
-        paddle.set_flags({"FLAGS_ngraph_strict": False})
     with engine_runs():
         assert_equal(predict(predictor, images()), native(files, images()))
 

@@ -14,7 +14,7 @@ import pytest
 import paddle_ngraph
 from paddle_ngraph import _core
 from paddle_ngraph.program import background, native_interval
-from tests.programs import Program, at_once, counted, fed_limit, floats, parameter
+from tests.programs import Program, at_once, counted, fed_limit, floats, parameter, strict_runs
 
 WIDTH = 6
 OWN = 16  # shapes that have functions as they come
@@ -147,13 +147,9 @@ def test_shapes_that_one_function_serves_never_wait() -> None:
 
 def test_a_strict_run_has_its_function() -> None:
     program = of_one_interval(sorts)
-    before = paddle.get_flags("FLAGS_ngraph_strict")
-    paddle.set_flags({"FLAGS_ngraph_strict": True})
-    try:
+    with strict_runs():
         for length in range(2, 8 + OWN):
             assert built(program, x=floats(2, length, WIDTH)) == (1, 1, 0)
-    finally:
-        paddle.set_flags(before)
 
 
 def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
@@ -177,14 +173,10 @@ def test_a_run_that_was_strict_when_it_began_is_a_run_like_others() -> None:
         finally:
             _core.fail_at("")
 
-    before = paddle.get_flags("FLAGS_ngraph_strict")
-    paddle.set_flags({"FLAGS_ngraph_strict": True})
     _core.fail_at("data", waits=True)
     paddle_ngraph.reset_stats()
-    try:
+    with strict_runs():
         at_once(work, 2)
-    finally:
-        paddle.set_flags(before)
     assert paddle_ngraph.stats()["native_runs"] == 1
 
 

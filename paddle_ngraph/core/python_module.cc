@@ -82,14 +82,6 @@ const std::vector<std::pair<std::string, paddle::DataType>>& numpy_dtypes() {
   return table;
 }
 
-// Paddle's dtype of NumPy's name; UNDEFINED where there is none.
-phi::DataType dtype_named(const std::string& name) {
-  for (const auto& [numpy_name, dtype] : numpy_dtypes()) {
-    if (numpy_name == name) return dtype;
-  }
-  return phi::DataType::UNDEFINED;
-}
-
 paddle::Tensor from_numpy(const py::array& array) {
   const auto contiguous = py::array::ensure(array, py::array::c_style);
   const std::vector<int64_t> shape(contiguous.shape(), contiguous.shape() + contiguous.ndim());

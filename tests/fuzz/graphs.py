@@ -189,10 +189,16 @@ def _refitted(header: str, body: str) -> str:
         data = json.loads(body)
         counts = [len(data["inputs"]) + len(data["states"]), len(data["states"])]
         counts.append(len(data["outputs"]))
-        lists = [",".join(map(str, data[name])) or "-" for name in ("value_inputs", "weights")]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        dtypes = {row[0]: row[1] for row in data["tensors"]}
+        read = [dtypes[number] for number in (*data["inputs"], *data["states"])]
+        lists = [
+            ",".join(map(str, each)) or "-"
+            for each in (data["value_inputs"], data["weights"], read)
+        ]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return header
-    return " ".join([*header.split(" ")[:3], *map(str, counts), *lists])
+    words = header.split(" ")
+    return " ".join([*words[:3], *map(str, counts), *lists, *words[9:]])
 
 
 # --- judgement ---------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said(change: str, to: str, reason: str) -> None:
         paddle_ngraph.NgraphEngine(text)
 
 
-@pytest.mark.parametrize("word", range(3, 8))
+@pytest.mark.parametrize("word", range(3, 9))
 @pytest.mark.parametrize(
     "value", ["-1", "0x1", "", "+1", "18446744073709551616", "1,", "1,1", "999"]
 )

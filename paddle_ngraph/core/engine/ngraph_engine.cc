@@ -31,7 +31,7 @@ namespace paddle_ngraph {
 namespace {
 
 constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 7;
+constexpr size_t kFormat = 8;
 
 // No program reads as many variables.
 constexpr size_t kMaxVariables = size_t{1} << 24;
@@ -106,17 +106,23 @@ class HeaderReader {
   // A list of distinct numbers below `end`; "-" if it is empty.
   std::vector<size_t> positions(size_t end) {
     std::vector<size_t> positions;
-    const std::string list = word();
-    if (list == "-") return positions;
     std::set<size_t> met;
-    for (size_t start = 0; start <= list.size();) {
-      const size_t stop = std::min(list.find(',', start), list.size());
-      const size_t position = to_number(list.substr(start, stop - start), end);
+    for (const std::string& item : list()) {
+      const size_t position = to_number(item, end);
       if (position == end || !met.insert(position).second) refuse();
       positions.push_back(position);
-      start = stop + 1;
     }
     return positions;
+  }
+
+  // So many names of dtypes.
+  std::vector<phi::DataType> dtypes(size_t count) {
+    std::vector<phi::DataType> dtypes;
+    for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
+    const bool are_known =
+        std::find(dtypes.begin(), dtypes.end(), phi::DataType::UNDEFINED) == dtypes.end();
+    if (dtypes.size() != count || !are_known) refuse();
+    return dtypes;
   }
 
   void end() const {
@@ -136,6 +142,19 @@ class HeaderReader {
     const auto [stop, error] = std::from_chars(text.data(), end, number);
     if (error != std::errc() || stop != end || number > most) refuse();
     return number;
+  }
+
+  // A list of words; "-" if it is empty.
+  std::vector<std::string> list() {
+    std::vector<std::string> items;
+    const std::string text = word();
+    if (text == "-") return items;
+    for (size_t start = 0; start <= text.size();) {
+      const size_t stop = std::min(text.find(',', start), text.size());
+      items.push_back(text.substr(start, stop - start));
+      start = stop + 1;
+    }
+    return items;
   }
 
   std::string text_;
@@ -546,6 +565,7 @@ NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
   std::copy_if(value_inputs_.begin(), value_inputs_.end(), std::back_inserter(copied_inputs_),
                [&](size_t input) { return input < num_inputs_ - num_states_; });
   const std::vector<size_t> weights = header.positions(num_inputs_ - num_states_);
+  dtypes_ = header.dtypes(num_inputs_);
   weights_.emplace(weights, header.number(1) == 1);
   const bool trains = header.number(1) == 1;
   most_threads_ = static_cast<int>(header.number(kMaxThreads));
@@ -1091,23 +1111,14 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
       break;
     }
   }
-  know_dtypes(io.inputs);
   ++EngineStats::instance().engine_runs;
   return true;
 }
 
 void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) const {
-  if (!knows_dtypes_ || tensor.dtype() == dtypes_[input]) return;
+  if (tensor.dtype() == dtypes_[input]) return;
   throw InvalidInput(concat("input ", input, " of the interval is ", tensor.dtype(),
                             ", the program declares ", dtypes_[input]));
-}
-
-void NgraphEngine::know_dtypes(const std::vector<phi::DenseTensor*>& inputs) const {
-  if (knows_dtypes_) return;
-  std::call_once(dtypes_once_, [&] {
-    for (const auto* tensor : inputs) dtypes_.push_back(tensor->dtype());
-    knows_dtypes_ = true;
-  });
 }
 
 // No converter sees an empty input: if it refused, that would say nothing about other sizes.

@@ -240,10 +240,8 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   // of this graph have weights of their own.
   std::shared_ptr<NgraphFunction> find_serving(const Signature& key, const NgraphIO& io,
                                                bool looks_again = false) const;
-  // Throws InvalidInput if the input has another dtype than in earlier runs: that says nothing
-  // about the next ones.
+  // Throws InvalidInput if the input has another dtype than the program declares.
   void require_dtype(const phi::DenseTensor& tensor, size_t input) const;
-  void know_dtypes(const std::vector<phi::DenseTensor*>& inputs) const;
   // Throws InvalidInput unless the input, which is empty, is a list of axes or sizes.
   void require_list(size_t input) const;
   void run_natively(const NgraphIO& io) const;
@@ -312,10 +310,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   size_t num_outputs_ = 0;
   std::vector<size_t> value_inputs_;   // inputs whose contents shape the function
   std::vector<size_t> copied_inputs_;  // those of them that are only read
-  // The dtypes of all inputs, which are those that the program declares: known from the first run.
-  mutable std::vector<phi::DataType> dtypes_;
-  mutable std::once_flag dtypes_once_;
-  mutable std::atomic<bool> knows_dtypes_{false};
+  std::vector<phi::DataType> dtypes_;  // of all inputs, as the program declares them
   mutable std::optional<WeightWatch> weights_;
   int most_threads_ = 0;  // of a run; 0: as the flags say
   int runs_at_once_ = 1;  // with so many threads each

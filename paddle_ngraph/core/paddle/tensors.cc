@@ -22,14 +22,15 @@ namespace {
 struct Dtype {
   paddle::DataType paddle_type;
   ElementType element;
-  std::string name;
+  std::string ngraph;
+  std::string paddle;
 };
 
 const std::vector<Dtype>& dtypes() {
   static const std::vector<Dtype> table = [] {
     std::vector<Dtype> rows;
     for (const auto& row : kElementTypes) {
-      rows.push_back({phi::StringToDataType(row.paddle), row.element, row.ngraph});
+      rows.push_back({phi::StringToDataType(row.paddle), row.element, row.ngraph, row.paddle});
     }
     return rows;
   }();
@@ -79,9 +80,16 @@ phi::DenseTensor of_view(const phi::DenseTensor& tensor) {
 
 const std::string& element_name(paddle::DataType dtype) {
   for (const auto& row : dtypes()) {
-    if (row.paddle_type == dtype) return row.name;
+    if (row.paddle_type == dtype) return row.ngraph;
   }
   throw NgraphError(concat("the dtype ", dtype, " has no nGraph element type"));
+}
+
+paddle::DataType dtype_named(const std::string& name) {
+  for (const auto& row : dtypes()) {
+    if (row.paddle == name) return row.paddle_type;
+  }
+  return paddle::DataType::UNDEFINED;
 }
 
 phi::DenseTensor* dense(const paddle::Tensor& tensor) {

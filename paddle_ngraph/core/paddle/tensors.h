@@ -14,6 +14,9 @@ namespace paddle_ngraph {
 // nGraph's name for a Paddle dtype, e.g. "f32". Throws NgraphError for a dtype that has none.
 const std::string& element_name(paddle::DataType dtype);
 
+// Paddle's dtype of that name, e.g. "float32"; UNDEFINED where nGraph has no such type.
+paddle::DataType dtype_named(const std::string& name);
+
 // The DenseTensor behind an operator's input or output; nullptr for an absent optional one.
 phi::DenseTensor* dense(const paddle::Tensor& tensor);
 
