@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/engine/ngraph_engine.h"
+#include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
 #include "core/paddle/flags.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/ngraph_engine.h"
+#include "core/engine/ngraph_function.h"
 #include "core/ov/updates.h"
 
 namespace paddle_ngraph {

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstring>
-#include <limits>
-#include <set>
 #include <sstream>
 
 #include "core/common/error.h"
 #include "core/common/faults.h"
-#include "core/common/first_out_of_range.h"
 #include "core/common/threads.h"
 #include "core/engine/engines.h"
 #include "core/engine/function_order.h"
@@ -19,7 +15,6 @@
 #include "core/engine/model_builder.h"
 #include "core/engine/stored_function.h"
 #include "core/ov/free_memory.h"
-#include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/ngraph_engine_op.h"
 #include "core/paddle/tensors.h"
@@ -30,50 +25,9 @@ namespace paddle_ngraph {
 
 namespace {
 
-constexpr char kMagic[] = "ngraph_engine";
-constexpr size_t kFormat = 8;
-
-// No program reads as many variables.
-constexpr size_t kMaxVariables = size_t{1} << 24;
-
-constexpr size_t kMaxThreads = std::numeric_limits<int>::max();
-constexpr size_t kMaxRunsAtOnce = 1024;
-
-// A state of at most this many bytes is copied back: cheaper than exchanging buffers.
-constexpr size_t kSmallState = 4096;
-
 // Part of the bridge's error for a value with which Paddle's own kernel would access memory out of
 // bounds.
 constexpr char kUnnoticed[] = "Paddle would not notice";
-
-// In an interval, int64 tensors hold positions, which the engine computes in 32 bits.
-void require_32_bits(const phi::DenseTensor& tensor, size_t input) {
-  if (tensor.dtype() != paddle::DataType::INT64) return;
-  const auto* values = static_cast<const int64_t*>(memory(tensor));
-  for (int64_t i = 0; i < tensor.numel(); ++i) {
-    if (values[i] == static_cast<int32_t>(values[i])) continue;
-    throw InvalidInput(concat("input ", input, " of the interval holds positions, and ", values[i],
-                              " is out of range: the engine has 32 bits"));
-  }
-}
-
-template <typename Id>
-void require_range(const Id* ids, size_t count, const RangeCheck& check) {
-  const size_t at = first_out_of_range(ids, count, check.low, check.high, check.ignored);
-  if (at == count) return;
-  const size_t bound = at % check.low.size();
-  throw InvalidInput(concat(check.message, " Expected ", check.low[bound], " <= value < ",
-                            check.high[bound], ", but got ", ids[at], "."));
-}
-
-void require_range(const phi::DenseTensor& tensor, const RangeCheck& check) {
-  const auto count = static_cast<size_t>(tensor.numel());
-  if (tensor.dtype() == paddle::DataType::INT64) {
-    require_range(static_cast<const int64_t*>(memory(tensor)), count, check);
-  } else {
-    require_range(static_cast<const int32_t*>(memory(tensor)), count, check);
-  }
-}
 
 // A function takes only tensors that hold memory and have no LoD.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
@@ -86,80 +40,6 @@ void require_plain(const phi::DenseTensor& tensor, size_t input) {
     throw InvalidInput(concat("input ", input, " of the interval carries a LoD"));
   }
 }
-
-// The first line of a graph string, word by word. Anything but a plain number in range that agrees
-// with the rest of the line is refused before it is used.
-class HeaderReader {
- public:
-  explicit HeaderReader(const std::string& graph) : text_(graph.substr(0, graph.find('\n'))) {}
-
-  std::string word() {
-    if (position_ > text_.size()) refuse();
-    const size_t end = std::min(text_.find(' ', position_), text_.size());
-    const std::string word = text_.substr(position_, end - position_);
-    position_ = end + 1;
-    return word;
-  }
-
-  size_t number(size_t most) { return to_number(word(), most); }
-
-  // A list of distinct numbers below `end`; "-" if it is empty.
-  std::vector<size_t> positions(size_t end) {
-    std::vector<size_t> positions;
-    std::set<size_t> met;
-    for (const std::string& item : list()) {
-      const size_t position = to_number(item, end);
-      if (position == end || !met.insert(position).second) refuse();
-      positions.push_back(position);
-    }
-    return positions;
-  }
-
-  // So many names of dtypes.
-  std::vector<phi::DataType> dtypes(size_t count) {
-    std::vector<phi::DataType> dtypes;
-    for (const std::string& name : list()) dtypes.push_back(dtype_named(name));
-    const bool are_known =
-        std::find(dtypes.begin(), dtypes.end(), phi::DataType::UNDEFINED) == dtypes.end();
-    if (dtypes.size() != count || !are_known) refuse();
-    return dtypes;
-  }
-
-  void end() const {
-    if (position_ <= text_.size()) refuse();
-  }
-
-  [[noreturn]] static void refuse() {
-    throw NgraphError(
-        "the attribute 'graph' is not a subgraph of this release of paddle-ngraph; make the "
-        "program again from the original one");
-  }
-
- private:
-  static size_t to_number(const std::string& text, size_t most) {
-    size_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error != std::errc() || stop != end || number > most) refuse();
-    return number;
-  }
-
-  // A list of words; "-" if it is empty.
-  std::vector<std::string> list() {
-    std::vector<std::string> items;
-    const std::string text = word();
-    if (text == "-") return items;
-    for (size_t start = 0; start <= text.size();) {
-      const size_t stop = std::min(text.find(',', start), text.size());
-      items.push_back(text.substr(start, stop - start));
-      start = stop + 1;
-    }
-    return items;
-  }
-
-  std::string text_;
-  size_t position_ = 0;
-};
 
 // `num_inputs` inputs are described in `key`; the contents of those that are read by value follow.
 OpenSignature open_signature(const Signature& key, size_t num_inputs, const BuiltFunction& built) {
@@ -259,344 +139,45 @@ void append_values(const phi::DenseTensor& tensor, std::vector<int64_t>* words) 
 
 }  // namespace
 
-void NgraphIO::take(phi::DenseTensor* tensor, bool is_state) {
-  if (tensor->initialized() && !is_in_order(*tensor)) {
-    phi::DenseTensor ordered = in_order(*tensor);
-    tensor = is_state ? &(*tensor = std::move(ordered)) : &reordered.emplace_back(ordered);
-  }
-  inputs.push_back(tensor);
-}
-
-// ---------------------------------------------------------------------------------------------
-// NgraphFunction
-
-NgraphFunction::NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
-                               std::shared_ptr<SpareTensors> spare_tensors)
-    : function_(std::move(built.function)),
-      parameter_inputs_(std::move(built.parameter_inputs)),
-      draws_(std::move(built.draws)),
-      checks_(std::move(built.checks)),
-      is_open_(built.is_open()),
-      results_of_states_(results_of_states(built.updates, num_outputs, num_states)),
-      spare_tensors_(std::move(spare_tensors)) {
-  for (size_t state = 0; state < num_states; ++state) {
-    if (results_of_states_[state] != kNoResult) spare_numbers_.push_back(state);
-  }
-  const size_t num_results = function_->results().size();
-  for (size_t next = num_states + draws_.size(); num_outputs + spare_numbers_.size() < num_results;
-       ++next) {
-    spare_numbers_.push_back(next);
-  }
-  if (!built.updates.steps.empty()) updater_ = std::make_unique<Updater>(std::move(built.updates));
-}
-
-namespace {
-
-// Throws InvalidInput if a state shares memory with another state or with an input.
-void require_states_apart(const NgraphIO& io) {
-  if (io.num_states == 0) return;
-  const size_t first = io.inputs.size() - io.num_states;
-  std::vector<Stretch> stretches;
-  stretches.reserve(io.inputs.size());
-  for (size_t i = 0; i < io.inputs.size(); ++i) {
-    const auto& input = *io.inputs[i];
-    if (input.Holder() == nullptr) continue;
-    stretches.emplace_back(memory(input), num_bytes(input), i >= first);
-  }
-  require_apart(std::move(stretches));
-}
-
-// Throws InvalidInput if a state is where the function holds something: the steps write states.
-void require_held_apart(const Held& held, const std::vector<Floats>& states) {
-  if (held.values.empty()) return;
-  std::vector<Stretch> stretches;
-  const auto add = [&](const Floats& floats, bool is_written) {
-    stretches.emplace_back(floats.data, floats.size * sizeof(float), is_written);
-  };
-  for (const auto& value : held.values) add(value, false);
-  for (const auto& state : states) add(state, true);
-  require_apart(std::move(stretches));
-}
-
-}  // namespace
-
-void NgraphFunction::run(const NgraphIO& io) const {
-  function_->require_elements();
-  require_states_apart(io);
-  // Released first: this run may reuse the memory that the previous run left there.
-  for (auto* output : io.outputs) *output = phi::DenseTensor();
-  for (size_t input : parameter_inputs_) {
-    if (input < io.inputs.size()) require_32_bits(*io.inputs[input], input);
-  }
-  for (const auto& check : checks_) require_range(*io.inputs.at(check.input), check);
-  StreamGuard stream(!draws_.empty());
-  std::vector<phi::DenseTensor> drawn = draw_numbers(io);
-  std::vector<phi::DenseTensor*> parameters;
-  parameters.reserve(parameter_inputs_.size());
-  for (size_t input : parameter_inputs_) {
-    const bool given = input < io.inputs.size();
-    parameters.push_back(given ? io.inputs[input] : &drawn[input - io.inputs.size()]);
-  }
-  Held held;
-  std::vector<phi::DenseTensor> fresh =
-      function_->has_open_shapes() ? execute_open(parameters) : execute(io, parameters, &held);
-  std::optional<Updater::Run> updates;
-  if (updater_ != nullptr) updates.emplace(prepare_updates(io, fresh, held));
-  may_fail(Step::kRun);
-  stream.used();
-  for (size_t i = 0; i < drawn.size(); ++i) {
-    spare_tensors_->give(io.num_states + i, std::move(drawn[i]));
-  }
-  try {
-    publish(io, updates ? &*updates : nullptr, std::move(fresh), std::move(held));
-  } catch (const InvalidInput& error) {
-    throw Written<InvalidInput>(error.what());
-  } catch (const std::exception& error) {
-    throw Written<NgraphError>(error.what());
-  }
-}
-
-Updater::Run NgraphFunction::prepare_updates(const NgraphIO& io,
-                                             const std::vector<phi::DenseTensor>& results,
-                                             const Held& held) const {
-  const auto floats = [](const phi::DenseTensor& tensor) {
-    const bool has_floats =
-        tensor.dtype() == paddle::DataType::FLOAT32 && tensor.Holder() != nullptr;
-    if (!has_floats) return Floats{nullptr, 0};
-    return Floats{static_cast<float*>(memory(tensor)), static_cast<size_t>(tensor.numel())};
-  };
-  std::vector<Floats> inputs, made;
-  inputs.reserve(io.inputs.size());
-  made.reserve(results.size());
-  for (const auto* input : io.inputs) inputs.push_back(floats(*input));
-  for (const auto& result : results) made.push_back(floats(result));
-  made.insert(made.end(), held.values.begin(), held.values.end());
-  const std::vector<Floats> states(inputs.end() - static_cast<std::ptrdiff_t>(io.num_states),
-                                   inputs.end());
-  require_held_apart(held, states);
-  return updater_->prepare(inputs, made, states);
-}
-
-void NgraphFunction::publish(const NgraphIO& io, const Updater::Run* updates,
-                             std::vector<phi::DenseTensor> results, Held held) const {
-  const size_t num_outputs = io.outputs.size();
-  const bool is_kept = !function_->has_open_shapes();
-  for (size_t i = 0; i < num_outputs; ++i) {
-    io.outputs[i]->ShareDataWith(results[i]);
-    const bool is_taken_again = is_kept && num_bytes(results[i]) <= kSmallOutput;
-    if (is_taken_again) spare_outputs_.give(i, std::move(results[i]));
-  }
-  if (updates != nullptr) {
-    updates->write();
-    may_fail(Step::kWrite);
-    EngineStats::instance().steps_in_place += updater_->updates().steps.size();
-    EngineStats::instance().gradients_held += held.values.size();
-  }
-  held = {};
-  std::vector<phi::DenseTensor> fresh(io.num_states);
-  size_t next = num_outputs;
-  for (size_t i = 0; i < io.num_states; ++i) {
-    if (results_of_states_[i] != kNoResult) fresh[i] = std::move(results[next++]);
-  }
-  for (; is_kept && next < results.size(); ++next) {
-    spare_tensors_->give(spare_numbers_[next - num_outputs], std::move(results[next]));
-  }
-  publish_states(io, std::move(fresh));
-}
-
-std::vector<phi::DenseTensor> NgraphFunction::execute(
-    const NgraphIO& io, const std::vector<phi::DenseTensor*>& parameters, Held* held) const {
-  std::vector<const void*> inputs;
-  inputs.reserve(parameters.size());
-  for (const auto* tensor : parameters) inputs.push_back(memory(*tensor));
-  const auto& results = function_->results();
-  const size_t num_outputs = io.outputs.size();
-  std::vector<phi::DenseTensor> fresh;
-  std::vector<void*> outputs;
-  fresh.reserve(results.size());
-  outputs.reserve(results.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    fresh.push_back(i < num_outputs
-                        ? spare_outputs_.take(i, results[i])
-                        : spare_tensors_->take(spare_numbers_[i - num_outputs], results[i]));
-    outputs.push_back(memory(fresh.back()));
-  }
-  if (function_->run(inputs, outputs, held)) ++EngineStats::instance().rests_shared_out;
-  return fresh;
-}
-
-std::vector<phi::DenseTensor> NgraphFunction::execute_open(
-    const std::vector<phi::DenseTensor*>& parameters) const {
-  std::vector<Input> inputs;
-  inputs.reserve(parameters.size());
-  for (const auto* tensor : parameters) {
-    const auto& dims = tensor->dims();
-    Input input{memory(*tensor), {}};
-    for (int i = 0; i < dims.size(); ++i) input.shape.push_back(static_cast<size_t>(dims[i]));
-    inputs.push_back(std::move(input));
-  }
-  const auto& results = function_->results();
-  std::vector<phi::DenseTensor> fresh(results.size());
-  const bool has_shared = function_->run(inputs, [&](size_t i, const std::vector<size_t>& shape) {
-    fresh[i] = allocate({results[i].element, shape});
-    return memory(fresh[i]);
-  });
-  if (has_shared) ++EngineStats::instance().rests_shared_out;
-  return fresh;
-}
-
-std::vector<phi::DenseTensor> NgraphFunction::draw_numbers(const NgraphIO& io) const {
-  std::vector<phi::DenseTensor> drawn(draws_.size());
-  std::vector<void*> numbers(draws_.size(), nullptr);
-  for (size_t input : parameter_inputs_) {
-    if (input < io.inputs.size()) continue;
-    const size_t i = input - io.inputs.size();
-    drawn[i] = spare_tensors_->take(io.num_states + i, draws_[i].type());
-    numbers[i] = memory(drawn[i]);
-  }
-  draw(draws_, numbers);
-  return drawn;
-}
-
-void NgraphFunction::publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const {
-  const auto states = io.inputs.end() - static_cast<std::ptrdiff_t>(io.num_states);
-  for (auto* output : io.state_outputs) {
-    if (output != nullptr) *output = phi::DenseTensor();  // the operator's own name for the state
-  }
-  // What the old value leaves behind: no memory (the new value is copied into it, or there
-  // already), memory that others may still read, or memory to reuse.
-  enum class Left { kNone, kInUse, kFree };
-  std::vector<Left> left(io.num_states, Left::kNone);
-  std::vector<phi::DenseTensor> old;
-  old.reserve(io.num_states);
-  for (size_t i = 0; i < io.num_states; ++i) old.push_back(*states[i]);
-  {
-    const Standstill standstill;
-    for (size_t i = 0; i < io.num_states; ++i) {
-      if (results_of_states_[i] == kNoResult) continue;
-      const bool fits = has_room(old[i], fresh[i]);
-      if (fits && num_bytes(fresh[i]) <= kSmallState) continue;
-      const bool is_free = standstill.may_exchange(states[i], old[i]);
-      if (fits && !is_free) continue;
-      states[i]->ShareDataWith(fresh[i]);
-      left[i] = is_free ? Left::kFree : Left::kInUse;
-    }
-  }
-  for (size_t i = 0; i < io.num_states; ++i) {
-    if (results_of_states_[i] == kNoResult) {
-      // A step has written there.
-    } else if (left[i] == Left::kNone) {
-      // In place, as Paddle's own kernels write: whoever shares the memory sees the new contents.
-      if (fresh[i].numel() > 0) std::memcpy(old[i].data(), fresh[i].data(), num_bytes(fresh[i]));
-      phi::DenseTensorMeta meta = fresh[i].meta();
-      meta.offset = old[i].meta().offset;
-      states[i]->set_meta(meta);
-      spare_tensors_->give(i, std::move(fresh[i]));
-    } else if (left[i] == Left::kFree) {
-      spare_tensors_->give(i, std::move(old[i]));
-    }
-    if (i < io.state_outputs.size() && io.state_outputs[i] != nullptr) {
-      io.state_outputs[i]->ShareDataWith(*states[i]);
-    }
-  }
-}
-
-phi::DenseTensor SpareTensors::take(size_t number, const ResultType& type) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (number < tensors_.size()) {
-      for (auto& tensor : tensors_[number]) {
-        if (!fits(tensor, type) || tensor.Holder().use_count() > 1) continue;
-        return std::exchange(tensor, phi::DenseTensor());
-      }
-    }
-  }
-  return allocate(type);
-}
-
-void SpareTensors::give(size_t number, phi::DenseTensor tensor) {
-  if (!is_of_paddle(tensor)) return;  // an array of the user's
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (number >= tensors_.size()) tensors_.resize(number + 1);
-  auto& kept = tensors_[number];
-  std::swap(kept.front(), tensor);
-  for (size_t i = 1; i < kept.size() && tensor.Holder() != nullptr; ++i) std::swap(kept[i], tensor);
-}
-
-// ---------------------------------------------------------------------------------------------
-// NgraphEngine
-
-EngineStats& EngineStats::instance() {
-  static EngineStats stats;
-  return stats;
-}
-
-void EngineStats::reset() {
-  engine_runs = 0;
-  native_runs = 0;
-  runs_while_compiling = 0;
-  functions_built = 0;
-  functions_built_in_background = 0;
-  functions_loaded = 0;
-  functions_reused = 0;
-  functions_with_weights = 0;
-  functions_with_weights_in_place = 0;
-  steps_in_place = 0;
-  gradients_held = 0;
-  rests_shared_out = 0;
-}
-
 std::shared_ptr<NgraphEngine> NgraphEngine::of(const std::string& graph) {
   return Engines::instance().of(graph);
 }
 
 NgraphEngine::~NgraphEngine() { FunctionCache::instance().drop(id_); }
 
-NgraphEngine::NgraphEngine(std::string graph) : graph_(std::move(graph)) {
+NgraphEngine::NgraphEngine(std::string graph)
+    : graph_(std::move(graph)),
+      header_(read_header(graph_)),
+      weights_(header_.weights, header_.has_eager_weights) {
   static std::atomic<uint64_t> count{0};
   id_ = ++count;
-  HeaderReader header(graph_);
-  if (header.word() != kMagic || header.number(kFormat) != kFormat) HeaderReader::refuse();
-  header.word();  // the digest
-  num_inputs_ = header.number(kMaxVariables);
-  num_states_ = header.number(num_inputs_);
-  num_outputs_ = header.number(kMaxOutputs);
-  value_inputs_ = header.positions(num_inputs_);
-  std::copy_if(value_inputs_.begin(), value_inputs_.end(), std::back_inserter(copied_inputs_),
-               [&](size_t input) { return input < num_inputs_ - num_states_; });
-  const std::vector<size_t> weights = header.positions(num_inputs_ - num_states_);
-  dtypes_ = header.dtypes(num_inputs_);
-  weights_.emplace(weights, header.number(1) == 1);
-  const bool trains = header.number(1) == 1;
-  most_threads_ = static_cast<int>(header.number(kMaxThreads));
-  runs_at_once_ = static_cast<int>(header.number(kMaxRunsAtOnce));
-  if (runs_at_once_ == 0) HeaderReader::refuse();
-  is_on_cpu_ = header.word() == "CPU";
-  header.end();
+  const auto is_only_read = [&](size_t input) { return input < header_.num_read(); };
+  std::copy_if(header_.value_inputs.begin(), header_.value_inputs.end(),
+               std::back_inserter(copied_inputs_), is_only_read);
   // Weights are kept only if no program of the run writes them.
-  infers_ = !weights_->inputs().empty() && !trains;
-  shares_threads_ = infers_ && num_states_ == 0 && is_on_cpu_;
+  infers_ = !header_.weights.empty() && !header_.trains;
+  shares_threads_ = infers_ && header_.num_states == 0 && header_.is_on_cpu();
 }
 
 NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const {
   NgraphIO io;
-  io.inputs.reserve(num_inputs_);
+  io.inputs.reserve(header_.num_inputs);
   for (size_t slot = 0; slot < context->InputRange().size(); ++slot) {
     const auto range = context->InputRangeAt(slot);
     for (size_t i = range.first; i < range.second; ++i) {
       auto* tensor = dense(context->InputAt(i));
       if (tensor == nullptr) continue;
-      io.take(tensor, io.inputs.size() >= num_inputs_ - num_states_);
+      io.take(tensor, io.inputs.size() >= header_.num_read());
     }
   }
   require_inputs(io.inputs.size());
   require_outputs(*context);
-  for (size_t i = 0; i < num_outputs_; ++i) {
+  for (size_t i = 0; i < header_.num_outputs; ++i) {
     io.outputs.push_back(dense(*context->MutableOutputAt(i)));
   }
   if (FLAGS_check_nan_inf) place_spare_outputs(context);
-  io.num_states = num_states_;
-  if (num_states_ == 0) return io;
+  io.num_states = header_.num_states;
+  if (header_.num_states == 0) return io;
   const auto states = context->OutputRangeAt(context->OutputRange().size() - 1);
   for (size_t i = states.first; i < states.second; ++i) {
     io.state_outputs.push_back(dense(*context->MutableOutputAt(i)));
@@ -608,26 +189,26 @@ NgraphIO NgraphEngine::build_ng_io(paddle::CustomOpKernelContext* context) const
 // spare.
 void NgraphEngine::place_spare_outputs(paddle::CustomOpKernelContext* context) const {
   const auto nothing = paddle::empty({0}, paddle::DataType::FLOAT32, paddle::CPUPlace());
-  for (size_t i = num_outputs_; i + 1 < context->OutputRange().size(); ++i) {
+  for (size_t i = header_.num_outputs; i + 1 < context->OutputRange().size(); ++i) {
     dense(*context->MutableOutputAt(i))->ShareDataWith(*dense(nothing));
   }
 }
 
 void NgraphEngine::require_inputs(size_t given) const {
-  if (given == num_inputs_) return;
+  if (given == header_.num_inputs) return;
   throw NgraphError(
-      concat("the operator got ", given, " tensors, but its graph names ", num_inputs_));
+      concat("the operator got ", given, " tensors, but its graph names ", header_.num_inputs));
 }
 
 void NgraphEngine::require_outputs(const paddle::CustomOpKernelContext& context) const {
   const auto& ranges = context.OutputRange();  // one for each fresh output, and one for the states
   const auto& states = ranges.back();
-  const bool fits = num_outputs_ < ranges.size() &&
-                    (num_states_ == 0 || states.second - states.first == num_states_);
+  const bool fits = header_.num_outputs < ranges.size() &&
+                    (header_.num_states == 0 || states.second - states.first == header_.num_states);
   if (fits) return;
   throw NgraphError(concat("the operator has room for ", ranges.size() - 1, " outputs and ",
                            states.second - states.first, " states, but its graph names ",
-                           num_outputs_, " and ", num_states_));
+                           header_.num_outputs, " and ", header_.num_states));
 }
 
 Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings) const {
@@ -640,7 +221,7 @@ Signature NgraphEngine::signature(const Inputs& inputs, const Settings& settings
     signature.words.push_back(dims.size());
     for (int i = 0; i < dims.size(); ++i) signature.words.push_back(dims[i]);
   }
-  for (size_t input : value_inputs_) append_values(*inputs[input], &signature.words);
+  for (size_t input : header_.value_inputs) append_values(*inputs[input], &signature.words);
   const std::array<int64_t, kWordsOfSettings> last = {settings.num_threads, settings.streams,
                                                       static_cast<int64_t>(settings.precision)};
   signature.words.insert(signature.words.end(), last.begin(), last.end());
@@ -656,7 +237,7 @@ const char* name_of(Precision precision) { return kPrecisions.at(static_cast<siz
 Settings NgraphEngine::settings() const {
   const Precision precision = wanted_precision();
   Settings settings;
-  if (!is_on_cpu_) {
+  if (!header_.is_on_cpu()) {
     settings.num_threads = 1;
     // Gradients are too small for it.
     if (precision == Precision::kFloat16 && infers_) settings.precision = precision;
@@ -664,10 +245,11 @@ Settings NgraphEngine::settings() const {
   }
   if (precision == Precision::kBfloat16) settings.precision = precision;
   settings.num_threads = engine_threads();
-  if (most_threads_ == 0) return settings;
-  const int64_t most = num_threads(), wanted = int64_t{most_threads_} * runs_at_once_;
+  if (header_.most_threads == 0) return settings;
+  const int64_t most = num_threads(), wanted = int64_t{header_.most_threads} * header_.runs_at_once;
   if (wanted < most) settings.num_threads = static_cast<int>(wanted);
-  settings.streams = static_cast<int>(std::min<int64_t>(runs_at_once_, std::min(wanted, most)));
+  settings.streams =
+      static_cast<int>(std::min<int64_t>(header_.runs_at_once, std::min(wanted, most)));
   settings.runs_at_once = settings.streams;
   return settings;
 }
@@ -679,7 +261,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
                                                             const Settings& now) const {
   Signature key = signature(io.inputs, now);
-  key.weights = weights_->fingerprint(io.inputs);
+  key.weights = weights_.fingerprint(io.inputs);
   auto function = find_serving(key, io);
   if (function) ++EngineStats::instance().functions_reused;
   return function;
@@ -687,7 +269,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::find_function(const NgraphIO& io,
 
 bool NgraphEngine::serves(const NgraphFunction& function, const NgraphIO& io) const {
   const auto* const in_place = function.weights_in_place();
-  return in_place == nullptr || in_place->serve(*weights_, io.inputs);
+  return in_place == nullptr || in_place->serve(weights_, io.inputs);
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::find_serving(const Signature& key, const NgraphIO& io,
@@ -753,9 +335,9 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
                                                               Order* order) const {
   const Moment since = Moment::now();
   Signature key = signature(io.inputs, now);
-  key.weights = weights_->fingerprint(io.inputs);
+  key.weights = weights_.fingerprint(io.inputs);
   auto& cache = FunctionCache::instance();
-  if (const auto outdated = weights_->take_outdated()) {
+  if (const auto outdated = weights_.take_outdated()) {
     cache.drop(id_, *outdated);
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     own_functions().known.clear();  // none of these was dropped for lack of room
@@ -783,26 +365,27 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
   if (auto function = find_serving(key, io, true)) return function;
   const bool keeps_weights = key.weights.has_value();
   if (order != nullptr) {
-    const size_t bytes = keeps_weights ? weights_->num_bytes(io.inputs) : 0;
+    const size_t bytes = keeps_weights ? weights_.num_bytes(io.inputs) : 0;
     const bool is_full = !FunctionOrder::has_room_for(bytes);
     if (is_full && wants_order(graph_, io.inputs, least_native_us_)) return nullptr;
     if (is_full) order = nullptr;
   }
   if (leaves(key, now)) throw LeftToPaddle();
-  bool in_place = keeps_weights && is_on_cpu_ && !collects() && copies_weights_at_ != attempts() &&
-                  weights_->are_untouched_since(since, io.inputs);
+  bool in_place = keeps_weights && header_.is_on_cpu() && !collects() &&
+                  copies_weights_at_ != attempts() &&
+                  weights_.are_untouched_since(since, io.inputs);
   for (bool is_first = true;; is_first = false) {
     std::optional<Variables> variables;
-    if (in_place) variables.emplace(io.inputs, since, *weights_);
+    if (in_place) variables.emplace(io.inputs, since, weights_);
     auto frozen = std::make_shared<const Snapshot>(snapshot(io.inputs, keeps_weights, in_place));
     // What the snapshot shows is held, unless they have moved in between.
-    if (in_place && !weights_->are_untouched_since(since, io.inputs)) {
+    if (in_place && !weights_.are_untouched_since(since, io.inputs)) {
       in_place = false;
       continue;
     }
     const Signature wanted = std::exchange(key, signature(frozen->inputs(), now));
     key.weights = wanted.weights;
-    if (keeps_weights && !in_place) key.weights = weights_->fingerprint_now(frozen->inputs());
+    if (keeps_weights && !in_place) key.weights = weights_.fingerprint_now(frozen->inputs());
     if (!is_first || !(key == wanted)) {  // it was built, or an input written, meanwhile
       if (auto function = find_serving(key, io, true)) return function;
     }
@@ -823,12 +406,12 @@ std::shared_ptr<NgraphFunction> NgraphEngine::get_ng_function(const NgraphIO& io
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::build_ng_function(const NgraphIO& io) const {
-  const bool keeps_weights = weights_->fingerprint(io.inputs).has_value();
+  const bool keeps_weights = weights_.fingerprint(io.inputs).has_value();
   return wrap(build(snapshot(io.inputs, keeps_weights), keeps_weights, settings()));
 }
 
 Snapshot NgraphEngine::snapshot(const Inputs& inputs, bool keeps_weights, bool in_place) const {
-  return {inputs, value_inputs_, keeps_weights ? weights_->inputs() : no_inputs(), in_place};
+  return {inputs, header_.value_inputs, keeps_weights ? weights_.inputs() : no_inputs(), in_place};
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const Snapshot& snapshot,
@@ -836,10 +419,11 @@ std::shared_ptr<NgraphFunction> NgraphEngine::load(const Signature& key, const S
   const auto on_disk = disk_key(key, settings);
   if (!on_disk || collects()) return nullptr;
   auto loaded = load_function(*on_disk);
-  if (!loaded || !is_for(*loaded, key, num_inputs_)) return nullptr;
+  if (!loaded || !is_for(*loaded, key, header_.num_inputs)) return nullptr;
   ++EngineStats::instance().functions_loaded;
   if (key.weights.has_value()) ++EngineStats::instance().functions_with_weights;
-  remember_shapes(graph_, snapshot.inputs(), value_inputs_, loaded->function->settings().parts);
+  remember_shapes(graph_, snapshot.inputs(), header_.value_inputs,
+                  loaded->function->settings().parts);
   return keep(key, snapshot, std::move(*loaded));
 }
 
@@ -879,7 +463,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::build_and_keep(const Signature& ke
   BuiltFunction built = build(snapshot, key.weights.has_value(), settings);
   const auto time = std::chrono::steady_clock::now() - start;
   const auto is_of_key = [&] {
-    return in_place == nullptr || weights_->are_untouched_since(in_place->since, in_place->inputs);
+    return in_place == nullptr || weights_.are_untouched_since(in_place->since, in_place->inputs);
   };
   const std::chrono::milliseconds least(FLAGS_ngraph_cache_min_ms);
   if (!collect(on_disk, built, is_of_key) && on_disk && time >= least) {
@@ -897,7 +481,7 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
                                                    const Variables* in_place) const {
   std::optional<OpenSignature> open;
   if (built.is_open()) {
-    open = open_signature(key, num_inputs_, built);
+    open = open_signature(key, header_.num_inputs, built);
   } else {
     std::lock_guard<std::mutex> lock(own_functions_mutex_);
     OwnFunctions& own = own_functions();
@@ -907,11 +491,11 @@ std::shared_ptr<NgraphFunction> NgraphEngine::keep(const Signature& key, const S
     if (own.known.size() < kMostShapes) own.known.insert(SignatureHash()(key));
     if (own.first.size() < kOwnShapes) own.first.insert(shape);
   }
-  size_t bytes = key.weights.has_value() ? weights_->num_bytes(snapshot.inputs()) : 0;
+  size_t bytes = key.weights.has_value() ? weights_.num_bytes(snapshot.inputs()) : 0;
   if (built.function->settings().rest() > 0) bytes *= 2;  // which is compiled, too
   auto function = wrap(std::move(built));
   if (in_place != nullptr) {
-    function->read_in_place(std::make_unique<WeightsInPlace>(*weights_, in_place->inputs));
+    function->read_in_place(std::make_unique<WeightsInPlace>(weights_, in_place->inputs));
     ++EngineStats::instance().functions_with_weights_in_place;
   }
   return FunctionCache::instance().insert(key, std::move(function), bytes, std::move(open),
@@ -988,15 +572,15 @@ std::optional<DiskKey> NgraphEngine::disk_key(const Signature& key,
 BuiltFunction NgraphEngine::build(const Snapshot& snapshot, bool keeps_weights,
                                   const Settings& settings) const {
   BuiltFunction built =
-      build_function(graph_, snapshot.inputs(), value_inputs_,
-                     keeps_weights ? weights_->inputs() : no_inputs(), snapshot.copies(), settings);
+      build_function(graph_, snapshot.inputs(), header_.value_inputs,
+                     keeps_weights ? weights_.inputs() : no_inputs(), snapshot.copies(), settings);
   ++EngineStats::instance().functions_built;
   if (keeps_weights) ++EngineStats::instance().functions_with_weights;
   return built;
 }
 
 std::shared_ptr<NgraphFunction> NgraphEngine::wrap(BuiltFunction built) const {
-  return std::make_shared<NgraphFunction>(std::move(built), num_outputs_, num_states_,
+  return std::make_shared<NgraphFunction>(std::move(built), header_.num_outputs, header_.num_states,
                                           spare_tensors());
 }
 
@@ -1080,7 +664,7 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
   const NgraphIO& io = frozen ? *frozen : given;
   const Moment since = Moment::now();  // before weights are looked at
   const auto has_run = [&](const NgraphFunction& function) {
-    WeightsInPlace::Run reading(function, *weights_, io.inputs, since);
+    WeightsInPlace::Run reading(function, weights_, io.inputs, since);
     if (!reading.has_begun()) return false;
     function.run(io);
     reading.has_computed();
@@ -1116,15 +700,15 @@ bool NgraphEngine::run_function(const NgraphIO& given, const Settings& settings,
 }
 
 void NgraphEngine::require_dtype(const phi::DenseTensor& tensor, size_t input) const {
-  if (tensor.dtype() == dtypes_[input]) return;
+  if (tensor.dtype() == header_.dtypes[input]) return;
   throw InvalidInput(concat("input ", input, " of the interval is ", tensor.dtype(),
-                            ", the program declares ", dtypes_[input]));
+                            ", the program declares ", header_.dtypes[input]));
 }
 
 // No converter sees an empty input: if it refused, that would say nothing about other sizes.
 void NgraphEngine::require_list(size_t input) const {
-  const auto end = value_inputs_.end();
-  if (std::find(value_inputs_.begin(), end, input) != end) return;
+  const auto end = header_.value_inputs.end();
+  if (std::find(header_.value_inputs.begin(), end, input) != end) return;
   throw InvalidInput(concat("input ", input, " of the interval is empty"));
 }
 
@@ -1134,14 +718,14 @@ void NgraphEngine::run_natively(const NgraphIO& io) const {
 }
 
 bool NgraphEngine::try_natively(const NgraphIO& io) const {
-  StreamGuard stream(num_states_ == 0);
+  StreamGuard stream(header_.num_states == 0);
   try {
     run_natively(io);
     stream.used();
     return true;
   } catch (const NgraphError&) {     // it cannot run natively at all
   } catch (const std::exception&) {  // what it has written of the states stays
-    if (num_states_ > 0) throw;
+    if (header_.num_states > 0) throw;
   }
   return false;
 }

@@ -1,11 +1,9 @@
-// NgraphEngine: what runs one interval. Holds the serialized subgraph, builds a function for each
-// input signature it meets, and runs it on Paddle's own memory.
+// NgraphEngine: what runs one interval. Holds the serialized subgraph, and builds a function for
+// each input signature it meets.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,146 +20,15 @@
 #include "core/common/faults.h"
 #include "core/engine/concurrency.h"
 #include "core/engine/disk_cache.h"
+#include "core/engine/engine_stats.h"
 #include "core/engine/function_cache.h"
+#include "core/engine/graph_header.h"
+#include "core/engine/ngraph_function.h"
 #include "core/engine/snapshot.h"
-#include "core/engine/weights_in_place.h"
 #include "core/ov/ov_function.h"
-#include "core/ov/updates.h"
-#include "core/paddle/random.h"
 #include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
-
-// The variables of one run. `inputs` holds what is only read, then the states; a state is read from
-// `inputs[num_read + i]` and its new value is written to the same tensor and to `state_outputs[i]`,
-// the operator's name for it.
-struct NgraphIO {
-  std::vector<phi::DenseTensor*> inputs;
-  size_t num_states = 0;
-  std::vector<phi::DenseTensor*> outputs;
-  std::vector<phi::DenseTensor*> state_outputs;
-  std::deque<phi::DenseTensor> reordered;  // what stands for inputs that are not in order
-
-  // Adds an input. A state that is not in order is from now on.
-  void take(phi::DenseTensor* tensor, bool is_state);
-};
-
-// Memory that runs pass on to each other. A run computes states beside the present ones, unless a
-// step of an optimizer writes them, then the two change places: the old memory is used by the next
-// run. The same is done for the random numbers it draws, for what such steps read, and for outputs
-// that are no longer used.
-class SpareTensors {
- public:
-  // A tensor that was given back under this number, has this type and is not in use, or a new one.
-  phi::DenseTensor take(size_t number, const ResultType& type);
-  // Memory that Paddle did not allocate is not kept.
-  void give(size_t number, phi::DenseTensor tensor);
-
- private:
-  // The last one given back comes first. Two are kept: in a chain of equal operators one reads what
-  // the other has written.
-  using Kept = std::array<phi::DenseTensor, 2>;
-
-  std::mutex mutex_;
-  std::vector<Kept> tensors_;
-};
-
-// Whole numbers that are positions, of which a run is refused that has one out of range: where the
-// device has no operator of ours that would look at them (core/ov/check_range_op.h).
-struct RangeCheck {
-  size_t input;
-  // Of each position of the last axis, or one for all.
-  std::vector<int64_t> low, high;
-  std::vector<int64_t> ignored;  // values that are allowed as well
-  std::string message;
-};
-
-struct BuiltFunction;
-
-// The compiled function of one signature. Safe to run from several threads.
-class NgraphFunction {
- public:
-  // An output of at most this many bytes is kept for the next run: allocating a small one, and
-  // giving the function another address, takes longer than computing it.
-  static constexpr size_t kSmallOutput = 65536;
-
-  // Of a graph with so many outputs and states.
-  NgraphFunction(BuiltFunction built, size_t num_outputs, size_t num_states,
-                 std::shared_ptr<SpareTensors> spare_tensors);
-
-  // Executes the function. Nothing is written before every check has passed and the computation
-  // has succeeded. Throws InvalidInput, or what the CPU plugin throws; what else fails once writing
-  // has begun is a HasWritten.
-  void run(const NgraphIO& io) const;
-
-  // Whether it is for more than one signature.
-  bool is_open() const { return is_open_; }
-
-  bool has_little_to_do() const { return function_->settings().streams == 0; }
-
-  // Whether only a run tells some size. After an exception in a run nobody knows which ones the
-  // plugin was left with.
-  bool has_open_sizes() const { return function_->settings().findings != 0; }
-
-  // Whether a later run may make something of weights that stays.
-  bool may_pack() const { return function_->may_pack() || has_open_sizes(); }
-
-  // Says that the function reads weights where they are, before anybody else has it.
-  void read_in_place(std::unique_ptr<WeightsInPlace> weights) {
-    weights_in_place_ = std::move(weights);
-  }
-  // nullptr if it has its own.
-  WeightsInPlace* weights_in_place() const { return weights_in_place_.get(); }
-
- private:
-  // The results: outputs, then new values of states, then what steps of optimizers read. What is
-  // left of that is in `held`.
-  std::vector<phi::DenseTensor> execute(const NgraphIO& io,
-                                        const std::vector<phi::DenseTensor*>& parameters,
-                                        Held* held) const;
-  std::vector<phi::DenseTensor> execute_open(
-      const std::vector<phi::DenseTensor*>& parameters) const;
-  std::vector<phi::DenseTensor> draw_numbers(const NgraphIO& io) const;
-  // The steps of optimizers; `results` are those of the function, and `held` is what it holds.
-  Updater::Run prepare_updates(const NgraphIO& io, const std::vector<phi::DenseTensor>& results,
-                               const Held& held) const;
-  // Hands out the outputs and gives the states their new values. `held` is gone after the steps.
-  void publish(const NgraphIO& io, const Updater::Run* updates,
-               std::vector<phi::DenseTensor> results, Held held) const;
-  // Gives the states their new values, of which some are empty (a step has written there): by
-  // exchanging buffers where nothing else can know the memory, else by copying.
-  void publish_states(const NgraphIO& io, std::vector<phi::DenseTensor> fresh) const;
-
-  std::unique_ptr<OvFunction> function_;
-  std::vector<size_t> parameter_inputs_;
-  std::vector<Draw> draws_;
-  std::vector<RangeCheck> checks_;
-  bool is_open_;
-  std::unique_ptr<Updater> updater_;             // absent if there are no steps of optimizers
-  std::vector<size_t> results_of_states_;        // see updates.h
-  std::vector<size_t> spare_numbers_;            // of results behind the outputs, in spare_tensors_
-  std::shared_ptr<SpareTensors> spare_tensors_;  // of the graph: states, random numbers, gradients
-  mutable SpareTensors spare_outputs_;
-  std::unique_ptr<WeightsInPlace> weights_in_place_;
-};
-
-struct EngineStats {
-  std::atomic<int64_t> engine_runs{0};
-  std::atomic<int64_t> native_runs{0};
-  std::atomic<int64_t> runs_while_compiling{0};
-  std::atomic<int64_t> functions_built{0};
-  std::atomic<int64_t> functions_built_in_background{0};
-  std::atomic<int64_t> functions_loaded{0};
-  std::atomic<int64_t> functions_reused{0};
-  std::atomic<int64_t> functions_with_weights{0};
-  std::atomic<int64_t> functions_with_weights_in_place{0};
-  std::atomic<int64_t> steps_in_place{0};
-  std::atomic<int64_t> gradients_held{0};
-  std::atomic<int64_t> rests_shared_out{0};
-
-  static EngineStats& instance();
-  void reset();
-};
 
 // How many threads a function with such settings has.
 int threads_of(const Settings& settings);
@@ -182,9 +49,9 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   NgraphEngine(const NgraphEngine&) = delete;
   NgraphEngine& operator=(const NgraphEngine&) = delete;
 
-  size_t num_inputs() const { return num_inputs_; }
-  size_t num_states() const { return num_states_; }
-  size_t num_outputs() const { return num_outputs_; }
+  size_t num_inputs() const { return header_.num_inputs; }
+  size_t num_states() const { return header_.num_states; }
+  size_t num_outputs() const { return header_.num_outputs; }
   const std::string& graph() const { return graph_; }
 
   // From now on functions are built again, and stored in this folder, until the end. For a model
@@ -198,7 +65,6 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   Settings settings() const;
 
   // Throws NgraphError if the graph does not have this many inputs, states included.
-  void place_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_inputs(size_t given) const;
 
   // The variables that go in and out, in the order of the graph string.
@@ -217,6 +83,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   void run(const NgraphIO& io) const;
 
  private:
+  void place_spare_outputs(paddle::CustomOpKernelContext* context) const;
   void require_outputs(const paddle::CustomOpKernelContext& context) const;
   // `order`: where a run puts the order of a function that is to be built in the background;
   // nullptr where it waits for every function that it lacks.
@@ -303,18 +170,11 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   std::shared_ptr<NgraphFunction> wrap(BuiltFunction built) const;
   std::shared_ptr<SpareTensors> spare_tensors() const;
 
-  std::string graph_;
+  const std::string graph_;
   uint64_t id_ = 0;
-  size_t num_inputs_ = 0;  // states included
-  size_t num_states_ = 0;
-  size_t num_outputs_ = 0;
-  std::vector<size_t> value_inputs_;   // inputs whose contents shape the function
-  std::vector<size_t> copied_inputs_;  // those of them that are only read
-  std::vector<phi::DataType> dtypes_;  // of all inputs, as the program declares them
-  mutable std::optional<WeightWatch> weights_;
-  int most_threads_ = 0;  // of a run; 0: as the flags say
-  int runs_at_once_ = 1;  // with so many threads each
-  bool is_on_cpu_ = true;
+  const GraphHeader header_;
+  std::vector<size_t> copied_inputs_;  // inputs that are read by value, and only read
+  mutable WeightWatch weights_;
   bool infers_ = false;  // with weights that it keeps, and that nothing trains
   mutable Concurrency concurrency_;
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/engine/ngraph_engine.h"
+#include "core/engine/ngraph_function.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {

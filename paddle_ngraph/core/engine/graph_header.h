@@ -1,0 +1,32 @@
+// The first line of a graph string (graph.py): what the engine knows of its graph.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "paddle/extension.h"
+
+namespace paddle_ngraph {
+
+struct GraphHeader {
+  size_t num_inputs = 0;  // states included
+  size_t num_states = 0;
+  size_t num_outputs = 0;
+  std::vector<size_t> value_inputs;      // inputs whose contents shape the function
+  std::vector<size_t> weights;           // inputs that functions may keep
+  std::vector<paddle::DataType> dtypes;  // of all inputs, as the program declares them
+  bool has_eager_weights = false;
+  bool trains = false;
+  int most_threads = 0;  // of a run; 0: as the flags say
+  int runs_at_once = 1;  // with so many threads each
+  std::string device;
+
+  size_t num_read() const { return num_inputs - num_states; }  // that are only read
+  bool is_on_cpu() const { return device == "CPU"; }
+};
+
+// Throws NgraphError when the string is not a graph of this release.
+GraphHeader read_header(const std::string& graph);
+
+}  // namespace paddle_ngraph
