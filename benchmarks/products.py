@@ -14,7 +14,7 @@ from openvino import opset15
 from benchmarks import report
 from benchmarks.options import Progress
 from paddle_ngraph.function import products
-from paddle_ngraph.function.bridge import extension
+from paddle_ngraph.function.extensions import extension
 
 # Rows, what is summed over, columns: the MLP, the Transformer and BERT, around the limits.
 SHAPES = (

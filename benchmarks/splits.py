@@ -18,7 +18,7 @@ from openvino import opset15
 from benchmarks import report
 from paddle_ngraph import _core
 from paddle_ngraph.function import blocked
-from paddle_ngraph.function.bridge import extension
+from paddle_ngraph.function.extensions import extension
 
 THREADS = (4, 8, 16, 32, 64)
 GOAL = 1.15

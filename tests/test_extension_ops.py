@@ -15,7 +15,8 @@ from openvino import Node, opset15
 from paddle_ngraph import _core
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
-from paddle_ngraph.function.bridge import NgraphBridge, extension
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.extensions import extension
 from paddle_ngraph.graph import Graph
 from tests.own_operators import EXAMPLES, THREADS
 

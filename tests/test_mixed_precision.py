@@ -17,7 +17,7 @@ from paddle import nn
 import paddle_ngraph
 from paddle_ngraph import _core, flags
 from paddle_ngraph.function import build, mixed_precision, processor
-from paddle_ngraph.function.bridge import extension
+from paddle_ngraph.function.extensions import extension
 from tests.programs import Program, floats
 
 needs_bfloat16 = pytest.mark.skipif(

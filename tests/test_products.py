@@ -14,7 +14,7 @@ from openvino import Type, opset15
 
 import paddle_ngraph
 from paddle_ngraph.function import build, processor, products
-from paddle_ngraph.function.bridge import extension
+from paddle_ngraph.function.extensions import extension
 from paddle_ngraph.function.settings import Settings
 from tests.programs import Program, floats
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from openvino import Node, Output, Tensor, Type, opset15
@@ -19,6 +20,11 @@ _NAMES = """
     Sigmoid Sign SoftPlus Sqrt SquaredDifference Subtract Swish Tanh
 """
 ELEMENTWISE = frozenset(_NAMES.split())
+
+
+def as_output(node: Any) -> Output:
+    """A node's only output; an output as it is."""
+    return node.output(0) if isinstance(node, Node) else node
 
 
 # They have models inside, which may read nothing of what they are given.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from openvino import Output, Type, opset15
 
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.function.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.regions import Branch, Loop
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
@@ -53,7 +54,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     sources = [given[number] for number in order]
     kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
-    body, read, shapes = bridge.body_of_loop(block, firsts, sources[args:], kept)
+    body, read, shapes = body_of_loop(bridge, block, firsts, sources[args:], kept)
     loop = Loop(_with_turns(bridge, condition) if body.collected else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
@@ -74,7 +75,7 @@ def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) 
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
     sources = bridge.get_captured(op)
-    (first, _), (second, read) = (bridge.body(block, sources) for block in op.blocks)
+    (first, _), (second, read) = (body_of_branch(bridge, block, sources) for block in op.blocks)
     for one, other in zip(first.shapes, second.shapes, strict=True):
         _require_one(one, other, "the results of a branch have several shapes")
     if not first.shapes:

@@ -11,7 +11,8 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function.bridge import NgraphBridge, as_output
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.node_tools import as_output
 from paddle_ngraph.function.registry import Range
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import Number, Size, is_open
