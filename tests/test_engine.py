@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 import paddle_ngraph
-from paddle_ngraph import NgraphEngine, flags
+from paddle_ngraph import NgraphEngine, _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.graph import FORMAT, Graph, Op, TensorSpec
@@ -154,6 +154,22 @@ def test_a_failed_build_names_the_operator_and_changes_no_state():
     with pytest.raises(NgraphError, match=r"pd_op.no_such_ \(operator 0\) has no converter"):
         engine.run(io)
     np.testing.assert_array_equal(io.results()[0], floats(4))
+
+
+def test_memory_that_the_plugin_has_not_taken_is_given_again():
+    engine = NgraphEngine(relu_graph())
+    (before,) = run(engine, floats(400, 200))
+    x = floats(400, 200, seed=1)
+    io = engine.build_ng_io([x])
+    _core.fail_at("bind")
+    try:
+        with pytest.raises(MemoryError):
+            engine.run(io)
+    finally:
+        _core.fail_at("")
+    engine.run(io)
+    np.testing.assert_array_equal(io.results()[0], np.maximum(x, 0))
+    np.testing.assert_array_equal(before, np.maximum(floats(400, 200), 0))
 
 
 def test_states_of_a_program_live_in_the_scope():

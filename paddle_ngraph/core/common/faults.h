@@ -13,7 +13,18 @@
 namespace paddle_ngraph {
 
 // Where the engine may fail: what it does between an operator's inputs and its results.
-enum class Step : int { kNone, kData, kCompile, kLoad, kStore, kAllocate, kDraw, kRun, kWrite };
+enum class Step : int {
+  kNone,
+  kData,
+  kCompile,
+  kLoad,
+  kStore,
+  kAllocate,
+  kDraw,
+  kBind,
+  kRun,
+  kWrite
+};
 
 struct Fault {
   std::atomic<Step> step{Step::kNone};
@@ -27,7 +38,8 @@ struct Fault {
 };
 
 // Throws if the step is to fail: InvalidInput for kData, which makes every run native,
-// std::bad_alloc for kAllocate, NgraphError for others. Where it is to wait, waits until it is not.
+// std::bad_alloc for kAllocate and kBind, NgraphError for others. Where it is to wait, waits until
+// it is not.
 inline void may_fail(Step step) {
   Fault& fault = Fault::instance();
   if (fault.step.load(std::memory_order_relaxed) != step) return;
@@ -37,7 +49,7 @@ inline void may_fail(Step step) {
     --fault.waiting;
     return;
   }
-  if (step == Step::kAllocate) throw std::bad_alloc();
+  if (step == Step::kAllocate || step == Step::kBind) throw std::bad_alloc();
   if (step == Step::kData) throw InvalidInput("a fault was injected");
   throw NgraphError("a fault was injected");
 }
@@ -46,7 +58,7 @@ inline void may_fail(Step step) {
 // other names.
 inline void fail_at(const std::string& name, bool waits = false) {
   static const std::string names[] = {"",         "data", "compile", "load", "store",
-                                      "allocate", "draw", "run",     "write"};
+                                      "allocate", "draw", "bind",    "run",  "write"};
   int step = 0;
   for (const auto& known : names) {
     if (known == name) {

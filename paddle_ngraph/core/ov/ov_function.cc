@@ -13,6 +13,7 @@
 #include <openvino/openvino.hpp>
 
 #include "core/common/error.h"
+#include "core/common/faults.h"
 #include "core/common/float_environment.h"
 #include "core/ov/empty_tensors.h"
 #include "core/ov/extension_ops.h"
@@ -185,14 +186,14 @@ class Request {
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
             size_t part) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      auto* const data = const_cast<void*>(inputs[i]);
-      if (std::exchange(inputs_[i], Bound{data, part}) == Bound{data, part} && data) continue;
-      infer.set_input_tensor(i, view(model_.input(i), data, part));
+      rebind({const_cast<void*>(inputs[i]), part}, &inputs_[i], [&](const Bound& place) {
+        infer.set_input_tensor(i, view(model_.input(i), place.data, part));
+      });
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
-      void* const data = outputs[i];
-      if (std::exchange(outputs_[i], Bound{data, part}) == Bound{data, part} && data) continue;
-      infer.set_output_tensor(i, view(model_.output(i), data, part));
+      rebind({outputs[i], part}, &outputs_[i], [&](const Bound& place) {
+        infer.set_output_tensor(i, view(model_.output(i), place.data, part));
+      });
     }
   }
 
@@ -227,10 +228,20 @@ class Request {
 
  private:
   struct Bound {
-    const void* data = nullptr;
+    void* data = nullptr;
     size_t part = 0;
     bool operator==(const Bound& other) const { return data == other.data && part == other.part; }
   };
+
+  // Where the plugin does not take a place, nobody knows which one it has.
+  template <typename Set>
+  static void rebind(const Bound& place, Bound* known, const Set& set) {
+    if (*known == place && place.data != nullptr) return;
+    *known = {};
+    may_fail(Step::kBind);
+    set(place);
+    *known = place;
+  }
 
   static ov::Tensor view(const ov::Output<const ov::Node>& port, void* data, size_t part) {
     return view(port.get_element_type(), port.get_shape(), data, part);
