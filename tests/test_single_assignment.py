@@ -219,6 +219,67 @@ def test_what_is_assigned_to_is_handed_on() -> None:
             np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
 
 
+def bound_of_a_loop() -> Any:
+    x, most = paddle.static.data("x", [4, WIDTH], "float32"), paddle.to_tensor(5)
+    start = [paddle.zeros([], "int64"), x * 1.0]
+    return while_loop(lambda i, _: i < most + 1, lambda i, h: [i + 1, paddle.tanh(h)], start)
+
+
+def size() -> Any:
+    x = paddle.static.data("x", [4, WIDTH], "float32")
+    return paddle.exp(x).reshape([paddle.to_tensor(8), -1]) * 2.0
+
+
+def read_before_and_after() -> Any:
+    x, number = paddle.static.data("x", [4, WIDTH], "float32"), paddle.full([1], 2, "int64")
+    found = [number + 1]
+    for value in (7, -(2**31) + 1):
+        paddle.assign(np.array([value], "int64"), output=number)
+        found.append(number + 1)
+    return [*found, paddle.cast(number, "float32") * x]
+
+
+def inside_of_a_loop() -> Any:
+    x, total = paddle.static.data("x", [4, WIDTH], "float32"), paddle.zeros([1])
+
+    def turn(i: Any, h: Any) -> Any:
+        h = h + total
+        paddle.assign(np.array([2.0], "float32"), output=total)
+        return [i + 1, h * total]
+
+    start = [paddle.zeros([1], "int64"), x * 1.0]
+    return [*while_loop(lambda i, _: i < 3, turn, start), total + 1.0]
+
+
+@pytest.mark.parametrize("build", [bound_of_a_loop, size, read_before_and_after, inside_of_a_loop])
+def test_what_is_assigned_a_constant_is_known(build: Callable) -> None:
+    """As a number is by ``paddle.to_tensor`` in a program."""
+    program, x = in_order(build), floats(4, WIDTH)
+    assert not paddle_ngraph.explain(program.main).native
+    assert in_place(program) == []
+    for expected, found in zip(program.run(engine=False, x=x), program.run(x=x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 1
+
+
+def assigned_feed() -> Any:
+    number = paddle.static.data("i", [1], "int64")
+    paddle.assign(np.array([3], "int64"), output=number)
+    return paddle.static.data("x", [-1, WIDTH], "float32") * paddle.cast(number, "float32")
+
+
+def assigned_parameter() -> Any:
+    kept = parameter(1, seed=1)
+    result = paddle.static.data("x", [-1, WIDTH], "float32") * kept
+    paddle.assign(np.array([3.0], "float32"), output=kept)
+    return result
+
+
+@pytest.mark.parametrize("build", [assigned_feed, assigned_parameter])
+def test_what_is_known_to_others_is_assigned_to_where_it_is(build: Callable) -> None:
+    assert "pd_op.assign_value_" in in_place(Program(build))
+
+
 def of_a_feed() -> Any:
     x = paddle.static.data("x", [-1, WIDTH], "float32")
     i = paddle.static.data("i", [1], "int64")

@@ -97,13 +97,17 @@ def _filled(bridge: NgraphBridge, op: Op, shape: list[int]) -> Node:
     return opset15.broadcast(value, bridge.ints(shape)) if shape else value
 
 
-@converter("pd_op.assign_value", dtypes=ANY, limits=[_SMALL], small_integers=True)
+def _range_of_values(op: Op, ranges: Mapping[str, Range]) -> Range | None:
+    return range_of(op.attr("values"))
+
+
+@converter("pd_op.assign_value", dtypes=ANY, limits=[_SMALL], integers=_range_of_values)
 @converter(
     "pd_op.assign_value_",
     dtypes=ANY,
     inputs={"output": Role.SHAPE_ONLY},
     limits=[_SMALL],
-    small_integers=True,
+    integers=_range_of_values,
 )
 def assign_value(bridge: NgraphBridge, op: Op) -> None:
     """Attribute ``values`` in the shape of attribute ``shape`` (Paddle ``assign_value``)."""

@@ -1,11 +1,11 @@
-"""Loops and branches in single-assignment form.
+"""Loops, branches and constants in single-assignment form.
 
 Paddle takes a variable that the body of a loop overwrites (``paddle.increment(i)``, ``b[i] = x``)
 for one that never changes: the loop neither starts from it nor results in it, its body writes over
 a variable of the block around it. Such a variable is handed on here instead, as any other: it is a
 start value, an argument of the body, something that a turn ends with, and a result. What overwrote
 it makes the next version of it, and what reads it afterwards reads that. So it is with what a body
-makes and then overwrites itself.
+makes and then overwrites itself, and with what is assigned a constant, in any block: it is known.
 
 A variable keeps its memory where that is known to somebody else: what is fed, parameters and
 variables of the scope, what shares its memory with another variable. So it does where not all of
@@ -33,16 +33,18 @@ from paddle_ngraph.program.view import (
     value_id,
 )
 
-# In-place operators whose other form has another name; they only read their first operand.
-_OTHER_FORMS = {"pd_op.assign_out_": "pd_op.assign"}
+# In-place operators whose other form is not their name without "_", and so many operands of it.
+_OTHER_FORMS = {"pd_op.assign_out_": ("pd_op.assign", 1)}
+# The same that read nothing of what they overwrite, all of it, with what the program says.
+_OF_CONSTANTS = {"pd_op.assign_value_": ("pd_op.assign_value", 0)}
 
 
 def rephrase(program: Program) -> None:
-    """Hands on what the loops and branches of a PIR program overwrite, one variable at a time."""
+    """Hands on what is overwritten in the loops and branches of a PIR program, or by constants."""
     outermost = next(iter(blocks_outside_in(program)))
-    if not any(op.num_regions() > 0 for op in outermost.ops):
+    if not any(op.num_regions() > 0 or op.name() in _OF_CONSTANTS for op in outermost.ops):
         return
-    while (found := next(_Survey(program).overwritten_inside(), None)) is not None:
+    while (found := next(_Survey(program).to_hand_on(), None)) is not None:
         variable, home, writes = found
         for write in writes:
             write.result.replace_all_uses_with(variable)
@@ -90,7 +92,7 @@ class _Survey:
             for number, inner in enumerate(op.blocks() if op.num_regions() > 0 else ()):
                 self._look_at(inner, (*around, (op, number)))
 
-    def overwritten_inside(self) -> Iterator[tuple[Value, Block, list[_Write]]]:
+    def to_hand_on(self) -> Iterator[tuple[Value, Block, list[_Write]]]:
         """The variables to hand on, the block that each is made in, and what overwrites it."""
         for vid, writes in self._writes.items():
             variable = self._variables[vid]
@@ -98,7 +100,8 @@ class _Survey:
                 continue
             block, around = self._homes[vid]
             is_inside = around or any(write.around != around for write in writes)
-            if is_inside and self._can_be_handed_on(variable, writes):
+            becomes_known = any(write.op.name() in _OF_CONSTANTS for write in writes)
+            if (is_inside or becomes_known) and self._can_be_handed_on(variable, writes):
                 yield variable, block, writes
 
     def _can_be_handed_on(self, variable: Value, writes: list[_Write]) -> bool:
@@ -225,7 +228,17 @@ def _has_other_form(write: _Write) -> bool:
 
 
 def _other_form(op: Operation) -> str:
-    return _OTHER_FORMS.get(op.name(), op.name().removesuffix("_"))
+    return _form_and_operands(op)[0]
+
+
+def _form_and_operands(op: Operation) -> tuple[str, list[Value]]:
+    """The operator that makes a new variable instead, and its operands."""
+    operands = list(op.operands_source())
+    others = _OTHER_FORMS | _OF_CONSTANTS
+    if op.name() not in others:
+        return op.name().removesuffix("_"), operands
+    name, count = others[op.name()]
+    return name, operands[:count]
 
 
 def _has_converters(op: Operation) -> bool:
@@ -256,10 +269,7 @@ def _last_version(block: Block, variable: Value, version: Value) -> Value:
         is_written = any(operand.is_same(variable) for operand, _ in overwritten(op))
         _read(op, variable, version)
         if is_written:
-            name, operands = _other_form(op), op.operands_source()
-            if op.name() in _OTHER_FORMS:
-                operands = operands[:1]
-            version = _core.replace_operator(op, name, operands).result(0)
+            version = _core.replace_operator(op, *_form_and_operands(op)).result(0)
     return version
 
 
