@@ -172,6 +172,18 @@ class Op:
             attrs={n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()},
         )
 
+    def renumbered(self, numbers: Mapping[int, int]) -> Op:
+        """The same with other numbers of its tensors. Without what only Paddle needs."""
+        inputs = {
+            name: tuple(replace(spec, id=numbers[spec.id]) for spec in specs)
+            for name, specs in self.inputs.items()
+        }
+        outputs = {
+            name: tuple(s if s is None else replace(s, id=numbers[s.id]) for s in specs)
+            for name, specs in self.outputs.items()
+        }
+        return replace(self, inputs=inputs, outputs=outputs, form=None)
+
     def outputs_used(self) -> list[TensorSpec]:
         """Every output tensor that the program uses, in a list."""
         return list(self.output_specs())
@@ -220,6 +232,10 @@ class Graph:
             yield op
             for block in op.blocks:
                 yield from block.all_ops()
+
+    def all_specs(self) -> list[TensorSpec]:
+        """Every tensor, but for those of other blocks."""
+        return list(self._tensors().values())
 
     def described(self) -> dict[str, Any]:
         """The operators, and what goes in and out, as JSON: all that a block has."""

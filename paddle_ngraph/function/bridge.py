@@ -125,6 +125,7 @@ class NgraphBridge:
         # What converters see as float32.
         specs = (spec for op in graph.ops for spec in op.output_specs())
         self._rounded_ids = {spec.id for spec in specs if spec.dtype == BFLOAT16}
+        self._inlined = 0  # tensors of blocks
         self._regions: list[tuple[Region, Sequence[Sequence[Number]]]] = []
         self._inner: list[NgraphBridge] = []
         self.model: ov.Model  # of what is inside of a loop or branch
@@ -458,6 +459,37 @@ class NgraphBridge:
             if self._input_of_parameter[node.get_friendly_name()] not in weights:
                 return node.output(0)
         raise NgraphError("a loop that grows is given nothing but weights")
+
+    def inline(self, block: Graph, sources: Sequence[Output | TensorArray]) -> list[Output]:
+        """Converts a block as if its operators were some of this graph's.
+
+        Args:
+            block: What is inside of a loop or branch, without TensorArrays.
+            sources: What its inputs are given.
+
+        Returns:
+            What it makes.
+
+        Raises:
+            ConversionError: As in :meth:`convert`; ``op`` is one inside.
+        """
+        numbers = {spec.id: self._next_number() for spec in block.all_specs()}
+        for spec, source in zip(block.inputs, sources):
+            if not isinstance(source, TensorArray):
+                self._nodes[numbers[spec.id]] = source
+        for op in block.ops:
+            renumbered = op.renumbered(numbers)
+            self._rounded_ids |= {s.id for s in renumbered.output_specs() if s.dtype == BFLOAT16}
+            try:
+                self._convert(renumbered)
+            except ConversionError as error:
+                raise ConversionError(op, error.reason, error.device) from error
+        return [self._nodes[numbers[spec.id]] for spec in block.outputs]
+
+    def _next_number(self) -> int:
+        """A number that no tensor of the graph has."""
+        self._inlined += 1
+        return -1 - self._inlined
 
     def add_inner(self, inner: NgraphBridge) -> None:
         """Takes what is inside of a loop or branch for a part of this model."""

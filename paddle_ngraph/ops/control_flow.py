@@ -9,6 +9,8 @@ from openvino import Output, Type, opset15
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bodies import body_of_branch, body_of_loop
 from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.invariants import computed_before, only_chooses
+from paddle_ngraph.function.node_tools import select
 from paddle_ngraph.function.regions import Branch, Loop
 from paddle_ngraph.function.registry import ANY, ARRAYS, Limit, converter
 from paddle_ngraph.function.sizes import Number
@@ -50,11 +52,14 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     given = [*starts, *bridge.get_captured(op)]
     block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
     args = len(block.outputs) - 1
+    arrays = [n for n, number in enumerate(order) if isinstance(given[number], TensorArray)]
+    before, block = computed_before(block, args, arrays)
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
     kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]
     firsts = [bridge.elements(s) if isinstance(s, TensorArray) else s for s in sources[:args]]
-    body, read, shapes = body_of_loop(bridge, block, firsts, sources[args:], kept)
+    captured = [*sources[args:], *bridge.inline(before, sources)]
+    body, read, shapes = body_of_loop(bridge, block, firsts, captured, kept)
     loop = Loop(_with_turns(bridge, condition) if body.collected else condition, read, body)
     outputs = bridge.add_region(loop, shapes)
     for number, output in enumerate(outputs[: len(starts)]):
@@ -75,6 +80,9 @@ def _append_collected(bridge: NgraphBridge, array: TensorArray, output: Output) 
 def if_(bridge: NgraphBridge, op: Op) -> None:
     """Computes one of two blocks (Paddle ``if``), the results of which have the same shapes."""
     sources = bridge.get_captured(op)
+    if all(map(only_chooses, op.blocks)):
+        _choose(bridge, op, *(bridge.inline(block, sources) for block in op.blocks))
+        return
     (first, _), (second, read) = (body_of_branch(bridge, block, sources) for block in op.blocks)
     for one, other in zip(first.shapes, second.shapes, strict=True):
         _require_one(one, other, "the results of a branch have several shapes")
@@ -83,6 +91,15 @@ def if_(bridge: NgraphBridge, op: Op) -> None:
     branch = Branch(_condition(bridge, op), read, [first, second])
     for number, output in enumerate(bridge.add_region(branch, first.shapes)):
         bridge.set_output_node(op, "out", output, number)
+
+
+def _choose(bridge: NgraphBridge, op: Op, ones: Sequence[Output], others: Sequence[Output]) -> None:
+    """Branches that compute nothing, as those of a ``break`` in a loop: no models are run."""
+    condition = reshaped(bridge, _condition(bridge, op), [])
+    for number, (one, other) in enumerate(zip(ones, others, strict=True)):
+        shapes = bridge.shape(one), bridge.shape(other)
+        _require_one(*shapes, "the results of a branch have several shapes")
+        bridge.set_output_node(op, "out", select(condition, one, other), number)
 
 
 def _condition(bridge: NgraphBridge, op: Op) -> Output:
