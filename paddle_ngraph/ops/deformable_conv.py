@@ -1,0 +1,36 @@
+"""Deformable convolution: each position of the kernel is moved by an offset, and interpolated."""
+
+from __future__ import annotations
+
+from openvino import opset8
+
+from paddle_ngraph.function.bridge import NgraphBridge
+from paddle_ngraph.function.registry import converter
+from paddle_ngraph.graph import Op
+
+
+@converter("pd_op.deformable_conv")
+def deformable_conv(bridge: NgraphBridge, op: Op) -> None:
+    """A convolution of ``x`` as sampled at moved positions (Paddle ``deformable_conv``).
+
+    Shapes: ``x`` [N, C, H, W], ``filter`` [O, C / groups, KH, KW], ``offset`` [N, 2 D KH KW, OH,
+    OW] with D deformable groups, vertical offsets first, ``mask`` [N, D KH KW, OH, OW] or absent.
+    Beyond the border there are zeros. Sources: Dai et al., Deformable Convolutional Networks; Zhu
+    et al., Deformable ConvNets v2 (with a mask); OpenVINO ``DeformableConvolution-8``.
+    """
+    x, offset, filter_ = (bridge.get_input_node(op, name) for name in ("x", "offset", "filter"))
+    pads = [int(pad) for pad in op.attr("paddings")]
+    node = opset8.deformable_convolution(
+        x,
+        offset,
+        filter_,
+        strides=[int(stride) for stride in op.attr("strides")],
+        pads_begin=pads,
+        pads_end=pads,
+        dilations=[int(dilation) for dilation in op.attr("dilations")],
+        mask=bridge.get_input_node(op, "mask") if op.has_input("mask") else None,
+        group=int(op.attr("groups")),
+        deformable_group=int(op.attr("deformable_groups")),
+        bilinear_interpolation_pad=True,
+    )
+    bridge.set_output_node(op, "out", node)
