@@ -58,7 +58,20 @@ def transformer(parts: int = 1) -> Any:
     return loss, paddle.optimizer.Adam(rate, weight_decay=1e-4, grad_clip=clip)
 
 
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": mlp, "cnn": cnn, "transformer": transformer}
+def recurrent(parts: int = 1) -> Any:
+    """With a variable that has no elements, as recurrent layers have one."""
+    x, y = paddle.static.data("x", [-1, 6], "int64"), paddle.static.data("y", [-1, 1], "int64")
+    hidden, _ = nn.LSTM(16, 12, direction="bidirect")(nn.Embedding(20, 16)(x))
+    loss = F.cross_entropy(nn.Linear(24, 4)(paddle.sum(hidden, 1)), y)
+    return loss, paddle.optimizer.Momentum(0.3, 0.9)
+
+
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "transformer": transformer,
+    "recurrent": recurrent,
+}
 
 
 def batches(network: str) -> Iterator[Feed]:

@@ -44,7 +44,9 @@ def test_losses_are_those_of_one_process(trained, network):
     assert len(losses) == STEPS and losses[-1] < 0.9 * losses[0]
     np.testing.assert_allclose(losses, ranks[0]["alone"], rtol=1e-6, atol=1e-6)
     for rank in ranks:
-        assert rank["engine_runs"] == 2 * STEPS, "before and after the gradients are averaged"
+        # Before and after the gradients are averaged; packed layers are between intervals.
+        assert rank["engine_runs"] >= 2 * STEPS
+        assert network == "recurrent" or rank["engine_runs"] == 2 * STEPS
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -101,6 +101,11 @@ def _multiply_by_onednn(draft: Draft) -> None:
         products.by_onednn(draft.model, draft.bridge.extension)
 
 
+def _keep_what_branches_make(draft: Draft) -> None:
+    for model in [draft.model, *draft.bridge.inner_models()]:
+        plugin_faults.keep_what_branches_make(model, draft.bridge.extension)
+
+
 def _update_in_place(draft: Draft) -> None:
     inputs, outputs = draft.bridge.border_sizes()
     update_in_place(draft, inputs, outputs)
@@ -127,6 +132,12 @@ PASSES = (
         "open dimensions",
         "a model built at one signature becomes valid for all shapes that its guards allow",
         lambda draft: draft.bridge.open_dimensions(draft.model),
+    ),
+    Pass(
+        "keep what branches make",
+        "the plugin loses what an If has made where memory has to grow, that is, for open sizes",
+        _keep_what_branches_make,
+        of_cpus=True,
     ),
     Pass(
         "fuse rectifiers",

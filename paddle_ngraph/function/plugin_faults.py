@@ -202,6 +202,23 @@ def squeeze_to_scalars(model: Model) -> None:
                 replace_node(node, opset15.squeeze(source, axes))
 
 
+def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> None:
+    """Hands on what an If makes of open size through a node of the core's, which changes nothing.
+
+    Results of open sizes share memory with each other. The plugin gives all that come behind an If
+    their sizes before anything has read what the If made; where memory has to grow for that, as in
+    a first run, the contents are lost. Before a node of the core's it waits for what comes before,
+    and keeps it.
+    """
+    for node in [each for each in model.get_ordered_ops() if each.get_type_name() == "If"]:
+        for made in node.outputs():
+            if made.get_partial_shape().is_dynamic:
+                readers = made.get_target_inputs()
+                kept = extension("OfAnySize", [made, made], axes=[]).output(0)
+                for reader in readers:
+                    reader.replace_source_output(kept)
+
+
 # -- loops behind a unit -------------------------------------------------------------------------
 
 

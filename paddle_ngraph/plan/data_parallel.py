@@ -23,7 +23,7 @@ from paddle_ngraph.paddle_seam.names import maker_of
 from paddle_ngraph.paddle_seam.protocols import Operation, Program, Value
 from paddle_ngraph.plan import rows
 from paddle_ngraph.plan.pipelining import staged
-from paddle_ngraph.program import program_pass
+from paddle_ngraph.program import packed_layers, program_pass
 from paddle_ngraph.program.placement import NATIVE, device_of, place_on, share, unplace
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -129,9 +129,10 @@ def _in_slices(program: Any, places: int, wanted: Sequence[Any], placing: _Placi
     if not is_number or not 1 <= places <= _MOST_PLACES:
         raise NgraphError(f"places is {places!r}: give a whole number from 1 to {_MOST_PLACES}")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    program_pass.prepare(copy)
-    _Slices(copy, places, placing).make()
-    ngraph_transpiler.rewrite(copy, open_size=None)
+    with packed_layers.left_out():  # what is computed of the data has to be one interval
+        program_pass.prepare(copy)
+        _Slices(copy, places, placing).make()
+        ngraph_transpiler.rewrite(copy, open_size=None)
     return DataParallel(copy, ngraph_transpiler.taken_out(copy, fetching), places)
 
 

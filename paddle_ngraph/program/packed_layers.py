@@ -6,6 +6,9 @@ that pass.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from paddle_ngraph import _core, flags
@@ -14,10 +17,22 @@ from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
 from paddle_ngraph.program.view import SHADOW_OUTPUT, blocks_outside_in, dtype_name, scope_name
 
 _LAYER = "pd_op.rnn"
+_thread = threading.local()
+
+
+@contextmanager
+def left_out() -> Iterator[None]:
+    """In this thread layers stay what the engine converts, for what has to consist of intervals."""
+    before = getattr(_thread, "leaves_out", False)
+    _thread.leaves_out = True
+    try:
+        yield
+    finally:
+        _thread.leaves_out = before
 
 
 def apply(program: Program | Block) -> int:
-    """Replaces what can be replaced, if ``FLAGS_use_mkl_packed`` is on.
+    """Replaces what can be replaced, if ``FLAGS_use_mkl_packed`` is on and nobody leaves it out.
 
     Args:
         program: A ``paddle.pir.Program``, or its global block.
@@ -60,7 +75,7 @@ def _apply(ops: list[Operation], other: Block | None = None) -> int:
         ops: Where to look for layers.
         other: Where the gradients are, if not beside them.
     """
-    if not flags.get("use_mkl_packed"):
+    if not flags.get("use_mkl_packed") or getattr(_thread, "leaves_out", False):
         return 0
     layers = [op for op in ops if op.name() == _LAYER and _can_be_replaced(op)]
     found = [(op, _gradients(op, other)) for op in layers]

@@ -165,10 +165,12 @@ def _take_from_first_rank(build: Builder, values: Sequence[Value], options: Opti
 
 
 def _buckets(values: Iterable[Value], options: Options) -> Iterator[list[Value]]:
-    """Tensors of one dtype that go together, in their order."""
+    """Tensors of one dtype that go together, in their order; none that are empty."""
     limit = options.bucket_mb * 2**20
     waiting: dict[str, list[Value]] = {}
     for value in values:
+        if 0 in value.shape:  # recurrent layers have such a variable, and Paddle sends none
+            continue
         dtype = dtype_name(value.dtype)
         bucket = waiting.setdefault(dtype, [])
         if bucket and sum(map(_bytes, [*bucket, value])) > limit:

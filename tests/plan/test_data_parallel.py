@@ -125,6 +125,25 @@ def test_convolutions_train_as_on_the_whole_batch():
         sliced.both(x=floats(6, 3, 12, 12, seed=step))
 
 
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("layer", [nn.SimpleRNN, nn.GRU, nn.LSTM])
+def test_recurrent_layers_are_computed_in_slices(layer, trains):
+    """As part of the interval: the packed operators, one for all samples, would be beside it."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 5, WIDTH], "float32")
+        hidden, _ = layer(WIDTH, 8, num_layers=2, direction="bidirect")(x)
+        out = nn.Linear(16, 3)(hidden[:, -1])
+        loss = paddle.mean(out**2)
+        if trains:
+            paddle.optimizer.Momentum(0.05).minimize(loss)
+        return [loss, out]
+
+    sliced = Sliced(build, 2)
+    for step in range(3):
+        sliced.both(x=floats(4, 5, WIDTH, seed=step))
+
+
 def test_batches_of_several_sizes():
     sliced = Sliced(training, 2)
     for size in (4, 8, 2, 20, 4):

@@ -597,6 +597,62 @@ def test_branches_that_train(make):
     np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
 
 
+def looping():
+    """Training through two loops, one of as many turns as the data say."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    hidden = paddle.tanh(nn.Linear(4, 4)(x))
+    shared = nn.Linear(4, 4)
+
+    def turn(number, hidden):
+        return [number + 1, paddle.tanh(shared(hidden)) + 0.25 * hidden]
+
+    def started(number, hidden):  # what a loop starts from is gone afterwards, natively
+        return [number, paddle.assign(hidden)]
+
+    turns = paddle.cast(paddle.sum(x) > 0.0, "int64") * 2 + 1
+    number, hidden = paddle.static.nn.while_loop(
+        lambda number, _: number < turns, turn, started(paddle.zeros([], "int64"), hidden)
+    )
+    _, hidden = paddle.static.nn.while_loop(
+        lambda number, _: number < 2, turn, started(paddle.zeros([1], "int64"), hidden)
+    )
+    loss = paddle.mean((hidden - 0.5) ** 2)
+    paddle.optimizer.Adam(0.05).minimize(loss)
+    return [loss, number]
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": [5, 4]}])
+def test_loops_that_train(shapes, make):
+    """The backward pass takes from stacks as often as the forward pass has left something."""
+    made = make(looping, shapes=shapes)
+    data = {"x": np.stack([floats(5, 4, seed=i) + (0.5 if i % 2 else -0.5) for i in range(STEPS)])}
+    found = made.train("--batch", 5, **in_rows(data))
+    np.testing.assert_allclose(found, natively_trained(made.program, **data), rtol=1e-5)
+
+
+def test_scalars_stay_scalars(make):
+    """Whatever is computed of them outside of intervals: the rest of the program counts on it."""
+
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        many = paddle.static.data("many", [], "int64")
+
+        def turn(number, total):
+            return [number + 1, paddle.increment(total * 3 - 2, 4.0)]
+
+        counted = paddle.static.nn.while_loop(
+            lambda number, _: number < many,
+            turn,
+            [paddle.zeros([], "int64"), paddle.full([], 2**40, "int64")],
+        )
+        return [*counted, paddle.scale(many, 2.0, 1.0), x + 1.0]
+
+    made = make(build)
+    for many in (0, 5):
+        feed = {"x": floats(3, 4), "many": np.array(many)}
+        assert_close(made.run(**feed), made.program.run(engine=False, **feed))
+
+
 def test_a_variable_that_branches_set(make):
     def build():
         x = paddle.static.data("x", [-1, 4], "float32")

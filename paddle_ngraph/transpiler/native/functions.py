@@ -241,11 +241,15 @@ class _Walk:
             self._stacks[statement.stack].append(self._of(statement.values))
         elif isinstance(statement, plans.Pop):
             self._set(statement.results, self._stacks[statement.stack][-1])
+        elif isinstance(statement, plans.HasElements):
+            self._shapes[statement.target] = (Size(1),)
 
     def _computed(self, statement: plans.Compute) -> Shape:
         if not statement.operands:
             return tuple(Size(size) for size in statement.target.shape)
         shapes = self._of(statement.operands)
+        if statement.operator == "scale":  # by a number, of whatever shape
+            return shapes[0]
         result = max(shapes, key=lambda shape: (_count(shape), len(shape)))
         if any(shape != result and _count(shape) != 1 for shape in shapes):
             given = " and ".join(str([size.hint for size in shape]) for shape in shapes)

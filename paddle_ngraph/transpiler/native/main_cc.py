@@ -101,6 +101,8 @@ def _lines(statement: plans.Statement, block: BlockPlan) -> Iterator[str]:
     elif isinstance(statement, plans.Pop):
         yield f"  Tensors popped_{statement.number} = {statement.stack.name}.pop();"
         yield from _references(statement.results, f"popped_{statement.number}")
+    elif isinstance(statement, plans.HasElements):
+        yield f"  Tensor {statement.target.name} = {statement.stack.name}.has_elements();"
     elif isinstance(statement, plans.SetVariable):
         yield f"  {statement.name} = {statement.value.name};"
     elif isinstance(statement, plans.Fetch):

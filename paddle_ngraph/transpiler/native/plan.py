@@ -215,6 +215,14 @@ class Pop:
 
 
 @dataclass
+class HasElements:
+    """Whether anything is left on a stack: the condition of a loop's backward pass."""
+
+    target: Variable
+    stack: Variable
+
+
+@dataclass
 class SetVariable:
     """Replaces the contents of a variable that outlives runs."""
 
@@ -248,6 +256,7 @@ Statement = Union[
     MakeStack,
     Push,
     Pop,
+    HasElements,
     SetVariable,
     Fetch,
     Yield,
@@ -424,6 +433,7 @@ class _Planner:
             "cf.stack_create": self._stack,
             "cf.tuple_push": self._push,
             "cf.tuple_pop": self._pop,
+            "cf.has_elements": self._has_elements,
         }
 
     def _source(self, scope: _Scope, op: Operation) -> None:
@@ -542,6 +552,11 @@ class _Planner:
         stack = scope.find(op.operand_source(0))
         results = [self._made(scope, value) for value in op.results()]
         scope.plan.statements.append(Pop(self._number(), stack, results))
+
+    def _has_elements(self, scope: _Scope, op: Operation) -> None:
+        stack = scope.find(op.operand_source(0))
+        target = self._made(scope, op.result(0))
+        scope.plan.statements.append(HasElements(target, stack))
 
     def _setter(self, scope: _Scope, op: Operation) -> None:
         name = str(op.attrs()[SCOPE_NAMES.get(op.name(), "output_name")])

@@ -17,10 +17,10 @@ from urllib.parse import quote
 import numpy as np
 import paddle
 
-from paddle_ngraph import flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
 from paddle_ngraph.paddle_seam.protocols import Program, Scope
+from paddle_ngraph.program import packed_layers
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
@@ -65,7 +65,7 @@ def generate(
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    with _without_packed_layers():
+    with packed_layers.left_out():  # the packed operators need Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.taken_out(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -118,17 +118,6 @@ def _named(fetches: Sequence[Any] | Mapping[str, Any]) -> tuple[list[str], list[
     given = list(fetches) if isinstance(fetches, (list, tuple)) else [fetches]
     names = [each if isinstance(each, str) else f"result_{i}" for i, each in enumerate(given)]
     return names, given
-
-
-@contextmanager
-def _without_packed_layers() -> Iterator[None]:
-    """Recurrent layers become functions too: the packed operators need Paddle."""
-    before = flags.get("use_mkl_packed")
-    flags.set("use_mkl_packed", False)
-    try:
-        yield
-    finally:
-        flags.set("use_mkl_packed", before)
 
 
 def _planned(

@@ -62,6 +62,10 @@ Tensors Stack::pop() {
   return last;
 }
 
+Tensor Stack::has_elements() const {
+  return full(ElementType::boolean, {1}, entries_.empty() ? 0.0 : 1.0);
+}
+
 bool is_true(const Tensor& condition) {
   if (condition.count() != 1) throw Error("a condition has to be one element");
   return cast(condition, ElementType::boolean).data<bool>()[0];
@@ -148,11 +152,13 @@ Tensor cast(const Tensor& x, ElementType type) {
 }
 
 Tensor scale(const Tensor& x, const Tensor& factor, double bias, bool bias_after_scale) {
-  const Tensor by = cast(factor, x.type), more = full(x.type, {1}, bias);
+  Tensor by = cast(factor, x.type);
+  by.shape = {};  // so that a scalar stays one
+  const Tensor more = full(x.type, {}, bias);
   return bias_after_scale ? add(multiply(x, by), more) : multiply(add(x, more), by);
 }
 
-Tensor increment(const Tensor& x, double value) { return add(x, full(x.type, {1}, value)); }
+Tensor increment(const Tensor& x, double value) { return add(x, full(x.type, {}, value)); }
 
 Tensor add(const Tensor& x, const Tensor& y) {
   return arithmetic(x, y, [](auto a, auto b) { return a + b; });

@@ -48,6 +48,7 @@ class Stack {
  public:
   void push(Tensors values) { entries_.push_back(std::move(values)); }
   Tensors pop();
+  Tensor has_elements() const;
 
  private:
   std::vector<Tensors> entries_;
