@@ -116,6 +116,8 @@ class Captured:
     OPERATOR: Captured
     PASSIVE: Captured
     ASIDE: Captured
+    SIZES: Captured
+    OF_NUMBERS: Captured
     SHOWING: Captured
     HIDING: Captured
     SWITCHING: Captured

@@ -740,6 +740,125 @@ def test_shapes_and_dtypes():
     both(scenario, runs=6)
 
 
+def resized(y):
+    return F.interpolate(y, size=paddle.shape(y)[2:] * 2, mode="bilinear")
+
+
+def resized_by_items(y):
+    _, _, rows, columns = paddle.shape(y)
+    return F.interpolate(y, size=[rows + 2, columns // 2], mode="nearest")
+
+
+def reshaped(y):
+    batch, channels = paddle.shape(y)[0], paddle.shape(y)[1].item()
+    return y.reshape([batch, channels, -1]) * int(paddle.shape(y)[3] % 3)
+
+
+def expanded(y):
+    return paddle.full([paddle.shape(y)[-1]], 0.5).expand_as(y) * y
+
+
+def divided_by_count(y):
+    return y / float(paddle.numel(y)) + sum(paddle.shape(y).tolist()) + paddle.shape(y).numpy()[0]
+
+
+def scaled_by_sizes(y):
+    return y * paddle.shape(y)[2:].astype("float32").sum()
+
+
+def decided_by_sizes(y):
+    return F.relu(y) if paddle.shape(y)[2] > 4 else F.gelu(y)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "use",
+    [
+        resized,
+        resized_by_items,
+        reshaped,
+        expanded,
+        divided_by_count,
+        scaled_by_sizes,
+        decided_by_sizes,
+    ],
+)
+def test_sizes_as_tensors_end_no_graph(use, gradient):
+    """They are known of what waits."""
+
+    def function(x: Any) -> Any:
+        return use(F.tanh(x) * 1.5) + 0.5
+
+    def scenario(compiled):
+        compiled_function, found = compiled(function), []
+        for shape in ((2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 8, 4), (2, 3, 4, 6)):
+            x = floats(*shape)
+            x.stop_gradient = not gradient
+            result = compiled_function(x)
+            found.append(result)
+            if gradient:
+                result.square().sum().backward()
+                found.append(x.grad)
+        return found
+
+    both(scenario, runs=3)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(2, 3, 8, 4))
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
+def test_a_size_is_as_it_was_when_its_array_is_written():
+    """The array may have the memory of a tensor that a call which waits reads."""
+
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        sizes = paddle.shape(y)
+        result = paddle.where(y > 0, y, sizes.astype("float32")[1]) + sizes.astype(y.dtype)[0]
+        sizes.numpy(False)[:] = 7
+        return result + paddle.where(y > 0, sizes[0], sizes[1]).astype("float32")
+
+    both(lambda compiled: [compiled(function)(floats(2, 3))], runs=0)
+
+
+@pytest.mark.parametrize("form", ["index", "slice", "slices", "mask"])
+def test_numbers_that_wait_index_numbers_that_are_known(form):
+    def function(x: Any, numbers: Any) -> Any:
+        count = (x > 0).astype("int64").sum()
+        if form == "index":
+            return numbers[count] * 2
+        if form == "mask":
+            return numbers[(x > 0).flatten()] * 2
+        return (numbers[:count] if form == "slice" else numbers.reshape([2, 6])[:, :count]) * 2
+
+    numbers = paddle.arange(12)
+    both(lambda compiled: [compiled(function)(floats(3, 4), numbers) for _ in range(2)], runs=0)
+
+
+@pytest.mark.parametrize(
+    "number", [np.sqrt(3.0), np.float32(0.3), np.int64(3), np.int32(-2)], ids=repr
+)
+def test_numbers_of_numpy_end_no_graph(number):
+    """Operators take them for Python's."""
+
+    def function(x: Any, number: Any) -> Any:
+        y = F.tanh(F.tanh(x) * number)
+        y = paddle.scale(y + number, float(number)) / number
+        return y.reshape([np.int64(-1), np.int32(2)]) + number
+
+    def scenario(compiled):
+        compiled_function, x = compiled(function), floats(3, 4)
+        return [compiled_function(x, each) for each in (number, number.item(), -number, number)]
+
+    both(scenario, runs=3)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(3, 4), number)
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
 # -- Python beside the graphs --------------------------------------------------------------------
 
 

@@ -643,6 +643,8 @@ PYBIND11_MODULE(_core, module) {
       .value("OPERATOR", Captured::kOperator)
       .value("PASSIVE", Captured::kPassive)
       .value("ASIDE", Captured::kAside)
+      .value("SIZES", Captured::kSizes)
+      .value("OF_NUMBERS", Captured::kOfNumbers)
       .value("SHOWING", Captured::kShowing)
       .value("HIDING", Captured::kHiding)
       .value("SWITCHING", Captured::kSwitching)

@@ -67,6 +67,12 @@ OPERATORS: dict[str, _core.WaitRule] = {
 # What makes tensors of numbers is computed at once, since lookups have to know their numbers.
 ASIDE = frozenset({"arange", "full"})
 
+# What depends on shapes only, which are known of what waits, is computed at once, too. What is
+# computed of it is the same for the same shapes, so that these need nothing that waits then.
+SIZES = frozenset({"numel", "shape", "shape64"})
+_VALUES = "_getitem_from_offset _is_initialized numpy"
+OF_NUMBERS = frozenset(("__floordiv__ __mod__ floor_divide remainder " + _VALUES).split())
+
 # Methods of tensors that are operators. What Paddle's programs call the same is called there.
 _ARITHMETIC = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "

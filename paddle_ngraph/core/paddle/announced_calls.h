@@ -30,6 +30,8 @@ enum class Captured {
   kOperator,   // it may wait itself
   kPassive,    // it needs no memory of tensors
   kAside,      // it does not either, unless it is given one that waits
+  kSizes,      // neither does it, and what it returns depends on shapes only
+  kOfNumbers,  // it needs what waits, unless all that it is given are such sizes
   kShowing,    // it has the user see all tensors that autograd keeps
   kHiding,     // no longer
   kSwitching,  // it switches between dynamic and static mode, by the tracer that it is given

@@ -177,9 +177,23 @@ bool is_constant(PyObject* object) {
          is_of_type(object, "DataType") || is_of_type(object, "CPUPlace");
 }
 
+// A number of NumPy's, which operators take for one of Python's.
+bool is_numpy_number(PyObject* object) {
+  constexpr std::array<const char*, 4> kNames{"numpy.float64", "numpy.float32", "numpy.int64",
+                                              "numpy.int32"};
+  return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
+    return std::strcmp(Py_TYPE(object)->tp_name, name) == 0;
+  });
+}
+
+py::object python_number(PyObject* number) {
+  return py::reinterpret_borrow<py::object>(number).attr("item")();
+}
+
 bool equals_constant(const Argument& constant, PyObject* given) {
   PyObject* expected = constant.constant.ptr();
   if (expected == given) return true;
+  if (is_numpy_number(given)) return equals_constant(constant, python_number(given).ptr());
   if (Py_TYPE(expected) != Py_TYPE(given)) return false;
   if (constant.is_any_of_type) return true;
   if (PyFloat_CheckExact(expected)) {
@@ -206,6 +220,10 @@ std::string line_of_user(const std::string& reason) {
   return reason;
 }
 
+bool has_items(PyObject* object) {
+  return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
+}
+
 // The members of a list, tuple or slice.
 std::vector<PyObject*> members(PyObject* items) {
   if (is_slice(items)) {
@@ -221,7 +239,7 @@ void look_at(PyObject* argument, bool* has_tensor, bool* has_other, int depth = 
   constexpr int kDeepest = 4;
   if (depth > kDeepest) {
     *has_other = true;
-  } else if (PyList_Check(argument) || PyTuple_Check(argument)) {
+  } else if (has_items(argument)) {
     for (PyObject* member : members(argument)) look_at(member, has_tensor, has_other, depth + 1);
   } else if (paddle::pybind::PyCheckTensor(argument)) {
     *has_tensor = true;
@@ -261,10 +279,6 @@ bool is_in_range(PyObject* args) {
   if (rows.size() == 0) return false;
   if (given->dtype() == phi::DataType::INT64) return is_below<int64_t>(*given, rows[0]);
   return given->dtype() == phi::DataType::INT32 && is_below<int32_t>(*given, rows[0]);
-}
-
-bool has_items(PyObject* object) {
-  return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
 }  // namespace
@@ -348,7 +362,7 @@ auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(f
     }
     return nullptr;
   }
-  if (PyList_Check(argument) || PyTuple_Check(argument)) {
+  if (has_items(argument)) {
     for (PyObject* member : members(argument)) {
       if (const auto found = find_any(find, member, depth + 1)) return found;
     }
@@ -598,6 +612,7 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
   }
   if (is_given_numbers(args, function.is_method ? self : nullptr) &&
       !does_any_wait(nullptr, kwargs)) {
+    if (is_given_sizes({self, args, kwargs})) return call_for_sizes(function, self, args, kwargs);
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
@@ -626,6 +641,50 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     is_recording_ = true;
   }
   return record(function, gradient, given, self, args, kwargs);
+}
+
+bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
+  bool has_sizes = false;
+  const auto find_other = [&](PyObject* argument) -> PyObject* {
+    if (!paddle::pybind::PyCheckTensor(argument)) return nullptr;
+    if (sizes_.count(argument) == 0) return argument;
+    has_sizes = true;
+    return nullptr;
+  };
+  for (PyObject* argument : arguments) {
+    if (find_any(find_other, argument) != nullptr) return false;
+  }
+  return has_sizes;
+}
+
+// What waits may be computed meanwhile, in another thread.
+static py::object stand_in(PyObject* argument) {
+  if (!paddle::pybind::PyCheckTensor(argument) || !is_lazy(argument)) {
+    return py::reinterpret_borrow<py::object>(argument);
+  }
+  const auto& tensor = tensor_of(argument);
+  return make_tensor({tensor.dtype(), tensor.dims()}, true);
+}
+
+PyObject* Capture::call_for_sizes(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                                  PyObject* kwargs) {
+  constexpr size_t kMostSizes = 4096;
+  py::list given;
+  for (PyObject* argument : members(args)) given.append(stand_in(argument));
+  const py::tuple shapes(given);
+  if (!settle_foreign(self, shapes.ptr(), kwargs, true)) return nullptr;
+  const NoCapture none;
+  auto result = py::reinterpret_steal<py::object>(call_now(function, self, shapes.ptr(), kwargs));
+  if (!result) return nullptr;
+  if (sizes_.size() >= kMostSizes) sizes_.clear();
+  const auto keep = [this](PyObject* object) -> PyObject* {
+    if (paddle::pybind::PyCheckTensor(object)) {
+      sizes_.emplace(object, py::reinterpret_borrow<py::object>(object));
+    }
+    return nullptr;
+  };
+  find_any(keep, result.ptr());
+  return result.release().ptr();
 }
 
 CapturedPath* Capture::find_next(const AnnouncedFunction& function, bool has_gradient,
@@ -1031,9 +1090,10 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
     }
     return true;
   }
-  found.constant = py::reinterpret_borrow<py::object>(given);
+  found.constant =
+      is_numpy_number(given) ? python_number(given) : py::reinterpret_borrow<py::object>(given);
   found.is_any_of_type = is_of_type(given, "CPUPlace");
-  return is_constant(given);
+  return is_constant(found.constant.ptr());
 }
 
 // What its function asks for, see AnnouncedFunction.
