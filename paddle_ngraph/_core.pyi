@@ -132,6 +132,7 @@ class WaitRule:
         is_lookup: bool = False,
         unread: int = -1,
         has_reserve: bool = False,
+        draws: bool = False,
     ) -> None: ...
 
 END_OF_FUNCTION: str

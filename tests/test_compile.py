@@ -763,7 +763,12 @@ def divided_by_count(y):
 
 
 def scaled_by_sizes(y):
-    return y * paddle.shape(y)[2:].astype("float32").sum()
+    half = paddle.ceil(paddle.shape(y)[2:] / 4)
+    return y * half.sum() + int(half[0])
+
+
+def sizes_of_what_is_given(y, x):
+    return y + paddle.shape(x)[0].astype("float32") * int(paddle.shape(x)[1] * 2)
 
 
 def decided_by_sizes(y):
@@ -780,6 +785,7 @@ def decided_by_sizes(y):
         expanded,
         divided_by_count,
         scaled_by_sizes,
+        sizes_of_what_is_given,
         decided_by_sizes,
     ],
 )
@@ -787,7 +793,8 @@ def test_sizes_as_tensors_end_no_graph(use, gradient):
     """They are known of what waits."""
 
     def function(x: Any) -> Any:
-        return use(F.tanh(x) * 1.5) + 0.5
+        y = F.tanh(x) * 1.5
+        return (use(y, x) if use is sizes_of_what_is_given else use(y)) + 0.5
 
     def scenario(compiled):
         compiled_function, found = compiled(function), []

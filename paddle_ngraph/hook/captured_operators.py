@@ -27,9 +27,12 @@ def _rule(
     is_lookup: bool = False,
     unread: int = -1,
     has_reserve: bool = False,
+    draws: bool = False,
 ) -> _core.WaitRule:
     """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
-    return _core.WaitRule(most_tensors, needs_floats, list(needed), is_lookup, unread, has_reserve)
+    return _core.WaitRule(
+        most_tensors, needs_floats, list(needed), is_lookup, unread, has_reserve, draws
+    )
 
 
 # Errors depend on shapes and dtypes, whichever arguments are tensors.
@@ -59,7 +62,7 @@ OPERATORS: dict[str, _core.WaitRule] = {
     **dict.fromkeys(_SHAPED.split(), _rule(most_tensors=1)),
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(needs_floats=True),
-    "dropout": _rule(),
+    "dropout": _rule(draws=True),
     "embedding": _rule(needed=((3, False),), is_lookup=True),
     "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
 }
@@ -82,6 +85,7 @@ METHODS: dict[str, _core.WaitRule] = {
     **dict.fromkeys(_ARITHMETIC.split(), _rule()),
     "_getitem_dygraph": _rule(most_tensors=1),
     "_tensor_use_gpudnn": _rule(),
+    "clone": _rule(),
 }
 
 # Methods that need no memory.

@@ -196,8 +196,8 @@ PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject*
   if (function.captured == Captured::kPassive) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::here();
   if (capture != nullptr &&
-      (function.captured == Captured::kSizes || (function.captured == Captured::kOfNumbers &&
-                                                 capture->is_given_sizes({self, args, kwargs})))) {
+      (function.captured == Captured::kSizes ||
+       (function.captured == Captured::kOfNumbers && capture->may_show({self, args, kwargs})))) {
     return with_errors<PyObject*>(
         nullptr, [&] { return capture->call_for_sizes(function, self, args, kwargs); });
   }

@@ -50,6 +50,7 @@ struct WaitRule {
   int unread = -1;
   // A result without elements is of no use but to the gradient of the operator.
   bool has_reserve = false;
+  bool draws = false;  // random numbers
 };
 
 // A function in C that was replaced.

@@ -610,9 +610,11 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
+  if (!function.rule.draws && is_given_sizes({self, args, kwargs})) {
+    return call_for_sizes(function, self, args, kwargs);
+  }
   if (is_given_numbers(args, function.is_method ? self : nullptr) &&
       !does_any_wait(nullptr, kwargs)) {
-    if (is_given_sizes({self, args, kwargs})) return call_for_sizes(function, self, args, kwargs);
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
@@ -657,6 +659,11 @@ bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
   return has_sizes;
 }
 
+// What is returned may be a way to write the memory.
+bool Capture::may_show(const std::array<PyObject*, 3>& arguments) const {
+  return is_given_sizes(arguments) && owner_of(arguments, true) == nullptr;
+}
+
 // What waits may be computed meanwhile, in another thread.
 static py::object stand_in(PyObject* argument) {
   if (!paddle::pybind::PyCheckTensor(argument) || !is_lazy(argument)) {
@@ -672,7 +679,6 @@ PyObject* Capture::call_for_sizes(const AnnouncedFunction& function, PyObject* s
   py::list given;
   for (PyObject* argument : members(args)) given.append(stand_in(argument));
   const py::tuple shapes(given);
-  if (!settle_foreign(self, shapes.ptr(), kwargs, true)) return nullptr;
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, shapes.ptr(), kwargs));
   if (!result) return nullptr;

@@ -146,6 +146,9 @@ class Capture {
   // Whether there are tensors among the arguments, and all depend on shapes only.
   bool is_given_sizes(const std::array<PyObject*, 3>& arguments) const;
 
+  // The same, and nothing that waits reads their memory.
+  bool may_show(const std::array<PyObject*, 3>& arguments) const;
+
   // A call whose results depend on shapes only: it is no part of a path, which is one for shapes.
   PyObject* call_for_sizes(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                            PyObject* kwargs);
