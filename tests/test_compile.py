@@ -866,6 +866,47 @@ def test_numbers_of_numpy_end_no_graph(number):
     assert report.breaks == [] and len(report.graphs) == 1
 
 
+WAITING: dict[str, Callable[[Any], Any]] = {
+    "argsort": lambda y: paddle.sort(y, -1, descending=True),
+    "clone": lambda y: y.clone(),
+    "conv2d": lambda y: F.conv2d(y, floats(2, 3, 1, 1, seed=3), floats(2, seed=4)),
+    "expand to a shape": lambda y: y[:1].expand(y.shape),
+    "full_like": lambda y: paddle.ones_like(y) + y,
+    "grid_sample": lambda y: F.grid_sample(y, F.tanh(y[:, :2]).transpose([0, 2, 3, 1])),
+    "huber_loss": lambda y: F.smooth_l1_loss(y, F.gelu(y)),
+    "kldiv_loss": lambda y: F.kl_div(F.log_softmax(y), F.softmax(y + 0.5)),
+    "logit": lambda y: paddle.logit(F.sigmoid(y)),
+    "masked_fill": lambda y: paddle.masked_fill(y, y > 0, -0.25),
+    "power of a number": lambda y: 2.0**y,
+    "quotient by a count": lambda y: y / y.size,
+    "repeat_interleave": lambda y: paddle.repeat_interleave(y, 2, 1),
+    "sigmoid_cross_entropy": lambda y: F.binary_cross_entropy_with_logits(y, F.sigmoid(y + 1.0)),
+    "topk": lambda y: paddle.topk(y, 2)[0],
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", WAITING)
+def test_operators_that_wait(name, gradient):
+    def function(x: Any) -> Any:
+        return WAITING[name](F.tanh(x) * 1.5) + 0.5
+
+    def scenario(compiled):
+        x = floats(2, 3, 4, 5)
+        x.stop_gradient = not gradient
+        result = compiled(function)(x)
+        if gradient:
+            result.square().sum().backward()
+        return [result, x.grad]
+
+    both(scenario)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(2, 3, 4, 5))
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
 # -- Python beside the graphs --------------------------------------------------------------------
 
 

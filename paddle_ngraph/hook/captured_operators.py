@@ -38,24 +38,26 @@ def _rule(
 # Errors depend on shapes and dtypes, whichever arguments are tensors.
 _POINTWISE = (
     "abs acos acosh add add_n asin asinh assign atan atan2 atanh bitwise_and bitwise_not "
-    "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp expand_as "
-    "expm1 floor fmax fmin full_like gelu greater_equal greater_than hardshrink hardsigmoid "
-    "hardswish hardtanh heaviside isfinite isinf isnan leaky_relu lerp less_equal less_than log "
-    "log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsigmoid "
-    "maximum minimum mish multiply not_equal prelu reciprocal relu relu6 round rsqrt selu sigmoid "
-    "sign silu sin sinh softmax softplus softshrink softsign sqrt square stanh subtract swiglu "
-    "swish tan tanh tanh_shrink thresholded_relu trunc where"
+    "bitwise_or bitwise_xor cast ceil celu cos cosh elementwise_pow elu equal erf exp "
+    "expand_as expm1 floor fmax fmin full_like gelu greater_equal greater_than grid_sample "
+    "hardshrink hardsigmoid hardswish hardtanh heaviside huber_loss isfinite isinf isnan "
+    "kldiv_loss leaky_relu lerp less_equal less_than log log10 log1p log2 log_softmax "
+    "logical_and logical_not logical_or logical_xor logit logsigmoid masked_fill maximum "
+    "minimum mish multiply not_equal prelu reciprocal relu relu6 round rsqrt selu sigmoid "
+    "sigmoid_cross_entropy_with_logits sign silu sin sinh softmax softplus softshrink "
+    "softsign sqrt square stanh subtract swiglu swish tan tanh tanh_shrink thresholded_relu "
+    "trunc where"
 )
 _PRODUCTS = "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d dot matmul mv"
 _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
 _SHAPED = (
-    "all any argmax argmin clip concat cumsum diag_embed diagonal expand flatten flip "
-    "frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all min pad pad3d "
-    "pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm reshape roll scale "
-    "slice split split_with_num squared_l2_norm squeeze stack strided_slice sum tile transpose "
-    "tril triu unbind unfold unsqueeze unstack bilinear_interp nearest_interp bicubic_interp "
-    "linear_interp trilinear_interp"
+    "all any argmax argmin argsort clip concat cumsum diag_embed diagonal expand flatten "
+    "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all min pad "
+    "pad3d pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
+    "repeat_interleave reshape roll scale slice split split_with_num squared_l2_norm squeeze "
+    "stack strided_slice sum tile topk transpose tril triu unbind unfold unsqueeze unstack "
+    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
 )
 OPERATORS: dict[str, _core.WaitRule] = {
     **dict.fromkeys((_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION).split(), _rule()),
@@ -79,7 +81,7 @@ OF_NUMBERS = frozenset(("__floordiv__ __mod__ floor_divide remainder " + _VALUES
 # Methods of tensors that are operators. What Paddle's programs call the same is called there.
 _ARITHMETIC = (
     "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __div__ "
-    "__rdiv__ __matmul__ __pow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
+    "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
 )
 METHODS: dict[str, _core.WaitRule] = {
     **dict.fromkeys(_ARITHMETIC.split(), _rule()),

@@ -170,30 +170,40 @@ bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }
 
+// The place of the processor, or of a tensor there.
+bool is_cpu_place(PyObject* object) {
+  if (is_of_type(object, "CPUPlace")) return true;
+  return is_of_type(object, ".Place") &&
+         py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
+}
+
 // Objects that are equal to others of their type, however often they are made.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
-         is_of_type(object, "DataType") || is_of_type(object, "CPUPlace");
+         is_of_type(object, "DataType") || is_cpu_place(object);
 }
 
-// A number of NumPy's, which operators take for one of Python's.
-bool is_numpy_number(PyObject* object) {
-  constexpr std::array<const char*, 4> kNames{"numpy.float64", "numpy.float32", "numpy.int64",
-                                              "numpy.int32"};
+// A number of NumPy's or Paddle's, which operators take for one of Python's.
+bool is_other_number(PyObject* object) {
+  constexpr std::array<const char*, 5> kNames{"numpy.float64", "numpy.float32", "numpy.int64",
+                                              "numpy.int32", "TensorSize"};
   return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
     return std::strcmp(Py_TYPE(object)->tp_name, name) == 0;
   });
 }
 
 py::object python_number(PyObject* number) {
-  return py::reinterpret_borrow<py::object>(number).attr("item")();
+  auto plain = py::reinterpret_steal<py::object>(PyIndex_Check(number) ? PyNumber_Long(number)
+                                                                       : PyNumber_Float(number));
+  if (!plain) throw py::error_already_set();
+  return plain;
 }
 
 bool equals_constant(const Argument& constant, PyObject* given) {
   PyObject* expected = constant.constant.ptr();
   if (expected == given) return true;
-  if (is_numpy_number(given)) return equals_constant(constant, python_number(given).ptr());
+  if (is_other_number(given)) return equals_constant(constant, python_number(given).ptr());
   if (Py_TYPE(expected) != Py_TYPE(given)) return false;
   if (constant.is_any_of_type) return true;
   if (PyFloat_CheckExact(expected)) {
@@ -222,6 +232,11 @@ std::string line_of_user(const std::string& reason) {
 
 bool has_items(PyObject* object) {
   return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
+}
+
+// A shape is a list.
+PyTypeObject* type_of_items(PyObject* items) {
+  return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
 }
 
 // The members of a list, tuple or slice.
@@ -723,7 +738,7 @@ bool Capture::matches(const Argument& expected, PyObject* given, const CapturedC
     case Argument::Kind::kItems:
       break;
   }
-  if (Py_TYPE(given) != expected.type) return false;
+  if (!has_items(given) || type_of_items(given) != expected.type) return false;
   const std::vector<PyObject*> items = members(given);
   if (items.size() != expected.items.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -1086,7 +1101,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
   }
   if (has_items(given)) {
     found.kind = Argument::Kind::kItems;
-    found.type = Py_TYPE(given);
+    found.type = type_of_items(given);
     if (found.type != &PyList_Type && found.type != &PyTuple_Type && found.type != &PySlice_Type) {
       return false;
     }
@@ -1097,8 +1112,8 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
     return true;
   }
   found.constant =
-      is_numpy_number(given) ? python_number(given) : py::reinterpret_borrow<py::object>(given);
-  found.is_any_of_type = is_of_type(given, "CPUPlace");
+      is_other_number(given) ? python_number(given) : py::reinterpret_borrow<py::object>(given);
+  found.is_any_of_type = is_cpu_place(given);
   return is_constant(found.constant.ptr());
 }
 
