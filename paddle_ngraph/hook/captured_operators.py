@@ -53,7 +53,7 @@ _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
 _SHAPED = (
     "all any argmax argmin argsort clip concat cumsum diag_embed diagonal expand flatten "
-    "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all min pad "
+    "flip frobenius_norm logsumexp max max_pool2d_with_index maxout mean mean_all meshgrid min pad "
     "pad3d pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
     "repeat_interleave reshape roll scale slice split split_with_num squared_l2_norm squeeze "
     "stack strided_slice sum tile topk transpose tril triu unbind unfold unsqueeze unstack "
@@ -88,6 +88,7 @@ METHODS: dict[str, _core.WaitRule] = {
     "_getitem_dygraph": _rule(most_tensors=1),
     "_tensor_use_gpudnn": _rule(),
     "clone": _rule(),
+    "detach": _rule(),
 }
 
 # Methods that need no memory.
@@ -119,6 +120,12 @@ def _linear(x: Any, weight: Any, bias: Any) -> Any:
     return product if bias is None else _C_ops.add(product, bias)
 
 
+def _detach(x: Any) -> Any:
+    detached = _C_ops.assign(x)
+    detached.stop_gradient = True
+    return detached
+
+
 def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
     return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
 
@@ -126,6 +133,7 @@ def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: 
 # What is named otherwise in programs, or takes other arguments.
 _OTHERWISE: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
+    "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
     "_getitem_dygraph": operator.getitem,
