@@ -116,6 +116,8 @@ class Captured:
     OPERATOR: Captured
     PASSIVE: Captured
     ASIDE: Captured
+    SIZES: Captured
+    OF_NUMBERS: Captured
     SHOWING: Captured
     HIDING: Captured
     SWITCHING: Captured
@@ -130,6 +132,7 @@ class WaitRule:
         is_lookup: bool = False,
         unread: int = -1,
         has_reserve: bool = False,
+        draws: bool = False,
     ) -> None: ...
 
 END_OF_FUNCTION: str

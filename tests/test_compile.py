@@ -740,6 +740,176 @@ def test_shapes_and_dtypes():
     both(scenario, runs=6)
 
 
+def resized(y):
+    return F.interpolate(y, size=paddle.shape(y)[2:] * 2, mode="bilinear")
+
+
+def resized_by_items(y):
+    _, _, rows, columns = paddle.shape(y)
+    return F.interpolate(y, size=[rows + 2, columns // 2], mode="nearest")
+
+
+def reshaped(y):
+    batch, channels = paddle.shape(y)[0], paddle.shape(y)[1].item()
+    return y.reshape([batch, channels, -1]) * int(paddle.shape(y)[3] % 3)
+
+
+def expanded(y):
+    return paddle.full([paddle.shape(y)[-1]], 0.5).expand_as(y) * y
+
+
+def divided_by_count(y):
+    return y / float(paddle.numel(y)) + sum(paddle.shape(y).tolist()) + paddle.shape(y).numpy()[0]
+
+
+def scaled_by_sizes(y):
+    half = paddle.ceil(paddle.shape(y)[2:] / 4)
+    return y * half.sum() + int(half[0])
+
+
+def sizes_of_what_is_given(y, x):
+    return y + paddle.shape(x)[0].astype("float32") * int(paddle.shape(x)[1] * 2)
+
+
+def decided_by_sizes(y):
+    return F.relu(y) if paddle.shape(y)[2] > 4 else F.gelu(y)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "use",
+    [
+        resized,
+        resized_by_items,
+        reshaped,
+        expanded,
+        divided_by_count,
+        scaled_by_sizes,
+        sizes_of_what_is_given,
+        decided_by_sizes,
+    ],
+)
+def test_sizes_as_tensors_end_no_graph(use, gradient):
+    """They are known of what waits."""
+
+    def function(x: Any) -> Any:
+        y = F.tanh(x) * 1.5
+        return (use(y, x) if use is sizes_of_what_is_given else use(y)) + 0.5
+
+    def scenario(compiled):
+        compiled_function, found = compiled(function), []
+        for shape in ((2, 3, 4, 6), (1, 3, 4, 6), (2, 3, 8, 4), (2, 3, 4, 6)):
+            x = floats(*shape)
+            x.stop_gradient = not gradient
+            result = compiled_function(x)
+            found.append(result)
+            if gradient:
+                result.square().sum().backward()
+                found.append(x.grad)
+        return found
+
+    both(scenario, runs=3)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(2, 3, 8, 4))
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
+def test_a_size_is_as_it_was_when_its_array_is_written():
+    """The array may have the memory of a tensor that a call which waits reads."""
+
+    def function(x: Any) -> Any:
+        y = F.tanh(x)
+        sizes = paddle.shape(y)
+        result = paddle.where(y > 0, y, sizes.astype("float32")[1]) + sizes.astype(y.dtype)[0]
+        sizes.numpy(False)[:] = 7
+        return result + paddle.where(y > 0, sizes[0], sizes[1]).astype("float32")
+
+    both(lambda compiled: [compiled(function)(floats(2, 3))], runs=0)
+
+
+@pytest.mark.parametrize("form", ["index", "slice", "slices", "mask"])
+def test_numbers_that_wait_index_numbers_that_are_known(form):
+    def function(x: Any, numbers: Any) -> Any:
+        count = (x > 0).astype("int64").sum()
+        if form == "index":
+            return numbers[count] * 2
+        if form == "mask":
+            return numbers[(x > 0).flatten()] * 2
+        return (numbers[:count] if form == "slice" else numbers.reshape([2, 6])[:, :count]) * 2
+
+    numbers = paddle.arange(12)
+    both(lambda compiled: [compiled(function)(floats(3, 4), numbers) for _ in range(2)], runs=0)
+
+
+@pytest.mark.parametrize(
+    "number", [np.sqrt(3.0), np.float32(0.3), np.int64(3), np.int32(-2)], ids=repr
+)
+def test_numbers_of_numpy_end_no_graph(number):
+    """Operators take them for Python's."""
+
+    def function(x: Any, number: Any) -> Any:
+        y = F.tanh(F.tanh(x) * number)
+        y = paddle.scale(y + number, float(number)) / number
+        return y.reshape([np.int64(-1), np.int32(2)]) + number
+
+    def scenario(compiled):
+        compiled_function, x = compiled(function), floats(3, 4)
+        return [compiled_function(x, each) for each in (number, number.item(), -number, number)]
+
+    both(scenario, runs=3)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(3, 4), number)
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
+WAITING: dict[str, Callable[[Any], Any]] = {
+    "argsort": lambda y: paddle.sort(y, -1, descending=True),
+    "clone": lambda y: y.clone(),
+    "conv2d": lambda y: F.conv2d(y, floats(2, 3, 1, 1, seed=3), floats(2, seed=4)),
+    "detach": lambda y: F.gelu(y.detach()) * y,
+    "detach of a result": lambda y: (F.gelu(y) * y).detach() + y,
+    "expand to a shape": lambda y: y[:1].expand(y.shape),
+    "full_like": lambda y: paddle.ones_like(y) + y,
+    "grid_sample": lambda y: F.grid_sample(y, F.tanh(y[:, :2]).transpose([0, 2, 3, 1])),
+    "huber_loss": lambda y: F.smooth_l1_loss(y, F.gelu(y)),
+    "kldiv_loss": lambda y: F.kl_div(F.log_softmax(y), F.softmax(y + 0.5)),
+    "logit": lambda y: paddle.logit(F.sigmoid(y)),
+    "masked_fill": lambda y: paddle.masked_fill(y, y > 0, -0.25),
+    "meshgrid": lambda y: math.prod(paddle.meshgrid(y[0, 0, 0], y[0, 0, :, 0] * 2)),
+    "power of a number": lambda y: 2.0**y,
+    "quotient by a count": lambda y: y / y.size,
+    "repeat_interleave": lambda y: paddle.repeat_interleave(y, 2, 1),
+    "sigmoid_cross_entropy": lambda y: F.binary_cross_entropy_with_logits(y, F.sigmoid(y + 1.0)),
+    "topk": lambda y: paddle.topk(y, 2)[0],
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", WAITING)
+def test_operators_that_wait(name, gradient):
+    def function(x: Any) -> Any:
+        return WAITING[name](F.tanh(x) * 1.5) + 0.5
+
+    def scenario(compiled):
+        x = floats(2, 3, 4, 5)
+        x.stop_gradient = not gradient
+        result = compiled(function)(x)
+        if gradient:
+            result.square().sum().backward()
+        return [result, x.grad]
+
+    both(scenario)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(2, 3, 4, 5))
+    report = compiled_function.explain()
+    assert report.breaks == [] and len(report.graphs) == 1
+
+
 # -- Python beside the graphs --------------------------------------------------------------------
 
 

@@ -635,6 +635,8 @@ PYBIND11_MODULE(_core, module) {
       .value("OPERATOR", Captured::kOperator)
       .value("PASSIVE", Captured::kPassive)
       .value("ASIDE", Captured::kAside)
+      .value("SIZES", Captured::kSizes)
+      .value("OF_NUMBERS", Captured::kOfNumbers)
       .value("SHOWING", Captured::kShowing)
       .value("HIDING", Captured::kHiding)
       .value("SWITCHING", Captured::kSwitching)
@@ -642,13 +644,14 @@ PYBIND11_MODULE(_core, module) {
   py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
       .def(py::init([](size_t most_tensors, bool needs_floats,
                        std::vector<std::pair<size_t, py::object>> needed, bool is_lookup,
-                       int unread, bool has_reserve) {
-             return WaitRule{most_tensors, needs_floats, std::move(needed),
-                             is_lookup,    unread,       has_reserve};
+                       int unread, bool has_reserve, bool draws) {
+             return WaitRule{most_tensors, needs_floats, std::move(needed), is_lookup, unread,
+                             has_reserve,  draws};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
-           py::arg("is_lookup") = false, py::arg("unread") = -1, py::arg("has_reserve") = false);
+           py::arg("is_lookup") = false, py::arg("unread") = -1, py::arg("has_reserve") = false,
+           py::arg("draws") = false);
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),

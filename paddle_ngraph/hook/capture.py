@@ -17,9 +17,11 @@ from paddle_ngraph.hook import captured_graph, gradients, to_static_hook, weight
 from paddle_ngraph.hook.captured_operators import (
     ASIDE,
     METHODS,
+    OF_NUMBERS,
     OPERATORS,
     PASSIVE_ATTRIBUTES,
     PASSIVE_METHODS,
+    SIZES,
 )
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -43,7 +45,7 @@ def install() -> None:
         if name in PASSIVE_METHODS:
             _core.tell_captures(method, name, _core.Captured.PASSIVE)
         else:
-            _tell(method, _LOOKS.get(name, name), METHODS.get(name))
+            _tell(method, name, METHODS.get(name))
     replaced.MAKE_TENSOR.replace(_settling)
     for name, function in replaced.other_functions_of_tensors():
         _core.tell_captures(function, name, _core.Captured.BREAK)
@@ -76,6 +78,8 @@ _CHECK = "FLAGS_check_nan_inf"
 # What is neither an operator that may wait, nor a break and nothing else.
 _OTHERS = {
     **dict.fromkeys(ASIDE, _core.Captured.ASIDE),
+    **dict.fromkeys(OF_NUMBERS, _core.Captured.OF_NUMBERS),
+    **dict.fromkeys(SIZES, _core.Captured.SIZES),
     "register_saved_tensors_hooks": _core.Captured.SHOWING,
     "reset_saved_tensors_hooks": _core.Captured.HIDING,
 }
@@ -83,7 +87,9 @@ _OTHERS = {
 
 def _tell(function: Any, name: str, rule: _core.WaitRule | None) -> None:
     if rule is None:
-        _core.tell_captures(function, name, _OTHERS.get(name, _core.Captured.BREAK))
+        _core.tell_captures(
+            function, _LOOKS.get(name, name), _OTHERS.get(name, _core.Captured.BREAK)
+        )
         return
     _core.tell_captures(function, name, _core.Captured.OPERATOR, rule)
 

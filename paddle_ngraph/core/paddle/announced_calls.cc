@@ -195,6 +195,12 @@ PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject*
                     PyObject* kwargs) {
   if (function.captured == Captured::kPassive) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::here();
+  if (capture != nullptr &&
+      (function.captured == Captured::kSizes ||
+       (function.captured == Captured::kOfNumbers && capture->may_show({self, args, kwargs})))) {
+    return with_errors<PyObject*>(
+        nullptr, [&] { return capture->call_for_sizes(function, self, args, kwargs); });
+  }
   if (function.captured == Captured::kAside && !does_any_wait(args, kwargs)) {
     return call_now(function, self, args, kwargs);
   }

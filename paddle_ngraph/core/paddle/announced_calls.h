@@ -30,6 +30,8 @@ enum class Captured {
   kOperator,   // it may wait itself
   kPassive,    // it needs no memory of tensors
   kAside,      // it does not either, unless it is given one that waits
+  kSizes,      // neither does it, and what it returns depends on shapes only
+  kOfNumbers,  // it needs what waits, unless all that it is given are such sizes
   kShowing,    // it has the user see all tensors that autograd keeps
   kHiding,     // no longer
   kSwitching,  // it switches between dynamic and static mode, by the tracer that it is given
@@ -48,6 +50,7 @@ struct WaitRule {
   int unread = -1;
   // A result without elements is of no use but to the gradient of the operator.
   bool has_reserve = false;
+  bool draws = false;  // random numbers
 };
 
 // A function in C that was replaced.

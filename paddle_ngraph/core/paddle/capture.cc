@@ -170,16 +170,40 @@ bool is_of_type(PyObject* object, const char* name) {
   return std::string(Py_TYPE(object)->tp_name).find(name) != std::string::npos;
 }
 
+// The place of the processor, or of a tensor there.
+bool is_cpu_place(PyObject* object) {
+  if (is_of_type(object, "CPUPlace")) return true;
+  return is_of_type(object, ".Place") &&
+         py::reinterpret_borrow<py::object>(object).attr("is_cpu_place")().ptr() == Py_True;
+}
+
 // Objects that are equal to others of their type, however often they are made.
 bool is_constant(PyObject* object) {
   if (object == Py_None || object == Py_Ellipsis || PyBool_Check(object)) return true;
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
-         is_of_type(object, "DataType") || is_of_type(object, "CPUPlace");
+         is_of_type(object, "DataType") || is_cpu_place(object);
+}
+
+// A number of NumPy's or Paddle's, which operators take for one of Python's.
+bool is_other_number(PyObject* object) {
+  constexpr std::array<const char*, 5> kNames{"numpy.float64", "numpy.float32", "numpy.int64",
+                                              "numpy.int32", "TensorSize"};
+  return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
+    return std::strcmp(Py_TYPE(object)->tp_name, name) == 0;
+  });
+}
+
+py::object python_number(PyObject* number) {
+  auto plain = py::reinterpret_steal<py::object>(PyIndex_Check(number) ? PyNumber_Long(number)
+                                                                       : PyNumber_Float(number));
+  if (!plain) throw py::error_already_set();
+  return plain;
 }
 
 bool equals_constant(const Argument& constant, PyObject* given) {
   PyObject* expected = constant.constant.ptr();
   if (expected == given) return true;
+  if (is_other_number(given)) return equals_constant(constant, python_number(given).ptr());
   if (Py_TYPE(expected) != Py_TYPE(given)) return false;
   if (constant.is_any_of_type) return true;
   if (PyFloat_CheckExact(expected)) {
@@ -206,6 +230,15 @@ std::string line_of_user(const std::string& reason) {
   return reason;
 }
 
+bool has_items(PyObject* object) {
+  return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
+}
+
+// A shape is a list.
+PyTypeObject* type_of_items(PyObject* items) {
+  return is_of_type(items, "libpaddle.Size") ? &PyList_Type : Py_TYPE(items);
+}
+
 // The members of a list, tuple or slice.
 std::vector<PyObject*> members(PyObject* items) {
   if (is_slice(items)) {
@@ -221,7 +254,7 @@ void look_at(PyObject* argument, bool* has_tensor, bool* has_other, int depth = 
   constexpr int kDeepest = 4;
   if (depth > kDeepest) {
     *has_other = true;
-  } else if (PyList_Check(argument) || PyTuple_Check(argument)) {
+  } else if (has_items(argument)) {
     for (PyObject* member : members(argument)) look_at(member, has_tensor, has_other, depth + 1);
   } else if (paddle::pybind::PyCheckTensor(argument)) {
     *has_tensor = true;
@@ -261,10 +294,6 @@ bool is_in_range(PyObject* args) {
   if (rows.size() == 0) return false;
   if (given->dtype() == phi::DataType::INT64) return is_below<int64_t>(*given, rows[0]);
   return given->dtype() == phi::DataType::INT32 && is_below<int32_t>(*given, rows[0]);
-}
-
-bool has_items(PyObject* object) {
-  return PyList_Check(object) || PyTuple_Check(object) || is_slice(object);
 }
 
 }  // namespace
@@ -348,7 +377,7 @@ auto find_any(const Find& find, PyObject* argument, int depth = 0) -> decltype(f
     }
     return nullptr;
   }
-  if (PyList_Check(argument) || PyTuple_Check(argument)) {
+  if (has_items(argument)) {
     for (PyObject* member : members(argument)) {
       if (const auto found = find_any(find, member, depth + 1)) return found;
     }
@@ -596,6 +625,9 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
     const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
+  if (!function.rule.draws && is_given_sizes({self, args, kwargs})) {
+    return call_for_sizes(function, self, args, kwargs);
+  }
   if (is_given_numbers(args, function.is_method ? self : nullptr) &&
       !does_any_wait(nullptr, kwargs)) {
     const NoCapture none;
@@ -628,6 +660,54 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
   return record(function, gradient, given, self, args, kwargs);
 }
 
+bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
+  bool has_sizes = false;
+  const auto find_other = [&](PyObject* argument) -> PyObject* {
+    if (!paddle::pybind::PyCheckTensor(argument)) return nullptr;
+    if (sizes_.count(argument) == 0) return argument;
+    has_sizes = true;
+    return nullptr;
+  };
+  for (PyObject* argument : arguments) {
+    if (find_any(find_other, argument) != nullptr) return false;
+  }
+  return has_sizes;
+}
+
+// What is returned may be a way to write the memory.
+bool Capture::may_show(const std::array<PyObject*, 3>& arguments) const {
+  return is_given_sizes(arguments) && owner_of(arguments, true) == nullptr;
+}
+
+// What waits may be computed meanwhile, in another thread.
+static py::object stand_in(PyObject* argument) {
+  if (!paddle::pybind::PyCheckTensor(argument) || !is_lazy(argument)) {
+    return py::reinterpret_borrow<py::object>(argument);
+  }
+  const auto& tensor = tensor_of(argument);
+  return make_tensor({tensor.dtype(), tensor.dims()}, true);
+}
+
+PyObject* Capture::call_for_sizes(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                                  PyObject* kwargs) {
+  constexpr size_t kMostSizes = 4096;
+  py::list given;
+  for (PyObject* argument : members(args)) given.append(stand_in(argument));
+  const py::tuple shapes(given);
+  const NoCapture none;
+  auto result = py::reinterpret_steal<py::object>(call_now(function, self, shapes.ptr(), kwargs));
+  if (!result) return nullptr;
+  if (sizes_.size() >= kMostSizes) sizes_.clear();
+  const auto keep = [this](PyObject* object) -> PyObject* {
+    if (paddle::pybind::PyCheckTensor(object)) {
+      sizes_.emplace(object, py::reinterpret_borrow<py::object>(object));
+    }
+    return nullptr;
+  };
+  find_any(keep, result.ptr());
+  return result.release().ptr();
+}
+
 CapturedPath* Capture::find_next(const AnnouncedFunction& function, bool has_gradient,
                                  const std::vector<PyObject*>& given, PyObject* kwargs) {
   for (const auto& next : path_->next) {
@@ -658,7 +738,7 @@ bool Capture::matches(const Argument& expected, PyObject* given, const CapturedC
     case Argument::Kind::kItems:
       break;
   }
-  if (Py_TYPE(given) != expected.type) return false;
+  if (!has_items(given) || type_of_items(given) != expected.type) return false;
   const std::vector<PyObject*> items = members(given);
   if (items.size() != expected.items.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -1021,7 +1101,7 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
   }
   if (has_items(given)) {
     found.kind = Argument::Kind::kItems;
-    found.type = Py_TYPE(given);
+    found.type = type_of_items(given);
     if (found.type != &PyList_Type && found.type != &PyTuple_Type && found.type != &PySlice_Type) {
       return false;
     }
@@ -1031,9 +1111,10 @@ bool Capture::describe(PyObject* given, bool may_be_tensor, CapturedCall& call, 
     }
     return true;
   }
-  found.constant = py::reinterpret_borrow<py::object>(given);
-  found.is_any_of_type = is_of_type(given, "CPUPlace");
-  return is_constant(given);
+  found.constant =
+      is_other_number(given) ? python_number(given) : py::reinterpret_borrow<py::object>(given);
+  found.is_any_of_type = is_cpu_place(given);
+  return is_constant(found.constant.ptr());
 }
 
 // What its function asks for, see AnnouncedFunction.

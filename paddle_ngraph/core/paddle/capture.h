@@ -13,6 +13,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -142,6 +143,16 @@ class Capture {
   PyObject* call(const AnnouncedFunction& function, PyObject* self, PyObject* args,
                  PyObject* kwargs);
 
+  // Whether there are tensors among the arguments, and all depend on shapes only.
+  bool is_given_sizes(const std::array<PyObject*, 3>& arguments) const;
+
+  // The same, and nothing that waits reads their memory.
+  bool may_show(const std::array<PyObject*, 3>& arguments) const;
+
+  // A call whose results depend on shapes only: it is no part of a path, which is one for shapes.
+  PyObject* call_for_sizes(const AnnouncedFunction& function, PyObject* self, PyObject* args,
+                           PyObject* kwargs);
+
   // Whether this thread computes, and does not make a program.
   void set_dynamic(bool on) { is_dynamic_ = on; }
 
@@ -208,7 +219,8 @@ class Capture {
   std::vector<pybind11::object> values_;                // null: computed, and nobody has it
   std::vector<std::shared_ptr<phi::Allocation>> read_;  // by calls that wait
   std::unordered_map<PyObject*, int> numbers_;
-  std::vector<PyObject*> new_values_;  // of the call that is looked at
+  std::vector<PyObject*> new_values_;                      // of the call that is looked at
+  std::unordered_map<PyObject*, pybind11::object> sizes_;  // tensors that depend on shapes only
   Capture* outer_ = nullptr;
 };
 
