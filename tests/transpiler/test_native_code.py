@@ -480,6 +480,41 @@ def test_what_cannot_train(make, tmp_path):
     assert "the first result is not a loss" in text
 
 
+def rows_from_on(start):
+    """The rows of x after the first ones, and all: there may be none of them."""
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return paddle.concat([F.relu(x[start:]) * 2.0, paddle.tanh(x)])
+
+
+def in_a_branch(start):
+    x = paddle.static.data("x", [-1, 4], "float32")
+    return paddle.static.nn.cond(
+        paddle.sum(x) > 0.0, lambda: paddle.concat([F.relu(x[start:]), x]), lambda: paddle.tanh(x)
+    )
+
+
+@pytest.mark.parametrize("build", [rows_from_on, in_a_branch])
+def test_what_no_run_could_compute_is_refused(build, tmp_path):
+    """Rather than generated: each run would end in this reason."""
+    program = Program(lambda: build(5))
+    with pytest.raises(NgraphError, match="computes something empty for these shapes"):
+        generate_native(
+            program.main, tmp_path / "cpp", program.fetches, scope=program.scope,
+            shapes={"x": [5, 4]},
+        )  # fmt: skip
+    assert not (tmp_path / "cpp").exists()
+
+
+def test_batches_of_one_may_be_empty(make):
+    """They are no reason to refuse a program that nobody wants to feed one row."""
+    made = make(lambda: rows_from_on(1))
+    for rows in (3, 9):
+        x = floats(rows, 4)
+        assert_close(made.run(x=x), made.program.run(engine=False, x=x))
+    refused = made.main(*made.inputs(x=floats(1, 4)), status=2).stderr
+    assert "was not generated for inputs of the shapes [1, 4]" in refused
+
+
 def test_what_needs_known_shapes(tmp_path):
     for build in (lenet, dropping):
         program = Program(build)

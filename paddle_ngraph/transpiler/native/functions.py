@@ -119,25 +119,34 @@ class Variant:
 
 
 def variants_of(
-    plan: Plan, sets: Sequence[Shapes], weights: Callable[[str], np.ndarray]
+    plan: Plan, sets: Sequence[Shapes] | None, weights: Callable[[str], np.ndarray]
 ) -> list[list[Variant]]:
     """The functions of every interval.
 
     Args:
         plan: The program.
-        sets: For each the shapes of the feeds, by name; -1 where a dimension stays open.
+        sets: For each the shapes of the feeds, by name; -1 where a dimension stays open. ``None``:
+            everything stays open, and batches of one, which are no batch like others, have
+            functions of their own if they can.
         weights: Gives the contents of a parameter.
 
     Raises:
         NgraphError: A function cannot be built, or only for sizes that nobody asked for.
     """
     found: list[list[Variant]] = [[] for _ in plan.intervals]
-    for given in sets:
+    declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
+    asked = [declared] if sets is None else list(sets)
+    for given in asked:
         _walk_first(plan, given, weights, found)
+    single = _batch_of_one(declared)
+    if sets is None and single != declared:
+        with suppress(NgraphError):
+            _walk_first(plan, single, weights, found)
+        asked.append(single)
     more: list[dict[str, Any]] = [{"hints": _SMALL_HINTS}]
     if plan.kernel_calls:
         more.append({"single": True})
-    for given, options in itertools.product(sets, more):
+    for given, options in itertools.product(asked, more):
         with suppress(NgraphError):  # the sizes do not suit the program
             _Walk(plan, given, weights, found, **options).block(plan.blocks[0])
     for interval, variants in zip(plan.intervals, found):
@@ -162,14 +171,8 @@ def _walk_first(
         raise
 
 
-def default_sets(plan: Plan) -> list[Shapes]:
-    """Everything stays open; and batches of one, which are no batch like others."""
-    declared = {feed.name: list(feed.target.shape) for feed in plan.feeds}
-    has_batch = any(shape[:1] == [-1] for shape in declared.values())
-    if not has_batch:
-        return [declared]
-    single = {n: [1, *s[1:]] if s[:1] == [-1] else s for n, s in declared.items()}
-    return [declared, single]
+def _batch_of_one(declared: Shapes) -> dict[str, list[int]]:
+    return {n: [1, *s[1:]] if s[:1] == [-1] else list(s) for n, s in declared.items()}
 
 
 class _Walk:
@@ -409,6 +412,9 @@ def _variant(
     guards: Sequence[int] = (),
     conditions: Sequence[Guard] = (),
 ) -> Variant:
+    for model in [draft.model, *draft.bridge.inner_models()]:
+        _refuse_empty(interval, model)
+
     def without(sources: Sequence[int]) -> list[int]:  # results stay
         return [_without([n], interval)[0] if n >= 0 else n for n in sources]
 
@@ -425,6 +431,18 @@ def _variant(
     return Variant(
         draft.model, rows, guards, parameters, draws, draft.positions, updates, conditions
     )
+
+
+def _refuse_empty(interval: Interval, model: ov.Model) -> None:
+    """Refuses what no run could compute: core/ov/empty_tensors.cc would refuse it then."""
+    for node in model.get_ops():
+        if node.get_type_name() in ("Constant", "Result"):
+            continue
+        if any(size == 0 for output in node.outputs() for size in output.get_partial_shape()):
+            raise NgraphError(
+                f"interval {interval.number} ({interval.place}) computes something empty for these "
+                f"shapes ({node.get_type_name()}): that has no form in C++; give other shapes"
+            )
 
 
 def _hints_of(shape: Shape) -> list[int]:

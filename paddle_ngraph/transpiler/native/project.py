@@ -154,9 +154,9 @@ def _require_files(planned: Plan) -> None:
             )
 
 
-def _sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes]:
+def _sets(planned: Plan, shapes: Shapes | Sequence[Shapes] | None) -> list[Shapes] | None:
     if not shapes:
-        return functions.default_sets(planned)
+        return None
     given = [shapes] if isinstance(shapes, Mapping) else shapes
     declared = {feed.name: feed.target.shape for feed in planned.feeds}
     return [_checked(each, declared) for each in given]
