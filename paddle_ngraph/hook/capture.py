@@ -122,7 +122,12 @@ class Captures:
 
     def graphs(self) -> list[captured_graph.Graph]:
         """Those that were made so far."""
-        return [graph for _, _, graphs in self._paths.ends() for graph in graphs]
+        made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
+        return list(dict.fromkeys(made))  # one may serve several paths
+
+    def number_of_calls_to_come(self) -> int:
+        """How many operators those graphs have that are made next."""
+        return self._paths.number_of_calls_to_come()
 
     def breaks(self) -> list[str]:
         """What has ended graphs before the end of the function, with the line of its code."""

@@ -94,7 +94,7 @@ class Call(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What is known of a value."""
+    """What is known of a value. A size that differs from call to call is -1."""
 
     dtype: str
     shape: list[int]
@@ -121,33 +121,54 @@ def _replaced(thing: Any, values: dict[int, Any]) -> Any:
 
 
 def make_graph(
-    calls: Sequence[tuple[Any, ...]], kinds: Sequence[tuple[Any, ...]], wanted: list[int]
+    calls: Sequence[tuple[Any, ...]],
+    kinds: Sequence[tuple[Any, ...]],
+    wanted: list[int],
+    examples: list[list[list[int]]],
 ) -> Graph | None:
     """What computes the wanted values of a path; ``None`` if its operators are to be called.
+
+    Args:
+        calls, kinds, wanted: What it is.
+        examples: If sizes are open, the shapes of all values in some calls.
 
     Raises:
         Nothing: what cannot be built is called.
     """
-    return Graph([Call(*call) for call in calls], [Kind(*kind) for kind in kinds], wanted)
+    made = [Call(*call) for call in calls], [Kind(*kind) for kind in kinds]
+    return Graph(*made, wanted, examples)
 
 
 class Graph:
-    """The graph of a path.
+    """The graph of a path, or of all paths that differ in sizes only.
 
     Attributes:
+        is_open: Whether there are several.
         why_native: Why its operators are called one by one instead, or ``None``.
         stages: Its programs, in their order.
     """
 
-    def __init__(self, calls: list[Call], kinds: list[Kind], wanted: list[int]) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        kinds: list[Kind],
+        wanted: list[int],
+        examples: list[list[list[int]]],
+    ) -> None:
         self.wanted = wanted
         self.number_of_calls = len(calls)
         self.stages: list[Stage | Call] = []
         self.why_native: str | None = None
+        self.is_open = bool(examples)
         try:
+            if self.is_open:
+                _check_open(calls)
             self.stages = _stages(calls, kinds, wanted)
         except _Native as reason:
             self.why_native = str(reason)
+        for stage in self.stages:
+            if isinstance(stage, Stage):
+                stage.examples = examples
 
     @property
     def reports(self) -> list[Report]:
@@ -271,6 +292,13 @@ def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Sta
     if all(isinstance(stage, Call) for stage in stages):
         raise _Native("it only makes views")
     return stages
+
+
+def _check_open(calls: list[Call]) -> None:
+    """Sizes are open in what computes results and nothing else, so that it may be done again."""
+    for call in calls:
+        if call.has_effect or call.has_gradient:
+            raise _Native(f"{call.name} does more than to compute results")
 
 
 def _check_writes(calls: list[Call]) -> None:
@@ -410,6 +438,7 @@ class Stage:
         self._differentiated = self._differentiated_inputs()
         self._programs: Latest[tuple[int, ...], _Program] = Latest(_PARAMETERS)
         self.report: Report | None = None
+        self.examples: list[list[list[int]]] = []
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
         """Adds its outputs to the values."""
@@ -454,6 +483,8 @@ class Stage:
         self.report = report
         if not report.changes:
             raise NgraphError("the engine takes nothing of it")
+        shapes = [[example[number] for number in self._others] for example in self.examples]
+        to_static_hook.expect(layer, shapes)
         return _Program(
             layer,
             [weakref.ref(weight) for weight in weights],
@@ -484,7 +515,7 @@ class Stage:
         _bind(call.result, call.apply(in_programs(call.name, call.is_method), values), values)
         for number in call.results:
             made, kind = values[number], self._kinds[number]
-            is_same = list(made.shape) == kind.shape and _dtype_name(made.dtype) == kind.dtype
+            is_same = _has_shape(made, kind.shape) and _dtype_name(made.dtype) == kind.dtype
             if not is_same and (number in self._read or number in self._outputs):
                 raise NgraphError(f"{call.name} is another operator in programs")
             set_stop_gradient(made, kind.stop_gradient)
@@ -496,6 +527,14 @@ class Stage:
             if not wanting.isdisjoint(call.results):
                 wanting.update(v for v in call.reads if not self._kinds[v].stop_gradient)
         return wanting & set(self._inputs)
+
+
+def _has_shape(value: Any, shape: list[int]) -> bool:
+    """Whether a value of a program has this shape, as far as the program knows sizes."""
+    declared = list(value.shape)
+    return len(declared) == len(shape) and all(
+        size in (-1, known) for size, known in zip(declared, shape)
+    )
 
 
 def _dtype_name(dtype: Any) -> str:
