@@ -26,7 +26,7 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, to_static_hook
-from paddle_ngraph.hook.captured_operators import DRAWING, WRITERS, in_programs
+from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, in_programs
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
@@ -85,12 +85,23 @@ class Call(NamedTuple):
     @property
     def writes(self) -> bool:
         """Whether it writes over a value that it is given."""
-        return self.name in WRITERS and bool(self.views)
+        return self.name in WRITERS and bool(self.views) and not self._infers
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.name in DRAWING and not self._infers
+
+    @property
+    def _infers(self) -> bool:
+        """Whether it is called in evaluation, where it only computes results."""
+        given = dict(enumerate(self.arguments))
+        return all(given.get(at) is value for at, value in IN_EVALUATION[self.name].items())
 
     @property
     def has_effect(self) -> bool:
         """Whether it has to run, whoever wants its results."""
-        return self.writes or self.name in DRAWING
+        return self.writes or self.draws
 
 
 class Kind(NamedTuple):
@@ -311,7 +322,7 @@ def _check_writes(calls: list[Call]) -> None:
 
 def _check_order_of_draws(stages: list[Stage | Call]) -> None:
     calls = [call for stage in stages if isinstance(stage, Stage) for call in stage.calls]
-    drawing = [call.first_value for call in calls if call.name in DRAWING]
+    drawing = [call.first_value for call in calls if call.draws]
     if drawing != sorted(drawing):
         raise _Native("random numbers would be drawn in another order")
 
@@ -483,8 +494,8 @@ class Stage:
         self.report = report
         if not report.changes:
             raise NgraphError("the engine takes nothing of it")
-        shapes = [[example[number] for number in self._others] for example in self.examples]
-        to_static_hook.expect(layer, shapes)
+        given = [*self._others, *self._weights]
+        to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         return _Program(
             layer,
             [weakref.ref(weight) for weight in weights],

@@ -12,8 +12,7 @@ find that out may take a share of the time that the layer has run natively.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from functools import wraps
 from math import inf
 from time import perf_counter
@@ -101,22 +100,16 @@ def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: An
         return original(layer, *inputs, **kwargs)
     if is_watched_by_sot():
         return original(layer, *inputs, **kwargs)
-    if isinstance(layer.forward, (StaticFunction, Compiled)):
-        with _inside():
+    wrapping: _Wrapping | None = None
+    if not isinstance(layer.forward, (StaticFunction, Compiled)):
+        wrapping = kept_on(layer, _WRAPPING, _Wrapping)
+        if wrapping.is_given_up:
             return original(layer, *inputs, **kwargs)
-    wrapping: _Wrapping = kept_on(layer, _WRAPPING, _Wrapping)
-    if wrapping.is_given_up:
-        return original(layer, *inputs, **kwargs)
-    with _inside():
-        return wrapping.run(original, layer, inputs, kwargs)
-
-
-@contextmanager
-def _inside() -> Iterator[None]:
-    """Leaves the layers that are called to the one that calls them."""
-    _here.is_inside = True
+    _here.is_inside = True  # the layers that are called are left to this one
     try:
-        yield
+        if wrapping is None:
+            return original(layer, *inputs, **kwargs)
+        return wrapping.run(original, layer, inputs, kwargs)
     finally:
         _here.is_inside = False
 
@@ -146,7 +139,8 @@ class _Wrapping:
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Runs the layer natively or compiled, and looks at the clock as long as needed."""
         sizes: list[int] = []
-        key = (layer.training, _form_of(inputs, sizes), _form_of(kwargs, sizes))
+        named = _form_of(kwargs, sizes) if kwargs else None
+        key = (layer.training, _form_of(inputs, sizes), named)
         form = self._forms.get_or_make(key, _Form)
         trial = form.trial(tuple(sizes))
         if trial.is_compiled is not None:
@@ -227,9 +221,7 @@ class _Form:
         if trial.calls[False] >= _NATIVE or self._together.is_compiled:
             return True
         has_many = len(self._trials) >= _TOGETHER
-        return (
-            has_many and trial.best[False] < inf and self._together.calls[False] >= 4 * _NATIVE
-        )
+        return has_many and trial.best[False] < inf and self._together.calls[False] >= 4 * _NATIVE
 
     def native_seconds(self, trial: _Trial) -> float:
         """What a call takes natively, as far as that is known."""

@@ -336,7 +336,8 @@ bool is_similar(const Argument& one, const Argument& other) {
     case Argument::Kind::kConstant:
       return equals_constant(one, other.constant.ptr());
     case Argument::Kind::kNothing:
-      return one.empty == nullptr && other.empty == nullptr;
+      return one.empty == other.empty ||
+             (one.empty != nullptr && other.empty != nullptr && *one.empty == *other.empty);
     case Argument::Kind::kItems:
       break;
   }
@@ -348,8 +349,7 @@ bool is_similar(const Argument& one, const Argument& other) {
 bool is_similar(const ValueKind& one, const ValueKind& other) {
   return one.dtype == other.dtype && one.shape.size() == other.shape.size() &&
          one.stop_gradient == other.stop_gradient && one.is_contiguous == other.is_contiguous &&
-         one.is_parameter == other.is_parameter &&
-         (!one.is_parameter || one.shape == other.shape);
+         one.is_parameter == other.is_parameter && (!one.is_parameter || one.shape == other.shape);
 }
 
 // Whether two calls differ in sizes only.
@@ -836,8 +836,10 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Cap
   if (number >= 0) return number == expected.value;
   const int next = static_cast<int>(values_.size() + new_values_.size());
   if (expected.value != next || next >= call.first_result) return false;
+  const ValueKind& known = call.kinds[next - call.first_value];
+  if (tensor_of(given).dims() != known.shape) return false;  // soon: there may be many sizes
   const auto kind = kind_of(given);
-  if (!kind || !(*kind == call.kinds[next - call.first_value])) return false;
+  if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
   return true;
 }
@@ -1319,9 +1321,8 @@ py::object Capture::make_graph(const std::vector<int>& wanted,
                                 call.first_value, call.first_result, call.views));
     for (const ValueKind& kind : call.kinds) {
       const phi::DDim& shape = open_shapes == nullptr ? kind.shape : (*open_shapes)[kinds.size()];
-      kinds.append(py::make_tuple(phi::DataTypeToString(kind.dtype),
-                                  phi::vectorize<int64_t>(shape), kind.stop_gradient,
-                                  kind.is_contiguous, kind.is_parameter));
+      kinds.append(py::make_tuple(phi::DataTypeToString(kind.dtype), phi::vectorize<int64_t>(shape),
+                                  kind.stop_gradient, kind.is_contiguous, kind.is_parameter));
     }
   }
   if (open_shapes != nullptr) {
