@@ -50,7 +50,8 @@ _TOGETHER = 4
 _MARGIN = 0.95
 # Trying takes at most this share of the time that a layer has run natively.
 _SHARE = 0.2
-# What a graph is expected to take for an operator, until it has run for the first time.
+# What a graph is expected to take until it has run for the first time, and for each operator.
+_SECONDS_PER_GRAPH = 0.05
 _SECONDS_PER_OPERATOR = 0.004
 
 _is_on = False
@@ -172,7 +173,8 @@ class _Wrapping:
         """Whether there is time for another trial."""
         expected = 0.0
         if trial.calls[True] == 1:  # the second call makes the graph that the first has noted
-            expected = self.captures.number_of_calls_to_come() * _SECONDS_PER_OPERATOR
+            operators = self.captures.number_of_calls_to_come()
+            expected = _SECONDS_PER_GRAPH + operators * _SECONDS_PER_OPERATOR if operators else 0.0
         if self._trying + expected <= _SHARE * self._natively:
             return True
         self.why_native = (
