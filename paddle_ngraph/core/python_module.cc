@@ -682,8 +682,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<CapturedPaths, std::shared_ptr<CapturedPaths>>(
       module, "CapturedPaths", "The operators that a function was seen to call.")
       .def(py::init<py::object, bool>(), py::arg("make_graph"), py::arg("trains"))
-      .def("ends", &CapturedPaths::ends)
-      .def("number_of_calls_to_come", &CapturedPaths::number_of_calls_to_come);
+      .def("ends", &CapturedPaths::ends);
   py::class_<CaptureScope>(module, "Capture", "Inside of `with`, this thread captures operators.")
       .def(py::init<std::shared_ptr<CapturedPaths>, py::object>(), py::arg("paths"),
            py::arg("tracer"))

@@ -125,10 +125,6 @@ class Captures:
         made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
         return list(dict.fromkeys(made))  # one may serve several paths
 
-    def number_of_calls_to_come(self) -> int:
-        """How many operators those graphs have that are made next."""
-        return self._paths.number_of_calls_to_come()
-
     def breaks(self) -> list[str]:
         """What has ended graphs before the end of the function, with the line of its code."""
         found = {reason: None for _, reasons, _ in self._paths.ends() for reason in reasons}

@@ -43,7 +43,8 @@ from paddle_ngraph.paddle_seam.names import (
 )
 from paddle_ngraph.program.report import Report
 
-_here = threading.local()  # is_building: whether this thread makes a graph
+# is_building: whether this thread makes a graph; may_build: whom it asks before that.
+_here = threading.local()
 _NONE: frozenset[int] = frozenset()
 _building = new_lock()
 # Sets of parameters that one stage is compiled for.
@@ -233,7 +234,17 @@ def _may_train() -> bool:
 
 
 class _Busy(Exception):
-    """Other threads would not leave Paddle alone; some time later they may."""
+    """Other threads would not leave Paddle alone, or it is too soon; some time later it may do."""
+
+
+@contextmanager
+def building_if(may_build: Callable[[int], bool]) -> Iterator[None]:
+    """Inside of ``with``, this thread asks before it makes a program of so many operators."""
+    _here.may_build = may_build
+    try:
+        yield
+    finally:
+        del _here.may_build
 
 
 # Between two trials to be alone: those who wait for a trial lose a twentieth of their time at most.
@@ -476,6 +487,9 @@ class Stage:
         key = tuple(map(id, weights))
         found = self._programs.get(key)
         if found is None or not found.is_of(weights):
+            may_build = getattr(_here, "may_build", None)
+            if may_build is not None and not may_build(len(self.calls)):
+                raise _Busy
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
                 found = self._build(weights)

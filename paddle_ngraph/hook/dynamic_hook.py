@@ -22,6 +22,7 @@ import paddle
 
 from paddle_ngraph import flags
 from paddle_ngraph.hook.capture import Captures
+from paddle_ngraph.hook.captured_graph import building_if
 from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam.names import (
@@ -50,8 +51,8 @@ _TOGETHER = 4
 _MARGIN = 0.95
 # Trying takes at most this share of the time that a layer has run natively.
 _SHARE = 0.2
-# What a graph is expected to take until it has run for the first time, and for each operator.
-_SECONDS_PER_GRAPH = 0.05
+# What a program is expected to take until it has run for the first time, and for each operator.
+_SECONDS_PER_PROGRAM = 0.05
 _SECONDS_PER_OPERATOR = 0.004
 
 _is_on = False
@@ -128,8 +129,9 @@ class _Wrapping:
         self.captures = Captures(trains=False)
         self.why_native: str | None = None
         self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
-        self._natively = 0.0  # seconds
-        self._trying = 0.0  # seconds that Paddle would not have taken
+        # Seconds: that it has run natively; that trials took more than Paddle would have; what the
+        # programs of this call are expected to take, and one that was put off.
+        self._natively = self._trying = self._expected = self._put_off = 0.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Wrapping:
         return _Wrapping()
@@ -149,38 +151,50 @@ class _Wrapping:
             if trial.is_compiled:
                 return self.captures.run(original, (layer, *inputs), kwargs)
             return original(layer, *inputs, **kwargs)
-        is_compiled = form.tries(trial) and self._can_afford(trial)
+        is_compiled = form.tries(trial) and self._can_afford(self._put_off)
         start = perf_counter()
         try:
             if not is_compiled:
                 return original(layer, *inputs, **kwargs)
-            with background.awaited():
+            self._expected = self._put_off = 0.0
+            with background.awaited(), building_if(self._may_build):
                 return self.captures.run(original, (layer, *inputs), kwargs)
         finally:
-            seconds = perf_counter() - start
-            if is_compiled:
-                self._trying += max(0.0, seconds - form.native_seconds(trial))
-            else:
-                self._natively += seconds
-            form.add(trial, is_compiled, seconds)
-            if trial.is_compiled is not None:
-                self.why_native = trial.why_native
-                if not self.captures.graphs():
-                    self.is_given_up = True
-                    self.why_native = "no two of its calls had the same operators"
+            self._add(form, trial, is_compiled, perf_counter() - start)
 
-    def _can_afford(self, trial: _Trial) -> bool:
-        """Whether there is time for another trial."""
-        expected = 0.0
-        if trial.calls[True] == 1:  # the second call makes the graph that the first has noted
-            operators = self.captures.number_of_calls_to_come()
-            expected = _SECONDS_PER_GRAPH + operators * _SECONDS_PER_OPERATOR if operators else 0.0
-        if self._trying + expected <= _SHARE * self._natively:
+    def _may_build(self, operators: int) -> bool:
+        """Whether a program of so many operators is made now."""
+        expected = _SECONDS_PER_PROGRAM + operators * _SECONDS_PER_OPERATOR
+        if self._can_afford(self._expected + expected):
+            self._expected += expected
+            return True
+        self._put_off = expected
+        return False
+
+    def _can_afford(self, seconds: float) -> bool:
+        """Whether trying may take so much time."""
+        if self._trying + seconds <= _SHARE * self._natively:
             return True
         self.why_native = (
             f"it has run for {self._natively:.3g} s, and to compile it may take a share of that"
         )
         return False
+
+    def _add(self, form: _Form, trial: _Trial, is_compiled: bool, seconds: float) -> None:
+        """Adds what a call has taken that was not decided."""
+        if is_compiled:
+            self._trying += max(0.0, seconds - form.native_seconds(trial))
+            if self._put_off > 0.0:
+                return  # its operators were called one by one
+        else:
+            self._natively += seconds
+        form.add(trial, is_compiled, seconds)
+        if trial.is_compiled is None:
+            return
+        self.why_native = trial.why_native
+        if is_compiled and not self.captures.graphs():
+            self.is_given_up = True
+            self.why_native = "no two of its calls had the same operators"
 
 
 class _Trial:
@@ -253,8 +267,9 @@ class _Form:
             _decide(trial)
 
     def _decide_together(self) -> None:
-        for each in self._together.best:
-            self._together.best[each] = sum(trial.best[each] for trial in self._measured)
+        measured = list(self._measured)  # other threads may add some meanwhile
+        for each in (False, True):
+            self._together.best[each] = sum(trial.best[each] for trial in measured)
         _decide(self._together)
         self._measured.clear()
 

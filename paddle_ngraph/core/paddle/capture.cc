@@ -454,18 +454,6 @@ void CapturedPaths::close_family(const CapturedPath& path) {
   family.patterns.clear();
 }
 
-size_t CapturedPaths::number_of_calls_to_come() const {
-  size_t number = 0;
-  for (const auto& [_, family] : families_) {
-    const bool has_graph =
-        !family.patterns.empty() ||
-        std::any_of(family.ends.begin(), family.ends.end(),
-                    [](const CapturedPath* end) { return !end->graphs.empty(); });
-    if (!has_graph && !family.ends.empty()) number += calls_until(family.ends.front()).size();
-  }
-  return number;
-}
-
 py::list CapturedPaths::ends() const {
   py::list found;
   std::vector<std::pair<const CapturedPath*, int>> open{{root_.get(), 0}};

@@ -127,10 +127,8 @@ class CapturedPaths {
   std::vector<std::vector<phi::DDim>> examples_of(const CapturedPath& path) const;
   // What the paths of this family have in common could not be computed.
   void close_family(const CapturedPath& path);
-  // How many operators those graphs have that were not made yet.
-  size_t number_of_calls_to_come() const;
 
-  static constexpr size_t kMostPaths = 20000;
+  static constexpr size_t kMostPaths = 60000;
   static constexpr size_t kMostGraphs = 256;
   // This many paths of a pattern get graphs of their own, whose sizes are known.
   static constexpr size_t kOwnGraphs = 2;
