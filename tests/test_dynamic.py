@@ -30,11 +30,14 @@ from tests.dynamic import (
     mlp,
     values,
 )
+from tests.test_captured_sizes import Writer, generated
 from tests.test_compile import ACTS, Notes, hooks_a_tensor, in_threads
 
 
 @pytest.fixture(autouse=True)
-def dynamic() -> Iterator[None]:
+def dynamic(monkeypatch) -> Iterator[None]:
+    """Trying may take as long as it likes."""
+    monkeypatch.setattr(dynamic_hook, "_SHARE", float("inf"))
     with dynamic_mode():
         yield
     dynamic_hook.switch(False)
@@ -181,6 +184,17 @@ def test_model_fit(always_pays):
     both(scenario, runs=3)
 
 
+def test_a_text_that_grows_word_by_word(always_pays):
+    def scenario():
+        writer = made(Writer).eval()
+        with paddle.no_grad():
+            return [generated(writer, 2, 16) for _ in range(8)]
+
+    before = paddle_ngraph.stats()["functions_built"]
+    both(scenario, runs=40)
+    assert paddle_ngraph.stats()["functions_built"] - before <= 4
+
+
 def test_sub_layers_called_from_outside(always_pays):
     def scenario():
         layer = made(mlp)
@@ -245,6 +259,89 @@ def test_one_kind_of_inputs_is_decided_alone(monkeypatch):
         for _ in range(12):
             called(7), called(5)
         assert (called(7), called(5)) == (0, 1)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> SimpleNamespace:
+    """A native call takes a second; one that is captured takes ``more``, too."""
+    clock = SimpleNamespace(now=0.0, more=0.0, captured=0)
+
+    def perf_counter() -> float:
+        clock.now += 1.0
+        return clock.now
+
+    original = capture.Captures.run
+
+    def run(self: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        clock.captured += 1
+        clock.now += clock.more
+        return original(self, function, args, kwargs)
+
+    monkeypatch.setattr(dynamic_hook, "perf_counter", perf_counter)
+    monkeypatch.setattr(capture.Captures, "run", run)
+    return clock
+
+
+SIZES = {
+    "one": lambda number: 6,
+    "two": lambda number: 5 + number % 2,
+    "some": lambda number: 2 + number % 9,
+    "growing": lambda number: 2 + number,
+    "again and again": lambda number: 2 + number % 40,
+}
+
+
+@pytest.mark.parametrize("more", [0.5, 10.0])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_trying_takes_a_share_of_the_native_time(size, more, clock, monkeypatch):
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 1.0)
+    clock.more, layer = more, made(mlp)
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for number in range(400):
+            layer(inputs(mlp, number, size(number)))
+            native = number + 1 - clock.captured
+            assert clock.captured * more <= 0.2 * native + more
+    assert clock.captured > 0 or size is SIZES["growing"], "no size comes twice"
+    if more < 1.0 and clock.captured:
+        assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_graphs_are_made_when_there_was_time_for_it(clock, monkeypatch):
+    monkeypatch.setattr(dynamic_hook, "_SHARE", 0.2)
+    monkeypatch.setattr(dynamic_hook, "_SECONDS_PER_OPERATOR", 4.0)
+    layer = made(mlp)
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        for _ in range(20):
+            layer(inputs(mlp))
+        assert clock.captured == 2, "a call was noted, and a graph was put off"
+        assert paddle_ngraph.stats()["engine_runs"] == 0
+        assert "it has run for" in str(paddle_ngraph.explain(layer))
+        for _ in range(100):
+            layer(inputs(mlp))
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_kinds_that_come_seldom_are_decided_together(pays, clock):
+    clock.more, layer = -0.75 if pays else 5.0, made(mlp)
+
+    def called(*sizes: int) -> int:
+        before = paddle_ngraph.stats()["engine_runs"]
+        for size in sizes:
+            layer(inputs(mlp, size, size))
+        return paddle_ngraph.stats()["engine_runs"] - before
+
+    paddle_ngraph.enable(dynamic=True)
+    with paddle.no_grad():
+        assert called(*range(2, 22)) == 0
+        for _ in range(5):
+            called(*range(2, 22))
+        assert called(*range(2, 22)) == (20 if pays else 0)
+        assert called(50, 50, 50) == (2 if pays else 0), "the first call of a size is noted"
+    assert paddle_ngraph.stats()["functions_built"] <= 2
 
 
 def test_a_layer_whose_operators_are_others_in_each_call_is_given_up():

@@ -128,7 +128,8 @@ class Captures:
 
     def graphs(self) -> list[captured_graph.Graph]:
         """Those that were made so far."""
-        return [graph for _, _, graphs in self._paths.ends() for graph in graphs]
+        made = (graph for _, _, graphs in self._paths.ends() for graph in graphs)
+        return list(dict.fromkeys(made))  # one may serve several paths
 
     def breaks(self) -> list[str]:
         """What has ended graphs before the end of the function, with the line of its code."""

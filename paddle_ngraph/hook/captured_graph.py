@@ -26,7 +26,7 @@ import paddle
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import gradients, to_static_hook
-from paddle_ngraph.hook.captured_operators import DRAWING, WRITERS, in_programs
+from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, in_programs
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
@@ -43,7 +43,8 @@ from paddle_ngraph.paddle_seam.names import (
 )
 from paddle_ngraph.program.report import Report
 
-_here = threading.local()  # is_building: whether this thread makes a graph
+# is_building: whether this thread makes a graph; may_build: whom it asks before that.
+_here = threading.local()
 _NONE: frozenset[int] = frozenset()
 _building = new_lock()
 # Sets of parameters that one stage is compiled for.
@@ -85,16 +86,27 @@ class Call(NamedTuple):
     @property
     def writes(self) -> bool:
         """Whether it writes over a value that it is given."""
-        return self.name in WRITERS and bool(self.views)
+        return self.name in WRITERS and bool(self.views) and not self._infers
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.name in DRAWING and not self._infers
+
+    @property
+    def _infers(self) -> bool:
+        """Whether it is called in evaluation, where it only computes results."""
+        given = dict(enumerate(self.arguments))
+        return all(given.get(at) is value for at, value in IN_EVALUATION[self.name].items())
 
     @property
     def has_effect(self) -> bool:
         """Whether it has to run, whoever wants its results."""
-        return self.writes or self.name in DRAWING
+        return self.writes or self.draws
 
 
 class Kind(NamedTuple):
-    """What is known of a value."""
+    """What is known of a value. A size that differs from call to call is -1."""
 
     dtype: str
     shape: list[int]
@@ -121,33 +133,54 @@ def _replaced(thing: Any, values: dict[int, Any]) -> Any:
 
 
 def make_graph(
-    calls: Sequence[tuple[Any, ...]], kinds: Sequence[tuple[Any, ...]], wanted: list[int]
+    calls: Sequence[tuple[Any, ...]],
+    kinds: Sequence[tuple[Any, ...]],
+    wanted: list[int],
+    examples: list[list[list[int]]],
 ) -> Graph | None:
     """What computes the wanted values of a path; ``None`` if its operators are to be called.
+
+    Args:
+        calls, kinds, wanted: What it is.
+        examples: If sizes are open, the shapes of all values in some calls.
 
     Raises:
         Nothing: what cannot be built is called.
     """
-    return Graph([Call(*call) for call in calls], [Kind(*kind) for kind in kinds], wanted)
+    made = [Call(*call) for call in calls], [Kind(*kind) for kind in kinds]
+    return Graph(*made, wanted, examples)
 
 
 class Graph:
-    """The graph of a path.
+    """The graph of a path, or of all paths that differ in sizes only.
 
     Attributes:
+        is_open: Whether there are several.
         why_native: Why its operators are called one by one instead, or ``None``.
         stages: Its programs, in their order.
     """
 
-    def __init__(self, calls: list[Call], kinds: list[Kind], wanted: list[int]) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        kinds: list[Kind],
+        wanted: list[int],
+        examples: list[list[list[int]]],
+    ) -> None:
         self.wanted = wanted
         self.number_of_calls = len(calls)
         self.stages: list[Stage | Call] = []
         self.why_native: str | None = None
+        self.is_open = bool(examples)
         try:
+            if self.is_open:
+                _check_open(calls)
             self.stages = _stages(calls, kinds, wanted)
         except _Native as reason:
             self.why_native = str(reason)
+        for stage in self.stages:
+            if isinstance(stage, Stage):
+                stage.examples = examples
 
     @property
     def reports(self) -> list[Report]:
@@ -201,7 +234,17 @@ def _may_train() -> bool:
 
 
 class _Busy(Exception):
-    """Other threads would not leave Paddle alone; some time later they may."""
+    """Other threads would not leave Paddle alone, or it is too soon; some time later it may do."""
+
+
+@contextmanager
+def building_if(may_build: Callable[[int], bool]) -> Iterator[None]:
+    """Inside of ``with``, this thread asks before it makes a program of so many operators."""
+    _here.may_build = may_build
+    try:
+        yield
+    finally:
+        del _here.may_build
 
 
 # Between two trials to be alone: those who wait for a trial lose a twentieth of their time at most.
@@ -273,6 +316,13 @@ def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Sta
     return stages
 
 
+def _check_open(calls: list[Call]) -> None:
+    """Sizes are open in what computes results and nothing else, so that it may be done again."""
+    for call in calls:
+        if call.has_effect or call.has_gradient:
+            raise _Native(f"{call.name} does more than to compute results")
+
+
 def _check_writes(calls: list[Call]) -> None:
     """Statistics that are written are no concern of another operator: their order would count."""
     for call in calls:
@@ -283,7 +333,7 @@ def _check_writes(calls: list[Call]) -> None:
 
 def _check_order_of_draws(stages: list[Stage | Call]) -> None:
     calls = [call for stage in stages if isinstance(stage, Stage) for call in stage.calls]
-    drawing = [call.first_value for call in calls if call.name in DRAWING]
+    drawing = [call.first_value for call in calls if call.draws]
     if drawing != sorted(drawing):
         raise _Native("random numbers would be drawn in another order")
 
@@ -410,6 +460,7 @@ class Stage:
         self._differentiated = self._differentiated_inputs()
         self._programs: Latest[tuple[int, ...], _Program] = Latest(_PARAMETERS)
         self.report: Report | None = None
+        self.examples: list[list[list[int]]] = []
 
     def run(self, program: _Program, values: dict[int, Any]) -> None:
         """Adds its outputs to the values."""
@@ -436,6 +487,9 @@ class Stage:
         key = tuple(map(id, weights))
         found = self._programs.get(key)
         if found is None or not found.is_of(weights):
+            may_build = getattr(_here, "may_build", None)
+            if may_build is not None and not may_build(len(self.calls)):
+                raise _Busy
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
                 found = self._build(weights)
@@ -454,6 +508,8 @@ class Stage:
         self.report = report
         if not report.changes:
             raise NgraphError("the engine takes nothing of it")
+        given = [*self._others, *self._weights]
+        to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         return _Program(
             layer,
             [weakref.ref(weight) for weight in weights],
@@ -484,7 +540,7 @@ class Stage:
         _bind(call.result, call.apply(in_programs(call.name, call.is_method), values), values)
         for number in call.results:
             made, kind = values[number], self._kinds[number]
-            is_same = list(made.shape) == kind.shape and _dtype_name(made.dtype) == kind.dtype
+            is_same = _has_shape(made, kind.shape) and _dtype_name(made.dtype) == kind.dtype
             if not is_same and (number in self._read or number in self._outputs):
                 raise NgraphError(f"{call.name} is another operator in programs")
             set_stop_gradient(made, kind.stop_gradient)
@@ -496,6 +552,14 @@ class Stage:
             if not wanting.isdisjoint(call.results):
                 wanting.update(v for v in call.reads if not self._kinds[v].stop_gradient)
         return wanting & set(self._inputs)
+
+
+def _has_shape(value: Any, shape: list[int]) -> bool:
+    """Whether a value of a program has this shape, as far as the program knows sizes."""
+    declared = list(value.shape)
+    return len(declared) == len(shape) and all(
+        size in (-1, known) for size, known in zip(declared, shape)
+    )
 
 
 def _dtype_name(dtype: Any) -> str:

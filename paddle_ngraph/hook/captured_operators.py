@@ -103,6 +103,8 @@ PASSIVE_ATTRIBUTES = frozenset({"dtype", "persistable", "place", "shape", "stop_
 # Operators that write over what they are given, and those that draw random numbers.
 WRITERS = frozenset({"batch_norm"})
 DRAWING = frozenset({"dropout"})
+# Arguments, by their place, with which they do neither.
+IN_EVALUATION = {"batch_norm": {5: True, 10: False}, "dropout": {3: True}}
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:

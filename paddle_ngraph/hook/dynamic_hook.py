@@ -3,16 +3,18 @@
 Only inference is: calls with gradients off. What trains is compiled by name, for a compiled
 function does not allow all that Python can do with gradients (gradients.py).
 
-A layer that calls others is one function with them: only the outermost is looked at. For inputs of
-one kind it runs natively first, then compiled, and from then on as it was faster.
+A layer that calls others is one function with them: only the outermost is looked at. Inputs of one
+kind run natively first, then compiled, and from then on as it was faster. Kinds that differ in
+sizes only, of which each comes seldom (a text that grows word by word), are decided together. To
+find that out may take a share of the time that the layer has run natively.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable
 from functools import wraps
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +22,7 @@ import paddle
 
 from paddle_ngraph import flags
 from paddle_ngraph.hook.capture import Captures
+from paddle_ngraph.hook.captured_graph import building_if
 from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.paddle_seam.names import (
@@ -36,14 +39,21 @@ from paddle_ngraph.program import background
 
 _WRAPPING = "_ngraph_wrapping"  # of a layer: what it keeps of ours
 
-# Kinds of inputs of a layer that times are kept of.
-_KINDS = 64
+# Kinds of inputs of a layer that times are kept of: so many sizes for each of so many forms.
+_FORMS, _SIZES = 16, 1024
 # Calls of one kind: so many natively, then so many compiled; the first ones do not count, for they
 # fill caches and compile functions.
 _NATIVE, _NATIVE_COLD = 4, 1
 _COMPILED, _COMPILED_COLD = 7, 3
+# So many kinds of one form are decided together, if they come seldom.
+_TOGETHER = 4
 # What is compiled has to be as much faster as may be chance.
 _MARGIN = 0.95
+# Trying takes at most this share of the time that a layer has run natively.
+_SHARE = 0.2
+# What a program is expected to take until it has run for the first time, and for each operator.
+_SECONDS_PER_PROGRAM = 0.05
+_SECONDS_PER_OPERATOR = 0.004
 
 _is_on = False
 _here = threading.local()  # is_inside: whether this thread is inside an outermost layer
@@ -92,22 +102,16 @@ def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: An
         return original(layer, *inputs, **kwargs)
     if is_watched_by_sot():
         return original(layer, *inputs, **kwargs)
-    if isinstance(layer.forward, (StaticFunction, Compiled)):
-        with _inside():
+    wrapping: _Wrapping | None = None
+    if not isinstance(layer.forward, (StaticFunction, Compiled)):
+        wrapping = kept_on(layer, _WRAPPING, _Wrapping)
+        if wrapping.is_given_up:
             return original(layer, *inputs, **kwargs)
-    wrapping: _Wrapping = kept_on(layer, _WRAPPING, _Wrapping)
-    if wrapping.is_given_up:
-        return original(layer, *inputs, **kwargs)
-    with _inside():
-        return wrapping.run(original, layer, inputs, kwargs)
-
-
-@contextmanager
-def _inside() -> Iterator[None]:
-    """Leaves the layers that are called to the one that calls them."""
-    _here.is_inside = True
+    _here.is_inside = True  # the layers that are called are left to this one
     try:
-        yield
+        if wrapping is None:
+            return original(layer, *inputs, **kwargs)
+        return wrapping.run(original, layer, inputs, kwargs)
     finally:
         _here.is_inside = False
 
@@ -124,7 +128,10 @@ class _Wrapping:
         self.is_given_up = False
         self.captures = Captures(trains=False)
         self.why_native: str | None = None
-        self._trials: Latest[Hashable, _Trial] = Latest(_KINDS)
+        self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
+        # Seconds: that it has run natively; that trials took more than Paddle would have; what the
+        # programs of this call are expected to take, and one that was put off.
+        self._natively = self._trying = self._expected = self._put_off = 0.0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Wrapping:
         return _Wrapping()
@@ -134,20 +141,60 @@ class _Wrapping:
 
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Runs the layer natively or compiled, and looks at the clock as long as needed."""
-        key = (layer.training, _kind(inputs), _kind(kwargs))
-        trial = self._trials.get_or_make(key, _Trial)
-        is_decided = trial.is_compiled is not None
-        try:
-            with trial.measured() as is_compiled:
-                if is_compiled:
-                    with nullcontext() if is_decided else background.awaited():
-                        return self.captures.run(original, (layer, *inputs), kwargs)
-                return original(layer, *inputs, **kwargs)
-        finally:
+        sizes: list[int] = []
+        named = _form_of(kwargs, sizes) if kwargs else None
+        key = (layer.training, _form_of(inputs, sizes), named)
+        form = self._forms.get_or_make(key, _Form)
+        trial = form.trial(tuple(sizes))
+        if trial.is_compiled is not None:
             self.why_native = trial.why_native
-            if not is_decided and trial.is_compiled is not None and not self.captures.graphs():
-                self.is_given_up = True
-                self.why_native = "no two of its calls had the same operators"
+            if trial.is_compiled:
+                return self.captures.run(original, (layer, *inputs), kwargs)
+            return original(layer, *inputs, **kwargs)
+        is_compiled = form.tries(trial) and self._can_afford(self._put_off)
+        start = perf_counter()
+        try:
+            if not is_compiled:
+                return original(layer, *inputs, **kwargs)
+            self._expected = self._put_off = 0.0
+            with background.awaited(), building_if(self._may_build):
+                return self.captures.run(original, (layer, *inputs), kwargs)
+        finally:
+            self._add(form, trial, is_compiled, perf_counter() - start)
+
+    def _may_build(self, operators: int) -> bool:
+        """Whether a program of so many operators is made now."""
+        expected = _SECONDS_PER_PROGRAM + operators * _SECONDS_PER_OPERATOR
+        if self._can_afford(self._expected + expected):
+            self._expected += expected
+            return True
+        self._put_off = expected
+        return False
+
+    def _can_afford(self, seconds: float) -> bool:
+        """Whether trying may take so much time."""
+        if self._trying + seconds <= _SHARE * self._natively:
+            return True
+        self.why_native = (
+            f"it has run for {self._natively:.3g} s, and to compile it may take a share of that"
+        )
+        return False
+
+    def _add(self, form: _Form, trial: _Trial, is_compiled: bool, seconds: float) -> None:
+        """Adds what a call has taken that was not decided."""
+        if is_compiled:
+            self._trying += max(0.0, seconds - form.native_seconds(trial))
+            if self._put_off > 0.0:
+                return  # its operators were called one by one
+        else:
+            self._natively += seconds
+        form.add(trial, is_compiled, seconds)
+        if trial.is_compiled is None:
+            return
+        self.why_native = trial.why_native
+        if is_compiled and not self.captures.graphs():
+            self.is_given_up = True
+            self.why_native = "no two of its calls had the same operators"
 
 
 class _Trial:
@@ -156,47 +203,94 @@ class _Trial:
     Attributes:
         is_compiled: What was decided; ``None``: nothing yet.
         why_native: What was measured, if it speaks for Paddle.
+        calls: How many there were, natively and compiled.
+        best: The fewest seconds that one took, of those that count.
     """
 
     def __init__(self) -> None:
         self.is_compiled: bool | None = None
         self.why_native: str | None = None
-        self._calls = 0
-        self._best = {False: float("inf"), True: float("inf")}
+        self.calls = {False: 0, True: 0}
+        self.best = {False: inf, True: inf}
 
-    @contextmanager
-    def measured(self) -> Iterator[bool]:
-        """While a call runs; whether it is to be compiled."""
-        if self.is_compiled is not None:
-            yield self.is_compiled
-            return
-        is_compiled = self._calls >= _NATIVE
-        counts = self._calls >= (_NATIVE + _COMPILED_COLD if is_compiled else _NATIVE_COLD)
-        self._calls += 1
-        start = perf_counter()
-        try:
-            yield is_compiled
-        finally:
-            if counts:
-                self._best[is_compiled] = min(self._best[is_compiled], perf_counter() - start)
-            if self._calls >= _NATIVE + _COMPILED:
-                self._decide()
-
-    def _decide(self) -> None:
-        native, compiled = self._best[False], self._best[True]
-        self.is_compiled = compiled <= _MARGIN * native
-        if not self.is_compiled:
-            self.why_native = (
-                f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"
-            )
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is something to compare."""
+        return inf not in self.best.values()
 
 
-def _kind(value: Any) -> Hashable:
-    """What of an input decides how long it takes."""
+class _Form:
+    """Kinds of inputs that differ in sizes only."""
+
+    def __init__(self) -> None:
+        self._trials: Latest[tuple[int, ...], _Trial] = Latest(_SIZES)
+        self._together = _Trial()  # of those that come seldom
+        self._measured: set[_Trial] = set()
+        self._natively = 0.0
+
+    def trial(self, sizes: tuple[int, ...]) -> _Trial:
+        """The one for inputs of these sizes."""
+        return self._trials.get_or_make(sizes, _Trial)
+
+    def tries(self, trial: _Trial) -> bool:
+        """Whether a call that is not decided is to be compiled."""
+        if trial.calls[False] >= _NATIVE or self._together.is_compiled:
+            return True
+        has_many = len(self._trials) >= _TOGETHER
+        return has_many and trial.best[False] < inf and self._together.calls[False] >= 4 * _NATIVE
+
+    def native_seconds(self, trial: _Trial) -> float:
+        """What a call takes natively, as far as that is known."""
+        if trial.best[False] < inf:
+            return trial.best[False]
+        return self._natively / max(1, self._together.calls[False])
+
+    def add(self, trial: _Trial, is_compiled: bool, seconds: float) -> None:
+        """Adds what a call has taken, and decides what can be decided."""
+        together = self._together
+        number = trial.calls[is_compiled]
+        is_cold = number < _COMPILED_COLD if is_compiled else together.calls[False] < _NATIVE_COLD
+        trial.calls[is_compiled] += 1
+        together.calls[is_compiled] += 1
+        if not is_compiled:
+            self._natively += seconds
+        if not is_cold:
+            trial.best[is_compiled] = min(trial.best[is_compiled], seconds)
+        if trial.is_measured and together.is_compiled is None:
+            self._measured.add(trial)
+            if len(self._measured) >= _TOGETHER:
+                self._decide_together()
+        is_warm = is_compiled and not is_cold
+        if together.is_compiled is False or (together.is_compiled and is_warm):
+            trial.is_compiled, trial.why_native = together.is_compiled, together.why_native
+        elif trial.calls[True] >= _COMPILED:
+            _decide(trial)
+
+    def _decide_together(self) -> None:
+        measured = list(self._measured)  # other threads may add some meanwhile
+        for each in (False, True):
+            self._together.best[each] = sum(trial.best[each] for trial in measured)
+        _decide(self._together)
+        self._measured.clear()
+
+
+def _decide(trial: _Trial) -> None:
+    native, compiled = trial.best[False], trial.best[True]
+    trial.is_compiled = compiled <= _MARGIN * native
+    if not trial.is_compiled:
+        trial.why_native = (
+            f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"
+        )
+
+
+def _form_of(value: Any, sizes: list[int]) -> Hashable:
+    """What of an input, besides its sizes, decides how long it takes; adds the sizes."""
     if isinstance(value, paddle.Tensor):
-        return value.dtype, tuple(value.shape)
+        shape = value.shape
+        sizes.extend(shape)  # += would be that of shapes
+        return value.dtype, len(shape)
     if isinstance(value, (list, tuple)):
-        return type(value), tuple(map(_kind, value))
+        return (type(value), *[_form_of(each, sizes) for each in value])
     if isinstance(value, dict):
-        return tuple((key, _kind(each)) for key, each in value.items())
+        return tuple([(key, _form_of(each, sizes)) for key, each in value.items()])
     return type(value).__name__

@@ -229,6 +229,20 @@ def explain_programs(layer: StaticLayer, in_sot_mode: bool = False) -> Report:
     return _switch(layer, native).report()
 
 
+def expect(layer: StaticLayer, calls: Sequence[Sequence[Sequence[int]]]) -> None:
+    """Says what a layer in evaluation will be given, so that one function serves other shapes too.
+
+    Args:
+        layer: A ``PartialProgramLayer`` that SOT has made.
+        calls: For some calls, the shapes of the inputs, then of the parameters.
+    """
+    native, *_ = prepare_attributes(layer, True)
+    programs = _switch(layer, native).programs_for([])
+    if programs is not None and programs.whole is not None:
+        for shapes in calls:
+            programs.whole.expect(shapes)
+
+
 def _latest_layer(thing: Any) -> StaticLayer:
     """The ``PartialProgramLayer`` of what was called last."""
     if isinstance(thing, PirTranslatedLayer):

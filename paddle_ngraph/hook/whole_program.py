@@ -13,6 +13,8 @@ import numpy as np
 
 from paddle_ngraph import _core
 from paddle_ngraph.dtypes import OF_NUMPY
+from paddle_ngraph.function import dynamic_shapes
+from paddle_ngraph.function.bridge import element_type
 from paddle_ngraph.hook import weight_writes
 from paddle_ngraph.paddle_seam.protocols import Program, Scope, Tensor
 from paddle_ngraph.program.view import FETCH, SHADOW_OUTPUT
@@ -88,6 +90,7 @@ class WholeLayer:
     def __init__(
         self, whole: Whole, given: Sequence[str], returned: Sequence[str], fetches: list[int]
     ) -> None:
+        self._whole = whole
         self._returned = list(returned)
         self._order = [given.index(source.name) for source in whole.sources]
         self._program = _core.WholeProgram(
@@ -112,6 +115,16 @@ class WholeLayer:
             return None
         tensors = [given[number] for number in self._order]
         return self._program.run_on_tensors(tensors, self._returned)
+
+    def expect(self, shapes: Sequence[Sequence[int]]) -> None:
+        """Says that runs will be given these shapes, so that its functions are made for others too.
+
+        Args:
+            shapes: Those of what the program takes, then of its parameters.
+        """
+        types = [element_type(source.dtype).get_type_name() for source in self._whole.sources]
+        signature = [(kind, tuple(shapes[at])) for kind, at in zip(types, self._order)]
+        dynamic_shapes.remember(self._whole.graph, tuple(signature), {})
 
 
 def find(program: Program, scope: Scope) -> WholeProgram | None:

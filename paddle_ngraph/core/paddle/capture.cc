@@ -137,12 +137,12 @@ bool has_nothing(PyObject* object, bool may_wait = false) {
 }
 
 // The shape and dtype of a tensor without elements, which needs no memory.
-std::optional<phi::DenseTensorMeta> empty_meta(PyObject* object) {
+std::shared_ptr<const phi::DenseTensorMeta> empty_meta(PyObject* object) {
   const auto& base = tensor_of(object).impl();
-  if (base == nullptr || !phi::DenseTensor::classof(base.get())) return std::nullopt;
+  if (base == nullptr || !phi::DenseTensor::classof(base.get())) return nullptr;
   const auto& tensor = static_cast<const phi::DenseTensor&>(*base);
-  if (tensor.dims().size() <= 0 || tensor.numel() != 0) return std::nullopt;
-  return phi::DenseTensorMeta(tensor.dtype(), tensor.dims());
+  if (tensor.dims().size() <= 0 || tensor.numel() != 0) return nullptr;
+  return std::make_shared<phi::DenseTensorMeta>(tensor.dtype(), tensor.dims());
 }
 
 // A tensor that has no memory so far, or needs none.
@@ -318,17 +318,169 @@ const std::shared_ptr<CapturedPath>& CapturedPaths::root() {
 }
 
 void CapturedPaths::count_path() {
-  if (++paths_ == kMostPaths) forget();
+  if (++paths_ == kMostPaths) forget_paths();
 }
 
 void CapturedPaths::count_graph() {
   if (++graphs_ == kMostGraphs) forget();
 }
 
-// Calls that are going on keep what they hold.
-void CapturedPaths::forget() {
-  paths_ = graphs_ = 0;
+// Calls that are going on keep what they hold. Patterns stay: whoever comes again finds them.
+void CapturedPaths::forget_paths() {
+  paths_ = 0;
+  for (auto& [number, family] : families_) family.ends.clear();
   root_ = std::make_shared<CapturedPath>();
+}
+
+void CapturedPaths::forget() {
+  forget_paths();
+  graphs_ = 0;
+  families_.clear();
+}
+
+namespace {
+
+std::vector<CapturedPath*> calls_until(const CapturedPath* path) {
+  std::vector<CapturedPath*> found;
+  for (; path->previous != nullptr; path = path->previous) {
+    found.push_back(const_cast<CapturedPath*>(path));
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+std::vector<phi::DDim> shapes_of(const CapturedPath& path) {
+  std::vector<phi::DDim> shapes;
+  for (const CapturedPath* each : calls_until(&path)) {
+    for (const ValueKind& kind : each->call.kinds) shapes.push_back(kind.shape);
+  }
+  return shapes;
+}
+
+bool is_similar(const Argument& one, const Argument& other) {
+  if (one.kind != other.kind) return false;
+  switch (one.kind) {
+    case Argument::Kind::kValue:
+      return one.value == other.value;
+    case Argument::Kind::kConstant:
+      return equals_constant(one, other.constant.ptr());
+    case Argument::Kind::kNothing:
+      return one.empty == other.empty ||
+             (one.empty != nullptr && other.empty != nullptr && *one.empty == *other.empty);
+    case Argument::Kind::kItems:
+      break;
+  }
+  return one.type == other.type &&
+         std::equal(one.items.begin(), one.items.end(), other.items.begin(), other.items.end(),
+                    [](const auto& a, const auto& b) { return is_similar(a, b); });
+}
+
+bool is_similar(const ValueKind& one, const ValueKind& other) {
+  return one.dtype == other.dtype && one.shape.size() == other.shape.size() &&
+         one.stop_gradient == other.stop_gradient && one.is_contiguous == other.is_contiguous &&
+         one.is_parameter == other.is_parameter && (!one.is_parameter || one.shape == other.shape);
+}
+
+// Whether two calls differ in sizes only.
+bool is_similar(const CapturedCall& one, const CapturedCall& other) {
+  const auto are_similar = [](const auto& these, const auto& those) {
+    return std::equal(these.begin(), these.end(), those.begin(), those.end(),
+                      [](const auto& a, const auto& b) { return is_similar(a, b); });
+  };
+  return one.function == other.function && one.has_gradient == other.has_gradient &&
+         one.first_value == other.first_value && one.first_result == other.first_result &&
+         one.views == other.views && are_similar(one.arguments, other.arguments) &&
+         std::equal(one.keywords.begin(), one.keywords.end(), other.keywords.begin(),
+                    other.keywords.end(),
+                    [](const py::str& a, const py::str& b) { return a.equal(b); }) &&
+         is_similar(one.result, other.result) && are_similar(one.kinds, other.kinds);
+}
+
+bool is_similar(const CapturedPath& path, const std::vector<const CapturedCall*>& calls) {
+  const CapturedPath* each = &path;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call, each = each->previous) {
+    if (each->previous == nullptr) return false;
+    if (&each->call != *call && !is_similar(each->call, **call)) return false;
+  }
+  return each->previous == nullptr;
+}
+
+std::vector<const CapturedCall*> pointers(const std::vector<CapturedCall>& calls) {
+  std::vector<const CapturedCall*> found;
+  for (const CapturedCall& call : calls) found.push_back(&call);
+  return found;
+}
+
+bool covers(const std::vector<phi::DDim>& open, const std::vector<phi::DDim>& shapes) {
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    for (int axis = 0; axis < shapes[i].size(); ++axis) {
+      if (open[i][axis] >= 0 && open[i][axis] != shapes[i][axis]) return false;
+    }
+  }
+  return true;
+}
+
+void open_what_differs(const std::vector<phi::DDim>& others, std::vector<phi::DDim>* shapes) {
+  for (size_t i = 0; i < shapes->size(); ++i) {
+    for (int axis = 0; axis < others[i].size(); ++axis) {
+      if ((*shapes)[i][axis] != others[i][axis]) (*shapes)[i][axis] = -1;
+    }
+  }
+}
+
+}  // namespace
+
+void CapturedPaths::add_end(const CapturedPath& root, CapturedPath& path) {
+  if (&root == root_.get()) families_[path.family].ends.push_back(&path);
+}
+
+std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& path) {
+  const auto found = families_.find(path.family);
+  if (found == families_.end() || found->second.is_closed) return nullptr;
+  if (path.call.has_gradient) return nullptr;
+  auto& [ends, patterns, _] = found->second;
+  const std::vector<phi::DDim> own = shapes_of(path);
+  std::vector<phi::DDim> open = own;
+  bool has_pattern = false;
+  for (const auto& pattern : patterns) {
+    if (!is_similar(path, pointers(pattern->calls))) continue;
+    if (covers(pattern->shapes, own)) return pattern;
+    open_what_differs(pattern->shapes, &open);
+    has_pattern = true;
+  }
+  std::vector<const CapturedCall*> calls;
+  for (const CapturedPath* each : calls_until(&path)) calls.push_back(&each->call);
+  size_t similar = 0;
+  for (const CapturedPath* end : ends) {
+    if (!is_similar(*end, calls)) continue;
+    open_what_differs(shapes_of(*end), &open);
+    ++similar;
+  }
+  if (!has_pattern && similar <= kOwnGraphs) return nullptr;
+  auto pattern = std::make_shared<CapturedPattern>();
+  for (const CapturedCall* call : calls) pattern->calls.push_back(*call);
+  pattern->shapes = std::move(open);
+  return patterns.emplace_back(std::move(pattern));
+}
+
+std::vector<std::vector<phi::DDim>> CapturedPaths::examples_of(const CapturedPath& path) const {
+  constexpr size_t kMost = 8;
+  std::vector<const CapturedCall*> calls;
+  for (const CapturedPath* each : calls_until(&path)) calls.push_back(&each->call);
+  std::vector<std::vector<phi::DDim>> found{shapes_of(path)};
+  const auto family = families_.find(path.family);
+  if (family == families_.end()) return found;
+  for (const CapturedPath* end : family->second.ends) {
+    if (found.size() == kMost) break;
+    if (end != &path && is_similar(*end, calls)) found.push_back(shapes_of(*end));
+  }
+  return found;
+}
+
+void CapturedPaths::close_family(const CapturedPath& path) {
+  Family& family = families_[path.family];
+  family.is_closed = true;
+  family.patterns.clear();
 }
 
 py::list CapturedPaths::ends() const {
@@ -752,8 +904,10 @@ bool Capture::matches_value(const Argument& expected, PyObject* given, const Cap
   if (number >= 0) return number == expected.value;
   const int next = static_cast<int>(values_.size() + new_values_.size());
   if (expected.value != next || next >= call.first_result) return false;
+  const ValueKind& known = call.kinds[next - call.first_value];
+  if (tensor_of(given).dims() != known.shape) return false;  // soon: there may be many sizes
   const auto kind = kind_of(given);
-  if (!kind || !(*kind == call.kinds[next - call.first_value])) return false;
+  if (!kind || !(*kind == known)) return false;
   new_values_.push_back(given);
   return true;
 }
@@ -788,6 +942,7 @@ bool Capture::settle(const std::string& reason) {
     if (is_recording_) begin();
     return true;
   }
+  if (path_->breaks.empty()) paths_->add_end(*root_, *path_);
   if (path_->breaks.count(reason) == 0) path_->breaks.emplace(reason, line_of_user(reason));
   const bool is_done = is_recording_ || compute();
   const py::error_scope kept;
@@ -795,14 +950,7 @@ bool Capture::settle(const std::string& reason) {
   return is_done;
 }
 
-std::vector<CapturedPath*> Capture::path() const {
-  std::vector<CapturedPath*> found;
-  for (CapturedPath* each = path_; each->previous != nullptr; each = each->previous) {
-    found.push_back(each);
-  }
-  std::reverse(found.begin(), found.end());
-  return found;
-}
+std::vector<CapturedPath*> Capture::path() const { return calls_until(path_); }
 
 // Somebody besides this object has a reference to them.
 std::vector<int> Capture::wanted() const {
@@ -863,10 +1011,10 @@ void Capture::compute_wanted() {
   try {
     auto found = path_->graphs.find(numbers);
     const bool may_make = !path_->breaks.empty() && !numbers.empty();
-    if (found == path_->graphs.end() && may_make && has_recurred(numbers)) {
-      py::object graph = make_graph(numbers);
-      found = path_->graphs.emplace(numbers, std::move(graph)).first;
-      paths_->count_graph();
+    if (found == path_->graphs.end() && may_make) {
+      if (py::object graph = find_or_make_graph(numbers)) {
+        found = path_->graphs.emplace(numbers, std::move(graph)).first;
+      }
     }
     const bool has_graph = found != path_->graphs.end() && !found->second.is_none();
     if (has_graph && compute_graph(found->second, numbers)) return;
@@ -877,11 +1025,41 @@ void Capture::compute_wanted() {
   if (raised != nullptr) throw py::error_already_set(*raised);
 }
 
+// That of a pattern, or one of the path alone; null if there is none yet.
+py::object Capture::find_or_make_graph(const std::vector<int>& wanted) {
+  const auto pattern = paths_->pattern_of(*path_);  // others may forget it meanwhile
+  if (pattern != nullptr) {
+    const auto found = pattern->graphs.find(wanted);
+    if (found != pattern->graphs.end()) return found->second;
+  }
+  if (!has_recurred(wanted)) return {};
+  py::object graph = make_graph(wanted, pattern == nullptr ? nullptr : &pattern->shapes);
+  if (pattern != nullptr) pattern->graphs.emplace(wanted, graph);
+  paths_->count_graph();
+  return graph;
+}
+
+// Whether what a graph has computed has the shapes that these values are known by.
+bool Capture::have_shapes(const py::list& results, const std::vector<int>& wanted) const {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const py::object result = results[i];
+    if (tensor_of(result.ptr()).dims() != tensor_of(values_[wanted[i]].ptr()).dims()) return false;
+  }
+  return true;
+}
+
 // Returns false if it computed nothing.
 bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wanted) {
   py::list given;
   for (const auto& value : values_) given.append(is_lazy(value.ptr()) ? py::none() : value);
   const py::object computed = graph(given);
+  const bool is_open = graph.attr("is_open").cast<bool>();
+  if (is_open && !(computed.is_none() ? graph.attr("why_native").is_none()
+                                      : have_shapes(py::list(computed), wanted))) {
+    paths_->close_family(*path_);  // with known sizes it may do better
+    path_->graphs.erase(wanted);
+    return false;
+  }
   if (computed.is_none()) return false;
   const py::list results(computed);
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -977,6 +1155,13 @@ py::object Capture::argument(const Argument& of) const {
 
 // -- calls that are recorded ---------------------------------------------------------------------
 
+// The calls of functions, but not what they are given.
+static size_t family_of(const CapturedPath& path) {
+  const size_t number = std::hash<const void*>()(path.call.function) + path.call.kinds.size();
+  const size_t before = path.previous->family;
+  return before ^ (number + 0x9e3779b97f4a7c15 + (before << 6) + (before >> 2));
+}
+
 // A call that is known, after one that was not.
 PyObject* Capture::follow(CapturedPath& path, PyObject* self, PyObject* args, PyObject* kwargs) {
   forget_unused();
@@ -1047,6 +1232,7 @@ PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient,
   path_->next.push_back(std::make_unique<CapturedPath>(path_));
   path_ = path_->next.back().get();
   path_->call = std::move(*call);
+  path_->family = family_of(*path_);
   paths_->count_path();
   return result.release().ptr();
 }
@@ -1192,8 +1378,9 @@ bool Capture::describe_result(PyObject* result, CapturedCall& call, Argument& fo
 
 // -- graphs --------------------------------------------------------------------------------------
 
-py::object Capture::make_graph(const std::vector<int>& wanted) const {
-  py::list calls, kinds;
+py::object Capture::make_graph(const std::vector<int>& wanted,
+                               const std::vector<phi::DDim>* open_shapes) const {
+  py::list calls, kinds, examples;
   for (const CapturedPath* each : path()) {
     const CapturedCall& call = each->call;
     py::list arguments;
@@ -1202,12 +1389,19 @@ py::object Capture::make_graph(const std::vector<int>& wanted) const {
                                 call.keywords, described(call.result), call.has_gradient,
                                 call.first_value, call.first_result, call.views));
     for (const ValueKind& kind : call.kinds) {
-      kinds.append(py::make_tuple(phi::DataTypeToString(kind.dtype),
-                                  phi::vectorize<int64_t>(kind.shape), kind.stop_gradient,
-                                  kind.is_contiguous, kind.is_parameter));
+      const phi::DDim& shape = open_shapes == nullptr ? kind.shape : (*open_shapes)[kinds.size()];
+      kinds.append(py::make_tuple(phi::DataTypeToString(kind.dtype), phi::vectorize<int64_t>(shape),
+                                  kind.stop_gradient, kind.is_contiguous, kind.is_parameter));
     }
   }
-  return paths_->make_graph()(calls, kinds, wanted);
+  if (open_shapes != nullptr) {
+    for (const auto& shapes : paths_->examples_of(*path_)) {
+      py::list example;
+      for (const phi::DDim& shape : shapes) example.append(phi::vectorize<int64_t>(shape));
+      examples.append(example);
+    }
+  }
+  return paths_->make_graph()(calls, kinds, wanted, examples);
 }
 
 }  // namespace paddle_ngraph

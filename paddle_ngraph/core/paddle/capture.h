@@ -60,7 +60,7 @@ struct Argument {
   pybind11::object constant;
   bool is_any_of_type = false;  // a constant that equals all others of its type
   // Of kNothing, if it needs no memory for it has no elements.
-  std::optional<phi::DenseTensorMeta> empty;
+  std::shared_ptr<const phi::DenseTensorMeta> empty;
   bool stop_gradient = true;
 };
 
@@ -89,17 +89,26 @@ struct CapturedPath {
 
   CapturedPath* previous;
   CapturedCall call;
+  size_t family = 0;  // equal for paths that differ in sizes only
   std::vector<std::unique_ptr<CapturedPath>> next;
   std::map<std::string, std::string> breaks;            // what has ended it, and where
   std::map<std::vector<int>, pybind11::object> graphs;  // by the values that were wanted
   std::set<std::vector<int>> wanted;                    // without a graph so far
 };
 
+// What paths have in common that differ in sizes only, and what computes all of them.
+struct CapturedPattern {
+  std::vector<CapturedCall> calls;
+  std::vector<phi::DDim> shapes;                        // of all values; -1: any size
+  std::map<std::vector<int>, pybind11::object> graphs;  // by the values that were wanted
+};
+
 // All paths of a function. Guarded by Python's lock.
 class CapturedPaths {
  public:
-  // `make_graph` is given calls, kinds of values and the numbers of those that are wanted. It
-  // returns what computes these from the given ones, or None if operators are to be called.
+  // `make_graph` is given calls, kinds of values, the numbers of those that are wanted, and, where
+  // sizes in the kinds are open (-1), some examples: the shapes of all values. It returns what
+  // computes these from the given ones, or None if operators are to be called.
   // `trains`: whether calls that may get a gradient are captured, too.
   CapturedPaths(pybind11::object make_graph, bool trains);
 
@@ -111,8 +120,19 @@ class CapturedPaths {
   void count_path();
   void count_graph();
 
-  static constexpr size_t kMostPaths = 20000;
+  // A path of this tree was found to end.
+  void add_end(const CapturedPath& root, CapturedPath& path);
+  // The pattern that serves a path, which is made if there are enough paths like it; else null.
+  std::shared_ptr<CapturedPattern> pattern_of(const CapturedPath& path);
+  // The shapes of values of some paths like it.
+  std::vector<std::vector<phi::DDim>> examples_of(const CapturedPath& path) const;
+  // What the paths of this family have in common could not be computed.
+  void close_family(const CapturedPath& path);
+
+  static constexpr size_t kMostPaths = 60000;
   static constexpr size_t kMostGraphs = 256;
+  // This many paths of a pattern get graphs of their own, whose sizes are known.
+  static constexpr size_t kOwnGraphs = 2;
 
   // For each end of a graph: how many calls, what ended it, what computes it.
   pybind11::list ends() const;
@@ -121,7 +141,16 @@ class CapturedPaths {
   std::shared_ptr<CapturedPath> root_;
   pybind11::object make_graph_;
   bool trains_;
+  void forget_paths();
   void forget();
+
+  // Paths that may differ in sizes only.
+  struct Family {
+    std::vector<CapturedPath*> ends;
+    std::vector<std::shared_ptr<CapturedPattern>> patterns;
+    bool is_closed = false;  // each path has a graph of its own
+  };
+  std::unordered_map<size_t, Family> families_;
 
   uint64_t settings_ = 0;
   size_t paths_ = 0;
@@ -189,6 +218,7 @@ class Capture {
   void compute_wanted();
   bool has_recurred(const std::vector<int>& wanted);
   bool compute_graph(const pybind11::object& graph, const std::vector<int>& wanted);
+  bool have_shapes(const pybind11::list& results, const std::vector<int>& wanted) const;
   bool compute_one_by_one();
   bool recognize(const Argument& expected, PyObject* result, const CapturedCall& call);
   void assign(const Argument& expected, PyObject* computed);
@@ -196,7 +226,9 @@ class Capture {
   pybind11::object argument(const Argument& of) const;
   std::vector<CapturedPath*> path() const;
   std::vector<int> wanted() const;
-  pybind11::object make_graph(const std::vector<int>& wanted) const;
+  pybind11::object find_or_make_graph(const std::vector<int>& wanted);
+  pybind11::object make_graph(const std::vector<int>& wanted,
+                              const std::vector<phi::DDim>* open_shapes) const;
   bool may_capture(bool has_gradient) const;
   bool has_gradient() const;
   int number_of(PyObject* tensor) const;
