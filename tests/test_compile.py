@@ -910,6 +910,23 @@ def test_operators_that_wait(name, gradient):
     assert report.breaks == [] and len(report.graphs) == 1
 
 
+@pytest.mark.parametrize("old_style", ["argsort", "scale", "softmax"])
+def test_old_style_functions_end_a_graph(old_style):
+    """Their arguments are not those of the operators of the same name."""
+    attributes = {"argsort": ("axis", 0, "descending", True), "scale": ("scale", 2.0)}
+    call = getattr(paddle._legacy_C_ops, old_style)
+
+    def function(x: Any) -> Any:
+        y = call(F.tanh(x) * 1.5, *attributes.get(old_style, ("axis", -1)))
+        return F.tanh(y[0] if isinstance(y, (list, tuple)) else y) * 2
+
+    both(lambda compiled: [compiled(function)(floats(3, 4))], runs=2)
+    compiled_function = paddle_ngraph.compile(function)
+    for _ in range(3):
+        compiled_function(floats(3, 4))
+    assert [graph.why_native for graph in compiled_function.explain().graphs] == [None, None]
+
+
 # -- Python beside the graphs --------------------------------------------------------------------
 
 

@@ -302,8 +302,13 @@ def eager_functions() -> Iterator[tuple[str, Any]]:
 
 
 def functions_of_tensors() -> Iterator[tuple[str, Any]]:
-    """(name, function) of all in C that take eager tensors."""
-    yield from _functions_of_modules()
+    """(name, function) of all in C that take eager tensors.
+
+    Old-style functions take other arguments than those of the same name.
+    """
+    for name, function in _functions_of_modules():
+        is_old = function.__module__.endswith(".legacy")
+        yield f"legacy.{name}" if is_old else name, function
     yield "PyLayer.apply", resolve(f"{_LIBRARY}:eager.PyLayer").apply
 
 
