@@ -48,6 +48,7 @@
 #include "core/paddle/switched_flag.h"
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
+#include "mkl_packed/late_threads.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
 
@@ -715,6 +716,13 @@ PYBIND11_MODULE(_core, module) {
   packed.def("set_packing", &mkl_packed::set_packing, py::arg("on"));
   packed.def("clear_packed_weights", &mkl_packed::clear_packed_weights);
   packed.def("provider", [] { return std::string(mkl_packed::provider().name()); });
+  packed.def("are_threads_late", &mkl_packed::are_threads_late);
+  packed.def(
+      "take_steps_alone",
+      [](double seconds) {
+        mkl_packed::take_steps_alone(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9)));
+      },
+      py::arg("seconds"));
   packed.def("why_unavailable", &mkl_packed::why_unavailable, py::arg("provider"));
 
   const auto release = py::call_guard<py::gil_scoped_release>();

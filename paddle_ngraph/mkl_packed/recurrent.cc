@@ -7,6 +7,7 @@
 #include "core/common/unaliased.h"
 #include "core/common/vectorized.h"
 #include "mkl_packed/buffer.h"
+#include "mkl_packed/late_threads.h"
 #include "mkl_packed/packed_gemm.h"
 #include "mkl_packed/packed_weights.h"
 #include "mkl_packed/rounded.h"
@@ -27,8 +28,14 @@ constexpr int64_t kLeastRows = 4;
 int threads_for(const Network& net) {
   const int64_t rows = std::max(net.batch, kLeastRows);
   const int64_t work = 2 * rows * net.gates() * std::max(net.hidden, net.input);
-  return work < kLeastParallelWork ? 1 : max_threads();
+  if (work < kLeastParallelWork) return 1;
+  const int threads = max_threads();
+  const bool meet = rows_of_share(net.batch, threads) == net.batch;
+  return meet && are_threads_late() ? 1 : threads;
 }
+
+// The floating-point operations of a step that threads take together.
+int64_t work_of_step(const Network& net) { return 2 * net.batch * net.gates() * net.hidden; }
 
 // One layer in one direction.
 struct Cell {
@@ -165,11 +172,12 @@ class ForwardCell {
       return weight.product({rows.count, ld, net_.gates(), /*accumulate=*/false});
     };
     float* products = recurrent_.data() + rows.first * net_.gates();
-    const auto from_state = product_with(net_.hidden);
-    const auto from_out = product_with(net_.width());
+    auto from_state = product_with(net_.hidden);
+    auto from_out = product_with(net_.width());
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     if (holds_state()) std::copy_n(h_before_ + state, size, h_last_ + state);
     if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
+    StepClock clock(work_of_step(net_));
     for (int64_t i = 0; i < net_.steps; ++i) {
       const int64_t step = cell_.step(net_, i);
       if (i == 0 || holds_state()) {
@@ -179,6 +187,10 @@ class ForwardCell {
         from_out->compute(before + rows.first * net_.width(), products);
       }
       run_step(i, step, rows);
+      if (clock.were_late()) {  // products are made for a number of threads
+        from_state = product_with(net_.hidden);
+        from_out = product_with(net_.width());
+      }
     }
     finish(rows);
   }
@@ -370,10 +382,12 @@ class BackwardCell {
  private:
   void run_steps(const PackedMatrix& weight, int64_t share) {
     const Rows rows{share * share_rows_, share_rows_};
-    const auto product = weight.product({rows.count, gate_grads_.stride(), net_.hidden, false});
+    const ProductShape shape{rows.count, gate_grads_.stride(), net_.hidden, false};
+    auto product = weight.product(shape);
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     float* through = through_.data() + state;
     std::fill_n(through, size, 0.0f);
+    StepClock clock(work_of_step(net_));
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step, rows);
@@ -381,6 +395,7 @@ class BackwardCell {
       gate_grads_.finish(share, row, rows.count);
       if (net_.mode == Mode::gru) input_gate_grads_.finish(share, row, rows.count);
       product->compute(gate_grads_.at(row), gate_grads_.rounded_at(row), through);
+      if (clock.were_late()) product = weight.product(shape);
     }
     for (int64_t j = 0; j < size; ++j) carried_[state + j] += through[j];
   }

@@ -35,8 +35,7 @@ constexpr int64_t kLeastRowsOfShare = 16;
 // How many rows of a batch one thread takes through all steps. Sequences do not meet, so that
 // threads with rows of their own need not wait for each other in any step. Where the batch does not
 // divide, or is too small, it is one share, and all threads work on each of its products.
-inline int64_t rows_of_share(int64_t batch) {
-  const int64_t threads = num_omp_threads();
+inline int64_t rows_of_share(int64_t batch, int64_t threads = num_omp_threads()) {
   const bool divides = batch % threads == 0 && batch / threads >= kLeastRowsOfShare;
   return divides ? batch / threads : batch;
 }

@@ -13,7 +13,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddle_ngraph import flags, mkl_packed
+from paddle_ngraph import _core, flags, mkl_packed
 from paddle_ngraph.function import processor
 from tests.programs import at_once
 
@@ -150,7 +150,7 @@ _FORKS = """
 import os, signal, threading, time
 import numpy as np
 import paddle
-from paddle_ngraph import flags, mkl_packed
+from paddle_ngraph import _core, flags, mkl_packed
 
 flags.set("mkl_packed_provider", PROVIDER)
 net = mkl_packed.LSTM(16, 16, 2, dropout=0.5)
@@ -272,3 +272,43 @@ def test_no_product_has_something_compiled_that_a_fork_does_not_wait_for(
         env=environment,
     )
     assert found.returncode == 0, found.stdout + found.stderr[-2000:]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_steps_taken_alone_are_the_same(mode, batch):
+    """As they are where threads were late, from a step on or from the first one."""
+    shape = Shape(40, 320, batch, 6, 1)
+    native, packed = pair(mode, shape)
+    given = data(mode, shape)
+    expected = run(native, given)
+    for seconds in (0, 600, 0):
+        _core.mkl_packed.take_steps_alone(seconds)
+        assert _core.mkl_packed.are_threads_late() == (seconds > 0)
+        assert_close(expected, run(packed, given))
+
+
+def test_threads_that_are_late_are_noticed():
+    """Where something else runs on each core, steps would take hundreds of times as long."""
+    if _core.num_threads() < 2 or _core.mkl_packed.provider() == "mkl":  # one thread takes a row
+        pytest.skip("no threads meet")
+    shape = Shape(256, 256, 1, 50, 1)
+    native, packed = pair("LSTM", shape)
+    given = data("LSTM", shape)
+    expected = run(native, given)
+    _core.mkl_packed.take_steps_alone(0)
+    loop = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    others = [
+        subprocess.Popen([sys.executable, "-c", loop, str(core)])
+        for core in os.sched_getaffinity(0)
+        for _ in range(2)
+    ]
+    try:
+        until = time.monotonic() + 120
+        while not _core.mkl_packed.are_threads_late() and time.monotonic() < until:
+            assert_close(expected, run(packed, given))
+        assert _core.mkl_packed.are_threads_late()
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()

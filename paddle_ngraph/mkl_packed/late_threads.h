@@ -1,0 +1,38 @@
+// Threads that meet in each step, on cores where something else runs, too.
+//
+// Who waits for a thread that has lost its core waits for time slices of the system's:
+// milliseconds, hundreds of times what a step takes, and that in each step. So steps are timed.
+// Where the others were late, one thread goes on alone for a while.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace paddle_ngraph::mkl_packed {
+
+// Whether they were late lately, so that steps are taken alone.
+bool are_threads_late();
+
+// Has steps be taken alone for so long.
+void take_steps_alone(std::chrono::nanoseconds time);
+
+// Times the steps in which threads meet.
+class StepClock {
+ public:
+  // Of so many floating-point operations each.
+  explicit StepClock(int64_t work);
+  ~StepClock();
+  StepClock(const StepClock&) = delete;
+  StepClock& operator=(const StepClock&) = delete;
+
+  // After each step: whether the others were late. The calling thread is alone then.
+  bool were_late();
+
+ private:
+  int64_t work_;
+  bool meet_;
+  int64_t fastest_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace paddle_ngraph::mkl_packed
