@@ -702,9 +702,7 @@ bool Capture::settle_for_other() {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     return true;
   }
-  const bool is_done = compute();
-  is_recording_ = true;
-  return is_done;
+  return compute();
 }
 
 // The arguments of a call, with the object of a method.
@@ -807,7 +805,6 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
       begin();
       return nullptr;
     }
-    is_recording_ = true;
   }
   return record(function, gradient, given, self, args, kwargs);
 }
@@ -964,7 +961,8 @@ std::vector<int> Capture::wanted() const {
 }
 
 bool Capture::compute() {
-  if (path_ == root_.get() || is_recording_) return true;
+  if (path_ == root_.get()) is_recording_ = true;
+  if (is_recording_) return true;
   const NoCapture none;
   const NoCollection no_collection;
   is_computing_ = true;
@@ -988,7 +986,9 @@ bool Capture::compute() {
     lazy_tensors().erase(tensor.ptr());
   }
   const auto memory = stop_reading();
-  is_computing_ = false;
+  is_recording_ = true;
+  is_computing_ =
+      false;  // another thread may end the capture as soon as this one lets go of Python
   if (error.empty()) return true;
   PyErr_Restore(type.release().ptr(), value.release().ptr(), trace.release().ptr());
   return false;
