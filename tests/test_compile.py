@@ -759,7 +759,8 @@ def expanded(y):
 
 
 def divided_by_count(y):
-    return y / float(paddle.numel(y)) + sum(paddle.shape(y).tolist()) + paddle.shape(y).numpy()[0]
+    rows = int(paddle.shape(y).numpy()[0])
+    return y / float(paddle.numel(y)) + sum(paddle.shape(y).tolist()) + rows
 
 
 def scaled_by_sizes(y):
@@ -843,16 +844,36 @@ def test_numbers_that_wait_index_numbers_that_are_known(form):
     both(lambda compiled: [compiled(function)(floats(3, 4), numbers) for _ in range(2)], runs=0)
 
 
-@pytest.mark.parametrize(
-    "number", [np.sqrt(3.0), np.float32(0.3), np.int64(3), np.int32(-2)], ids=repr
-)
-def test_numbers_of_numpy_end_no_graph(number):
-    """Operators take them for Python's."""
+@pytest.mark.parametrize("dtype", ["bool", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int32])
+def test_numbers_of_numpy_are_what_they_are_to_operators(kind, dtype):
+    """Some become what the tensor is; those of Python may make something else of it."""
+    x = paddle.cast(floats(3, 4) * 3, dtype)
 
+    def function(x: Any, number: Any) -> list[Any]:
+        y = x if dtype == "bool" else x + x
+        made = [y + number, number * y, y / number, y == number, y > number]
+        return made if dtype == "bool" else [*made, y - number]  # Paddle subtracts no bool
+
+    def outcome(compiled_function, number):
+        return [(str(each.dtype), each.numpy().tolist()) for each in compiled_function(x, number)]
+
+    numbers = [kind(2.5), kind(2.5).item(), kind(3), kind(2.5), 2.5, 3, 2.5, kind(2.5)] * 2
+    compiled_function = paddle_ngraph.compile(function)
+    with paddle.no_grad():
+        for number in numbers:
+            (expected, found) = (outcome(each, number) for each in (function, compiled_function))
+            assert [dtype for dtype, _ in found] == [dtype for dtype, _ in expected]
+            for (_, one), (_, other) in zip(found, expected):
+                np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [np.sqrt(3.0), np.float64(-2)], ids=repr)
+def test_numbers_of_numpy_that_are_those_of_python_end_no_graph(number):
     def function(x: Any, number: Any) -> Any:
         y = F.tanh(F.tanh(x) * number)
         y = paddle.scale(y + number, float(number)) / number
-        return y.reshape([np.int64(-1), np.int32(2)]) + number
+        return y.reshape([-1, 2]) + number
 
     def scenario(compiled):
         compiled_function, x = compiled(function), floats(3, 4)

@@ -26,7 +26,7 @@ _OF_MODELS = frozenset(
     {"batch_parts", "constants", "functions", "fusion", "held"}
     | {"low_precision", "mixed_precision", "plugin_faults", "products"}
 )
-_KNOWING = frozenset({"bridge", "size_rules"})
+_KNOWING = frozenset({"bodies", "bridge", "size_rules"})
 
 
 def asked(path: Path) -> set[str]:

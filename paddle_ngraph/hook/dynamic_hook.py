@@ -41,6 +41,7 @@ _WRAPPING = "_ngraph_wrapping"  # of a layer: what it keeps of ours
 
 # Kinds of inputs of a layer that times are kept of: so many sizes for each of so many forms.
 _FORMS, _SIZES = 16, 1024
+_DEPTH = 16  # of lists in lists that are looked at
 # Calls of one kind: so many natively, then so many compiled; the first ones do not count, for they
 # fill caches and compile functions.
 _NATIVE, _NATIVE_COLD = 4, 1
@@ -283,14 +284,14 @@ def _decide(trial: _Trial) -> None:
         )
 
 
-def _form_of(value: Any, sizes: list[int]) -> Hashable:
+def _form_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:
     """What of an input, besides its sizes, decides how long it takes; adds the sizes."""
     if isinstance(value, paddle.Tensor):
         shape = value.shape
         sizes.extend(shape)  # += would be that of shapes
         return value.dtype, len(shape)
-    if isinstance(value, (list, tuple)):
-        return (type(value), *[_form_of(each, sizes) for each in value])
-    if isinstance(value, dict):
-        return tuple([(key, _form_of(each, sizes)) for key, each in value.items()])
+    if depth < _DEPTH and isinstance(value, (list, tuple)):
+        return (type(value), *[_form_of(each, sizes, depth + 1) for each in value])
+    if depth < _DEPTH and isinstance(value, dict):
+        return tuple([(key, _form_of(each, sizes, depth + 1)) for key, each in value.items()])
     return type(value).__name__

@@ -184,10 +184,10 @@ bool is_constant(PyObject* object) {
          is_of_type(object, "DataType") || is_cpu_place(object);
 }
 
-// A number of NumPy's or Paddle's, which operators take for one of Python's.
+// A number of NumPy's or Paddle's, which operators take for one of Python's. Others of NumPy's they
+// do not: these become what the tensor is, those may make something else of it.
 bool is_other_number(PyObject* object) {
-  constexpr std::array<const char*, 5> kNames{"numpy.float64", "numpy.float32", "numpy.int64",
-                                              "numpy.int32", "TensorSize"};
+  constexpr std::array<const char*, 2> kNames{"numpy.float64", "TensorSize"};
   return std::any_of(kNames.begin(), kNames.end(), [object](const char* name) {
     return std::strcmp(Py_TYPE(object)->tp_name, name) == 0;
   });
@@ -205,7 +205,7 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   if (expected == given) return true;
   if (is_other_number(given)) return equals_constant(constant, python_number(given).ptr());
   if (Py_TYPE(expected) != Py_TYPE(given)) return false;
-  if (constant.is_any_of_type) return true;
+  if (constant.is_any_of_type) return is_cpu_place(given);
   if (PyFloat_CheckExact(expected)) {
     const double one = PyFloat_AS_DOUBLE(expected), other = PyFloat_AS_DOUBLE(given);
     return std::memcmp(&one, &other, sizeof(one)) == 0;
@@ -335,7 +335,7 @@ void CapturedPaths::forget_paths() {
 void CapturedPaths::forget() {
   forget_paths();
   graphs_ = 0;
-  families_.clear();
+  const auto freed = std::exchange(families_, {});  // at the end: that may call Python
 }
 
 namespace {
@@ -437,7 +437,9 @@ void CapturedPaths::add_end(const CapturedPath& root, CapturedPath& path) {
 std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& path) {
   const auto found = families_.find(path.family);
   if (found == families_.end() || found->second.is_closed) return nullptr;
-  if (path.call.has_gradient) return nullptr;
+  const std::vector<CapturedPath*> own_calls = calls_until(&path);
+  const auto has_gradient = [](const CapturedPath* each) { return each->call.has_gradient; };
+  if (std::any_of(own_calls.begin(), own_calls.end(), has_gradient)) return nullptr;
   auto& [ends, patterns, _] = found->second;
   const std::vector<phi::DDim> own = shapes_of(path);
   std::vector<phi::DDim> open = own;
@@ -449,7 +451,7 @@ std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& p
     has_pattern = true;
   }
   std::vector<const CapturedCall*> calls;
-  for (const CapturedPath* each : calls_until(&path)) calls.push_back(&each->call);
+  for (const CapturedPath* each : own_calls) calls.push_back(&each->call);
   size_t similar = 0;
   for (const CapturedPath* end : ends) {
     if (!is_similar(*end, calls)) continue;
@@ -480,7 +482,7 @@ std::vector<std::vector<phi::DDim>> CapturedPaths::examples_of(const CapturedPat
 void CapturedPaths::close_family(const CapturedPath& path) {
   Family& family = families_[path.family];
   family.is_closed = true;
-  family.patterns.clear();
+  const auto freed = std::exchange(family.patterns, {});
 }
 
 py::list CapturedPaths::ends() const {
@@ -627,11 +629,11 @@ Capture::~Capture() {
 Capture* Capture::here() { return capture_here; }
 
 void Capture::begin() {
-  root_ = paths_->root();
+  // What is freed may call Python, which may call this again.
+  const auto root = std::exchange(root_, paths_->root());
   path_ = root_.get();
   is_recording_ = false;
   for (const auto& value : values_) lazy_tensors().erase(value.ptr());
-  // What is freed may call Python, which may call this again.
   const auto memory = stop_reading();
   const auto values = std::exchange(values_, {});
   numbers_.clear();
@@ -846,7 +848,7 @@ PyObject* Capture::call_for_sizes(const AnnouncedFunction& function, PyObject* s
   const NoCapture none;
   auto result = py::reinterpret_steal<py::object>(call_now(function, self, shapes.ptr(), kwargs));
   if (!result) return nullptr;
-  if (sizes_.size() >= kMostSizes) sizes_.clear();
+  const auto freed = sizes_.size() < kMostSizes ? decltype(sizes_)() : std::exchange(sizes_, {});
   const auto keep = [this](PyObject* object) -> PyObject* {
     if (paddle::pybind::PyCheckTensor(object)) {
       sizes_.emplace(object, py::reinterpret_borrow<py::object>(object));
@@ -1008,18 +1010,23 @@ bool Capture::has_recurred(const std::vector<int>& wanted) {
 void Capture::compute_wanted() {
   const std::vector<int> numbers = wanted();
   std::unique_ptr<py::error_already_set> raised;
+  py::object graph;  // another thread may forget it meanwhile
   try {
-    auto found = path_->graphs.find(numbers);
-    const bool may_make = !path_->breaks.empty() && !numbers.empty();
-    if (found == path_->graphs.end() && may_make) {
-      if (py::object graph = find_or_make_graph(numbers)) {
-        found = path_->graphs.emplace(numbers, std::move(graph)).first;
-      }
+    const auto found = path_->graphs.find(numbers);
+    if (found != path_->graphs.end()) {
+      graph = found->second;
+    } else if (!path_->breaks.empty() && !numbers.empty()) {
+      graph = find_or_make_graph(numbers);
+      if (graph) path_->graphs.emplace(numbers, graph);
     }
-    const bool has_graph = found != path_->graphs.end() && !found->second.is_none();
-    if (has_graph && compute_graph(found->second, numbers)) return;
+    if (graph && !graph.is_none() && compute_graph(graph, numbers)) return;
   } catch (py::error_already_set& error) {
-    raised = std::make_unique<py::error_already_set>(error);
+    const bool is_open = graph && !graph.is_none() && graph.attr("is_open").cast<bool>();
+    if (is_open && error.matches(PyExc_Exception)) {
+      close_family(numbers);
+    } else {
+      raised = std::make_unique<py::error_already_set>(error);
+    }
   }
   if (!compute_one_by_one()) throw py::error_already_set();
   if (raised != nullptr) throw py::error_already_set(*raised);
@@ -1056,8 +1063,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wan
   const bool is_open = graph.attr("is_open").cast<bool>();
   if (is_open && !(computed.is_none() ? graph.attr("why_native").is_none()
                                       : have_shapes(py::list(computed), wanted))) {
-    paths_->close_family(*path_);  // with known sizes it may do better
-    path_->graphs.erase(wanted);
+    close_family(wanted);
     return false;
   }
   if (computed.is_none()) return false;
@@ -1066,6 +1072,12 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wan
     tensor_of(values_[wanted[i]].ptr()) = tensor_of(results[i].ptr());
   }
   return true;
+}
+
+// Has each path its own graph: with known sizes it may do better.
+void Capture::close_family(const std::vector<int>& wanted) {
+  paths_->close_family(*path_);
+  path_->graphs.erase(wanted);
 }
 
 bool Capture::compute_one_by_one() {

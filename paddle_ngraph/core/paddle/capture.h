@@ -219,6 +219,7 @@ class Capture {
   bool has_recurred(const std::vector<int>& wanted);
   bool compute_graph(const pybind11::object& graph, const std::vector<int>& wanted);
   bool have_shapes(const pybind11::list& results, const std::vector<int>& wanted) const;
+  void close_family(const std::vector<int>& wanted);
   bool compute_one_by_one();
   bool recognize(const Argument& expected, PyObject* result, const CapturedCall& call);
   void assign(const Argument& expected, PyObject* computed);
