@@ -6,6 +6,8 @@
 #include <cstring>
 #include <sstream>
 
+#include <pthread.h>
+
 #include "core/common/error.h"
 #include "core/common/faults.h"
 #include "core/common/threads.h"
@@ -106,9 +108,17 @@ Precision wanted_precision() {
 // while Python builds: it builds the function too.
 using BuildingMutex = std::recursive_mutex;
 
+std::array<BuildingMutex, 64> building_mutexes;
+
+// A forked process has no thread that would unlock those that were locked.
+void renew_building_mutexes() {
+  for (auto& mutex : building_mutexes) new (&mutex) BuildingMutex();
+}
+
 BuildingMutex& building_mutex(uint64_t graph) {
-  static std::array<BuildingMutex, 64> mutexes;
-  return mutexes[graph % mutexes.size()];
+  static const int registered = pthread_atfork(nullptr, nullptr, renew_building_mutexes);
+  static_cast<void>(registered);
+  return building_mutexes[graph % building_mutexes.size()];
 }
 
 const std::vector<size_t>& no_inputs() {
