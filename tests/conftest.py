@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -70,3 +71,11 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     spy = build.Pass("count", "what is compiled is counted", count)
     monkeypatch.setattr(build, "PASSES", (*build.PASSES, spy))
     return counts
+
+
+@pytest.fixture
+def little_to_collect() -> Iterator[None]:
+    """Paddle's SOT collects garbage for each graph; not among what other tests have left."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

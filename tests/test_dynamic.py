@@ -33,6 +33,8 @@ from tests.dynamic import (
 from tests.test_captured_sizes import Writer, generated
 from tests.test_compile import ACTS, Notes, hooks_a_tensor, in_threads
 
+pytestmark = pytest.mark.usefixtures("little_to_collect")
+
 
 @pytest.fixture(autouse=True)
 def dynamic(monkeypatch) -> Iterator[None]:
