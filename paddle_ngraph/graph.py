@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,27 +162,24 @@ class Op:
         """The same with float32 in place of bfloat16, as it is computed (bfloat16.py)."""
         if not self.has_bfloat16() and BFLOAT16 not in self.attrs.values():
             return self
-        return replace(
-            self,
-            inputs={name: tuple(map(_widened, specs)) for name, specs in self.inputs.items()},
-            outputs={
-                name: tuple(None if spec is None else _widened(spec) for spec in specs)
-                for name, specs in self.outputs.items()
-            },
-            attrs={n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()},
-        )
+        attrs = {n: "float32" if v == BFLOAT16 else v for n, v in self.attrs.items()}
+        return replace(self._with_tensors(_widened), attrs=attrs)
 
     def renumbered(self, numbers: Mapping[int, int]) -> Op:
         """The same with other numbers of its tensors. Without what only Paddle needs."""
-        inputs = {
-            name: tuple(replace(spec, id=numbers[spec.id]) for spec in specs)
-            for name, specs in self.inputs.items()
-        }
-        outputs = {
-            name: tuple(s if s is None else replace(s, id=numbers[s.id]) for s in specs)
-            for name, specs in self.outputs.items()
-        }
-        return replace(self, inputs=inputs, outputs=outputs, form=None)
+        other = self._with_tensors(lambda spec: replace(spec, id=numbers[spec.id]))
+        return replace(other, form=None)
+
+    def _with_tensors(self, change: Callable[[TensorSpec], TensorSpec]) -> Op:
+        """The same, reading and making other tensors."""
+        return replace(
+            self,
+            inputs={name: tuple(map(change, specs)) for name, specs in self.inputs.items()},
+            outputs={
+                name: tuple(None if spec is None else change(spec) for spec in specs)
+                for name, specs in self.outputs.items()
+            },
+        )
 
     def outputs_used(self) -> list[TensorSpec]:
         """Every output tensor that the program uses, in a list."""

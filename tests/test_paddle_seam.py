@@ -165,8 +165,7 @@ def classes_in(tree: ast.AST) -> dict[str, ast.ClassDef]:
 
 
 def attributes_of_classes(tree: ast.AST) -> set[str]:
-    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return {name for node in classes for name in attributes_in(node)}
+    return {name for node in classes_in(tree).values() for name in attributes_in(node)}
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,10 @@ class Draft:
     parts: int = 1
     updates: list[Update] = field(default_factory=list)
 
+    def models(self) -> list[ov.Model]:
+        """The model, and those inside of loops and branches."""
+        return [self.model, *self.bridge.inner_models()]
+
 
 class Pass(NamedTuple):
     """One step of a build.
@@ -102,7 +106,7 @@ def _multiply_by_onednn(draft: Draft) -> None:
 
 
 def _keep_what_branches_make(draft: Draft) -> None:
-    for model in [draft.model, *draft.bridge.inner_models()]:
+    for model in draft.models():
         plugin_faults.keep_what_branches_make(model, draft.bridge.extension)
 
 
@@ -113,7 +117,7 @@ def _update_in_place(draft: Draft) -> None:
 
 def _on_models(change: Callable[[ov.Model], None]) -> Callable[[Draft], None]:
     def run(draft: Draft) -> None:
-        for model in [draft.model, *draft.bridge.inner_models()]:
+        for model in draft.models():
             change(model)
 
     return run

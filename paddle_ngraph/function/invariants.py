@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paddle_ngraph.dtypes import ARRAY
-from paddle_ngraph.function.registry import Role, find_converter
+from paddle_ngraph.function.registry import Converter, Role, find_converter
 from paddle_ngraph.graph import Graph, Op
 
 # What takes long enough to be computed once, with all that it needs and all that follows from it:
@@ -17,19 +17,18 @@ _HEAVY = frozenset(
 )
 
 
-def computed_before(block: Graph, args: int, arrays: Collection[int]) -> tuple[Graph, Graph]:
+def computed_before(block: Graph, args: int) -> tuple[Graph, Graph]:
     """The block of a loop in two parts.
 
     Args:
         block: What is inside.
         args: How many of its inputs, the first ones, are others in each turn.
-        arrays: Which of its inputs are TensorArrays.
 
     Returns:
         What can be computed before the loop: it reads some of the inputs, and makes what the rest
         reads of it. And the rest, with that behind its inputs.
     """
-    moved = _moved(block, args, arrays)
+    moved = _moved(block, args)
     before = [op for op in block.ops if id(op) in moved]
     # What makes a constant stays, too: a turn computes nothing for it.
     rest = [op for op in block.ops if id(op) not in moved or not _reads(op)]
@@ -47,10 +46,9 @@ def _reads(op: Op) -> bool:
     return any(True for _ in op.input_specs())
 
 
-def _moved(block: Graph, args: int, arrays: Collection[int]) -> set[int]:
+def _moved(block: Graph, args: int) -> set[int]:
     """The operators that are computed before the loop, by their identity."""
-    places = range(args, len(block.inputs))
-    same = {block.inputs[place].id for place in places if place not in arrays}
+    same = {spec.id for spec in block.inputs[args:] if not spec.dtype.endswith(ARRAY)}
     makers: dict[int, Op] = {}
     moved: set[int] = set()
     for op in block.ops:
@@ -79,7 +77,7 @@ def _add(op: Op, makers: dict[int, Op], moved: set[int]) -> None:
 def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
     """Whether an operator computes the same wherever it is."""
     entry = find_converter(op.type)
-    if entry is None or op.blocks or entry.draws(op):
+    if entry is None or not _is_plain(op, entry):
         return False
     # Only inside it may be certain how long a slice is.
     return not entry.open_starts or all(
@@ -96,6 +94,11 @@ def only_chooses(block: Graph) -> bool:
         return False
     kinds = (find_converter(op.type) for op in block.ops)
     return all(
-        entry is not None and not _reads(op) and not op.blocks and not entry.draws(op)
+        entry is not None and _is_plain(op, entry) and not _reads(op)
         for op, entry in zip(block.ops, kinds)
     )
+
+
+def _is_plain(op: Op, entry: Converter) -> bool:
+    """Whether an operator is no loop or branch, and draws no random numbers."""
+    return not op.blocks and not entry.draws(op)

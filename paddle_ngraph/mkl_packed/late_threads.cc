@@ -28,22 +28,31 @@ int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 std::atomic<int64_t> alone_until{0};
 std::atomic<int64_t> alone_for{0};
 
-// The fastest steps so far, by their work. Not locked: that a time is lost, or another one's, costs
+// The fastest steps so far, by their kind. Not locked: that a time is lost, or another one's, costs
 // some time and nothing else.
 struct Fastest {
-  std::atomic<int64_t> work{0};
+  std::atomic<uint64_t> kind{0};
   std::atomic<int64_t> time{0};
 };
 std::array<Fastest, 64> all_fastest;
 
-Fastest& fastest_of(int64_t work) {
-  return all_fastest[static_cast<uint64_t>(work) * 0x9e3779b97f4a7c15u >> 58];
+Fastest& fastest_of(uint64_t kind) { return all_fastest[kind >> 58]; }
+
+// Steps that take as long: other numbers of threads, and operands in bfloat16, do not.
+uint64_t kind_of(int64_t work, const GemmProvider& gemm) {
+  uint64_t kind = 0;
+  const uint64_t library = reinterpret_cast<uintptr_t>(&gemm);
+  for (const uint64_t each :
+       {static_cast<uint64_t>(work), static_cast<uint64_t>(num_omp_threads()), library}) {
+    kind = (kind ^ each) * 0x9e3779b97f4a7c15u;
+  }
+  return kind;
 }
 
 // As far as is known; else what a step takes at the very most: a nanosecond for each operation.
-int64_t time_of(int64_t work) {
-  const Fastest& known = fastest_of(work);
-  return known.work == work ? known.time.load() : work;
+int64_t time_of(uint64_t kind, int64_t work) {
+  const Fastest& known = fastest_of(kind);
+  return known.kind == kind ? known.time.load() : work;
 }
 
 void note_late(int64_t taken) {
@@ -59,14 +68,17 @@ bool are_threads_late() { return now() < alone_until; }
 
 void take_steps_alone(nanoseconds time) { alone_until = now() + time.count(); }
 
-StepClock::StepClock(int64_t work)
-    : work_(work), meet_(num_omp_threads() > 1), fastest_(time_of(work)), last_(Clock::now()) {}
+StepClock::StepClock(int64_t work, const GemmProvider& gemm)
+    : kind_(kind_of(work, gemm)),
+      meet_(num_omp_threads() > 1),
+      fastest_(time_of(kind_, work)),
+      last_(Clock::now()) {}
 
 StepClock::~StepClock() {
   if (!meet_) return;
-  Fastest& known = fastest_of(work_);
+  Fastest& known = fastest_of(kind_);
   known.time = fastest_;
-  known.work = work_;
+  known.kind = kind_;
 }
 
 bool StepClock::were_late() {

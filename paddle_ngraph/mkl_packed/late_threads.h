@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "mkl_packed/packed_gemm.h"
+
 namespace paddle_ngraph::mkl_packed {
 
 // Whether they were late lately, so that steps are taken alone.
@@ -19,8 +21,9 @@ void take_steps_alone(std::chrono::nanoseconds time);
 // Times the steps in which threads meet.
 class StepClock {
  public:
-  // Of so many floating-point operations each.
-  explicit StepClock(int64_t work);
+  // Of so many floating-point operations each, multiplied by this library, on the threads that the
+  // calling one may have.
+  StepClock(int64_t work, const GemmProvider& gemm);
   ~StepClock();
   StepClock(const StepClock&) = delete;
   StepClock& operator=(const StepClock&) = delete;
@@ -29,7 +32,7 @@ class StepClock {
   bool were_late();
 
  private:
-  int64_t work_;
+  uint64_t kind_;
   bool meet_;
   int64_t fastest_;
   std::chrono::steady_clock::time_point last_;

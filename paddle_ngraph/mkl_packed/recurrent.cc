@@ -177,7 +177,7 @@ class ForwardCell {
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     if (holds_state()) std::copy_n(h_before_ + state, size, h_last_ + state);
     if (c_last_ != nullptr) std::copy_n(c_before_ + state, size, c_last_ + state);
-    StepClock clock(work_of_step(net_));
+    StepClock clock(work_of_step(net_), *net_.gemm);
     for (int64_t i = 0; i < net_.steps; ++i) {
       const int64_t step = cell_.step(net_, i);
       if (i == 0 || holds_state()) {
@@ -387,7 +387,7 @@ class BackwardCell {
     const int64_t state = rows.first * net_.hidden, size = rows.count * net_.hidden;
     float* through = through_.data() + state;
     std::fill_n(through, size, 0.0f);
-    StepClock clock(work_of_step(net_));
+    StepClock clock(work_of_step(net_), *net_.gemm);
     for (int64_t i = net_.steps - 1; i >= 0; --i) {
       const int64_t step = cell_.step(net_, i);
       run_step(i, step, rows);

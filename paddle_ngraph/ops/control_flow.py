@@ -52,8 +52,7 @@ def while_(bridge: NgraphBridge, op: Op) -> None:
     given = [*starts, *bridge.get_captured(op)]
     block, order = hand_on_what_is_read(op.blocks[0], len(starts), given)
     args = len(block.outputs) - 1
-    arrays = [n for n, number in enumerate(order) if isinstance(given[number], TensorArray)]
-    before, block = computed_before(block, args, arrays)
+    before, block = computed_before(block, args)
     specs = [*op.inputs["inputs"], *op.inputs["captured"]]
     sources = [given[number] for number in order]
     kept = [place for place, number in enumerate(order) if bridge.is_used_later(specs[number])]

@@ -33,10 +33,13 @@ from paddle_ngraph.program.view import (
     value_id,
 )
 
-# In-place operators whose other form is not their name without "_", and so many operands of it.
-_OTHER_FORMS = {"pd_op.assign_out_": ("pd_op.assign", 1)}
-# The same that read nothing of what they overwrite, all of it, with what the program says.
-_OF_CONSTANTS = {"pd_op.assign_value_": ("pd_op.assign_value", 0)}
+# In-place operators of which the other form has another name or fewer operands, and how many.
+_OTHER_FORMS = {
+    "pd_op.assign_out_": ("pd_op.assign", 1),
+    "pd_op.assign_value_": ("pd_op.assign_value", 0),
+}
+# Those that overwrite all of a variable with what the program says.
+_OF_CONSTANTS = frozenset({"pd_op.assign_value_"})
 
 
 def rephrase(program: Program) -> None:
@@ -234,10 +237,7 @@ def _other_form(op: Operation) -> str:
 def _form_and_operands(op: Operation) -> tuple[str, list[Value]]:
     """The operator that makes a new variable instead, and its operands."""
     operands = list(op.operands_source())
-    others = _OTHER_FORMS | _OF_CONSTANTS
-    if op.name() not in others:
-        return op.name().removesuffix("_"), operands
-    name, count = others[op.name()]
+    name, count = _OTHER_FORMS.get(op.name(), (op.name().removesuffix("_"), len(operands)))
     return name, operands[:count]
 
 

@@ -203,8 +203,9 @@ py::object python_number(PyObject* number) {
 bool equals_constant(const Argument& constant, PyObject* given) {
   PyObject* expected = constant.constant.ptr();
   if (expected == given) return true;
-  if (is_other_number(given)) return equals_constant(constant, python_number(given).ptr());
-  if (Py_TYPE(expected) != Py_TYPE(given)) return false;
+  if (Py_TYPE(expected) != Py_TYPE(given)) {
+    return is_other_number(given) && equals_constant(constant, python_number(given).ptr());
+  }
   if (constant.is_any_of_type) return is_cpu_place(given);
   if (PyFloat_CheckExact(expected)) {
     const double one = PyFloat_AS_DOUBLE(expected), other = PyFloat_AS_DOUBLE(given);
@@ -349,10 +350,16 @@ std::vector<CapturedPath*> calls_until(const CapturedPath* path) {
   return found;
 }
 
+std::vector<const CapturedCall*> calls_of(const CapturedPath& path) {
+  std::vector<const CapturedCall*> calls;
+  for (const CapturedPath* each : calls_until(&path)) calls.push_back(&each->call);
+  return calls;
+}
+
 std::vector<phi::DDim> shapes_of(const CapturedPath& path) {
   std::vector<phi::DDim> shapes;
-  for (const CapturedPath* each : calls_until(&path)) {
-    for (const ValueKind& kind : each->call.kinds) shapes.push_back(kind.shape);
+  for (const CapturedCall* call : calls_of(path)) {
+    for (const ValueKind& kind : call->kinds) shapes.push_back(kind.shape);
   }
   return shapes;
 }
@@ -437,9 +444,9 @@ void CapturedPaths::add_end(const CapturedPath& root, CapturedPath& path) {
 std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& path) {
   const auto found = families_.find(path.family);
   if (found == families_.end() || found->second.is_closed) return nullptr;
-  const std::vector<CapturedPath*> own_calls = calls_until(&path);
-  const auto has_gradient = [](const CapturedPath* each) { return each->call.has_gradient; };
-  if (std::any_of(own_calls.begin(), own_calls.end(), has_gradient)) return nullptr;
+  const std::vector<const CapturedCall*> calls = calls_of(path);
+  const auto has_gradient = [](const CapturedCall* call) { return call->has_gradient; };
+  if (std::any_of(calls.begin(), calls.end(), has_gradient)) return nullptr;
   auto& [ends, patterns, _] = found->second;
   const std::vector<phi::DDim> own = shapes_of(path);
   std::vector<phi::DDim> open = own;
@@ -450,8 +457,6 @@ std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& p
     open_what_differs(pattern->shapes, &open);
     has_pattern = true;
   }
-  std::vector<const CapturedCall*> calls;
-  for (const CapturedPath* each : own_calls) calls.push_back(&each->call);
   size_t similar = 0;
   for (const CapturedPath* end : ends) {
     if (!is_similar(*end, calls)) continue;
@@ -467,8 +472,7 @@ std::shared_ptr<CapturedPattern> CapturedPaths::pattern_of(const CapturedPath& p
 
 std::vector<std::vector<phi::DDim>> CapturedPaths::examples_of(const CapturedPath& path) const {
   constexpr size_t kMost = 8;
-  std::vector<const CapturedCall*> calls;
-  for (const CapturedPath* each : calls_until(&path)) calls.push_back(&each->call);
+  const std::vector<const CapturedCall*> calls = calls_of(path);
   std::vector<std::vector<phi::DDim>> found{shapes_of(path)};
   const auto family = families_.find(path.family);
   if (family == families_.end()) return found;

@@ -412,7 +412,7 @@ def _variant(
     guards: Sequence[int] = (),
     conditions: Sequence[Guard] = (),
 ) -> Variant:
-    for model in [draft.model, *draft.bridge.inner_models()]:
+    for model in draft.models():
         _refuse_empty(interval, model)
 
     def without(sources: Sequence[int]) -> list[int]:  # results stay
