@@ -1,4 +1,7 @@
-"""Every test runs in static mode, with the counters at zero and the engine off at first."""
+"""Every test runs in static mode, with the engine off at first.
+
+The counters are at zero then, and nothing is known of operators that were refused.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 import paddle_ngraph
 from benchmarks import report
 from paddle_ngraph import _core
-from paddle_ngraph.function import build, registry
+from paddle_ngraph.function import build, refusals, registry
 
 
 def pytest_configure() -> None:
@@ -32,7 +35,9 @@ def static_mode() -> Iterator[None]:
     paddle.enable_static()
     paddle_ngraph.disable()
     paddle_ngraph.reset_stats()
+    refusals.clear()
     yield
+    _core.fail_at("")
     paddle_ngraph.disable()
 
 
@@ -58,6 +63,12 @@ def small_intervals_pay() -> Iterator[None]:
     paddle.set_flags({"FLAGS_ngraph_min_interval_us": 0, "FLAGS_ngraph_cache_dir": ""})
     yield
     paddle.set_flags(before)
+
+
+@pytest.fixture
+def nothing_cached() -> None:
+    """The test meets graphs that nothing is known of."""
+    paddle_ngraph.clear_cache()
 
 
 @pytest.fixture

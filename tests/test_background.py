@@ -520,7 +520,6 @@ def told() -> Iterator[list[str]]:
 
 
 def test_a_build_that_fails_is_told_by_the_next_run_and_not_repeated():
-    refusals.clear()
     program = Program(network)
     native = program.run(False, x=floats(2, 6))
     _core.fail_at("compile")
@@ -542,7 +541,6 @@ def test_a_build_that_fails_is_told_by_the_next_run_and_not_repeated():
 
 
 def test_a_build_that_fails_is_told_whatever_the_shapes_of_the_next_run():
-    refusals.clear()
     program = Program(network)
     _core.fail_at("compile")
     with told() as texts:
@@ -553,7 +551,6 @@ def test_a_build_that_fails_is_told_whatever_the_shapes_of_the_next_run():
     _core.fail_at("")
     assert len(texts) == 1 and "a fault was injected" in texts[0]
     assert counts()[1] == 1
-    refusals.clear()
 
 
 def test_where_paddle_alone_fails_the_run_waits_for_the_engine(monkeypatch):

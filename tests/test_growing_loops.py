@@ -24,14 +24,9 @@ from tests.programs import (
     parameter,
 )
 
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
 WIDTH, WORDS = 6, 11
-
-
-@pytest.fixture(autouse=True)
-def fresh(small_intervals_pay: None) -> Any:
-    refusals.clear()
-    yield
-    refusals.clear()
 
 
 def agree(program: Program, **feed: np.ndarray) -> list[np.ndarray]:

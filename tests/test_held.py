@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,10 @@ from tests.test_updates import (
     variable,
 )
 
+pytestmark = pytest.mark.usefixtures("nothing_cached")
+
 O = paddle.optimizer  # noqa: E741
 WIDTH = 192  # a square matrix of this width is just large enough
-
-
-@pytest.fixture(autouse=True)
-def anew() -> Iterator[None]:
-    """Each test meets graphs that nothing is known of."""
-    paddle_ngraph.clear_cache()
-    refusals.clear()
-    yield
-    _core.fail_at("")
-    refusals.clear()
 
 
 @pytest.fixture

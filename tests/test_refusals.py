@@ -241,7 +241,6 @@ def conversion_error(number):
 
 
 def test_refusals_are_bounded_and_the_latest_are_known():
-    refusals.clear()
     errors = [conversion_error(number) for number in range(2000)]
     for error in errors:
         refusals.refuse_operator(error)

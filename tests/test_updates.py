@@ -16,13 +16,14 @@ from paddle import static
 
 import paddle_ngraph
 from paddle_ngraph import _core
-from paddle_ngraph.function import refusals
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.build import Draft, make_model
 from paddle_ngraph.function.updates import FILL, RULES
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats, strict_runs
+
+pytestmark = pytest.mark.usefixtures("nothing_cached")
 
 O = paddle.optimizer  # noqa: E741
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -35,16 +36,6 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 # The states of each, the parameter included, without powers of beta.
 STATES = {"sgd": 1, "momentum": 2, "nesterov": 2, "adam": 3, "amsgrad": 4, "adamw": 3}
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    """Each test meets graphs that nothing is known of."""
-    paddle_ngraph.clear_cache()
-    refusals.clear()
-    yield
-    _core.fail_at("")
-    refusals.clear()
 
 
 def parameter(name: str, *shape: int) -> Any:

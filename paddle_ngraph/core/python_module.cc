@@ -541,13 +541,14 @@ PYBIND11_MODULE(_core, module) {
              "For tests: use as many threads as are asked for, even if there are fewer cores.");
   module.def("root_scope", &root_scope, py::arg("scope"), "Addresses, in and out.");
   module.def("guards_hold", &guards_hold, py::arg("words"), py::arg("sizes"));
-  py::class_<UsedFlag>(module, "SwitchedFlag",
-                       "A flag of Paddle's executor inside `with`: on, or as the user set it.")
-      .def(py::init([](const std::string& name, bool on) {
+  py::class_<UsedFlag>(
+      module, "SwitchedFlag",
+      "A flag of Paddle's executor inside `with`: switched, or as the user set it.")
+      .def(py::init([](const std::string& name, bool as_set) {
              return UsedFlag{&SwitchedFlag::of(name),
-                             on ? SwitchedFlag::kOn : SwitchedFlag::kAsSet};
+                             as_set ? SwitchedFlag::kAsSet : SwitchedFlag::kSwitched};
            }),
-           py::arg("name"), py::arg("on") = true)
+           py::arg("name"), py::arg("as_set") = false)
       .def(
           "__enter__", [](const UsedFlag& used) { used.flag->enter(used.use); },
           py::call_guard<py::gil_scoped_release>())

@@ -69,7 +69,7 @@ _OFTEN = 64
 # Paddle's executor takes PIR programs.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 # It takes what the user says, also while other threads run PIR programs.
-_AS_SET = _core.SwitchedFlag("enable_pir_in_executor", on=False)
+_AS_SET = _core.SwitchedFlag("enable_pir_in_executor", as_set=True)
 # It runs operators one by one, as they stand in the program.
 _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 # It runs them in the thread that asks for it: to wake another one takes longer than most operators.

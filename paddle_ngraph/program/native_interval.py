@@ -28,7 +28,6 @@ from paddle_ngraph.paddle_seam.names import (
     copy_of,
     dtype_of,
     is_initialized,
-    maker_of,
     new_scope,
     phi_kernels,
     values_of,
@@ -44,7 +43,6 @@ from paddle_ngraph.program.view import (
     WHILE,
     blocks_outside_in,
     dtype_name,
-    pairs_in_place,
 )
 
 Tensors = Sequence[Tensor]
@@ -55,6 +53,9 @@ _MOST_GRAPHS = 32
 # Executors take PIR programs, and stay in the thread that asks.
 _PIR_IN_EXECUTOR = _core.SwitchedFlag("enable_pir_in_executor")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
+# Without the pass that lets the last reader of a value take its memory: it does not know that a
+# branch may hand on what it was given, or that the value may belong to a variable.
+_NOT_IN_PLACE = _core.SwitchedFlag("pir_apply_inplace_pass")
 
 
 def run(text: str, inputs: Tensors, states: Tensors, outputs: Tensors) -> None:
@@ -137,7 +138,7 @@ class NativeInterval:
         program = program_of(graph, dtypes)
         sources = [*graph.inputs, *graph.states]
         self._inputs = [self._scope.var(_input_name(i)).get_tensor() for i in range(len(sources))]
-        with _PIR_IN_EXECUTOR:
+        with _PIR_IN_EXECUTOR, _NOT_IN_PLACE:
             plan = ExecutionPlan([ExecutionJob("default")], {"default": program})
             self._executor = StandaloneExecutor(paddle.CPUPlace(), plan, self._scope)
 
@@ -340,9 +341,6 @@ def _append(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -
         if len(specs) != len(members) and (specs or name in output_lists):
             raise NgraphError(f"{op.type} has {len(members)} results '{name}', not {len(specs)}")
         values.update((spec.id, member) for spec, member in zip(specs, members))
-    if op.type.endswith("_"):
-        operation = next(made for made in reversed(block.ops) if made.name() == op.type)
-        _read_variables_themselves(op, form, pairs_in_place(operation), values)
 
 
 def _element(block: Block, op: Op, values: dict[int, Value], as_declared: bool) -> Value:
@@ -391,21 +389,6 @@ def _append_region(
             _append(inner, each, known, as_declared)
         _core.append_yield(inner, [known[spec.id] for spec in graph.outputs])
     values.update((spec.id, made) for spec, made in zip(form.results[OUT], results, strict=True))
-
-
-def _read_variables_themselves(
-    op: Op, form: NativeForm, pairs: list[tuple[str, str]], values: dict[int, Value]
-) -> None:
-    """What an operator wrote over a variable is read from it, as in the user's program.
-
-    Paddle lets the last reader of a result overwrite it, and would not know that this result
-    belongs to a variable, which outlives the run.
-    """
-    for name_in, name_out in pairs:
-        for source, result in zip(op.inputs.get(name_in, ()), form.results.get(name_out, ())):
-            is_alike = (source.dtype, source.shape) == (result.dtype, result.shape)
-            if is_alike and maker_of(values[source.id]).name() == "builtin.parameter":
-                values[result.id] = values[source.id]
 
 
 def _reshaped(block: Block, value: Value, source: TensorSpec, target: TensorSpec) -> Value:

@@ -16,20 +16,12 @@ import pytest
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
 from tests.programs import Program, floats, parameter
 
 ROOT = Path(__file__).parents[2]
 WIDTH, WORDS = 6, 11
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    refusals.clear()
-    yield
-    refusals.clear()
 
 
 def while_loop(goes_on: Callable, turn: Callable, start: list[Any]) -> list[Any]:

@@ -16,7 +16,6 @@ from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.program import native_interval
@@ -30,16 +29,11 @@ from tests.programs import (
     parameter,
 )
 
+pytestmark = pytest.mark.usefixtures("small_intervals_pay")
+
 WIDTH = 3
 # (rows, turns) of some runs: sizes open after two of them.
 RUNS = [(2, 3), (2, 1), (5, 4), (3, 2), (1, 6), (4, 1)]
-
-
-@pytest.fixture(autouse=True)
-def fresh(small_intervals_pay: None) -> Any:
-    refusals.clear()
-    yield
-    refusals.clear()
 
 
 def rows() -> Any:

@@ -9,19 +9,21 @@
 
 namespace paddle_ngraph {
 
-// A flag that is on while any thread needs it on, and is then restored. Threads that need it
-// unchanged and threads that need it on take turns.
+// A flag that has another value while any thread needs that, and is then restored. Threads that
+// need it unchanged and threads that need it switched take turns.
 class SwitchedFlag {
  public:
-  // enable_pir_in_executor:           Executors take PIR programs.
-  // new_executor_sequential_run:      Operators run as they stand in the program; read when an
+  // enable_pir_in_executor:           On: executors take PIR programs.
+  // new_executor_sequential_run:      On: operators run as they stand in the program; read when an
   //                                   executor first meets a block.
-  // enable_pir_in_executor_trace_run: A run stays in the thread that asks for it, one operator
+  // enable_pir_in_executor_trace_run: On: a run stays in the thread that asks for it, one operator
   //                                   after the other; read at each run.
+  // pir_apply_inplace_pass:           Off: no operator takes the memory of what it is the last to
+  //                                   read; read when an executor is made.
   // Throws InvalidInput for any other name.
   static SwitchedFlag& of(const std::string& name);
 
-  enum Use : size_t { kOn = 0, kAsSet = 1 };
+  enum Use : size_t { kSwitched = 0, kAsSet = 1 };
 
   SwitchedFlag(const SwitchedFlag&) = delete;
   SwitchedFlag& operator=(const SwitchedFlag&) = delete;
@@ -32,16 +34,17 @@ class SwitchedFlag {
   void exit(Use use);
 
  private:
-  explicit SwitchedFlag(bool& flag) : flag_(flag) {}
-  bool is_set() const { return users_[kOn] > 0 ? before_ : flag_; }
+  SwitchedFlag(bool& flag, bool to) : flag_(flag), to_(to) {}
+  bool is_the_users() const { return (users_[kSwitched] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
 
   bool& flag_;
+  const bool to_;
   std::mutex mutex_;
   std::condition_variable left_;
   std::array<size_t, 2> users_{};
   std::array<size_t, 2> waiting_{};
-  Use next_ = kOn;  // whose turn it is where both wait
+  Use next_ = kSwitched;  // whose turn it is where both wait
   bool before_ = false;
 };
 
