@@ -116,12 +116,50 @@ class Captured:
     OPERATOR: Captured
     PASSIVE: Captured
     ASIDE: Captured
+    OF_KNOWN: Captured
     SIZES: Captured
     OF_NUMBERS: Captured
+    LOOKING: Captured
     SHOWING: Captured
     HIDING: Captured
     SWITCHING: Captured
     SETTING: Captured
+
+class Values:
+    NONE: Values
+    ALONG: Values
+    CLASSES: Values
+    PLACES: Values
+    EACH: Values
+    INDEX: Values
+    DIVISOR: Values
+
+class ValueRule:
+    def __init__(
+        self,
+        kind: Values = ...,
+        at: int = 0,
+        of: int = 0,
+        axis_at: int = -1,
+        axis: int = 0,
+        from_end: bool = False,
+        ignored_at: int = -1,
+    ) -> None: ...
+
+class Numbers:
+    UNKNOWN: Numbers
+    MOVED: Numbers
+    PLACES: Numbers
+    SORTED: Numbers
+    SUM: Numbers
+    DIFFERENCE: Numbers
+    PRODUCT: Numbers
+    QUOTIENT: Numbers
+    REMAINDER: Numbers
+    CLIPPED: Numbers
+
+class NumberRule:
+    def __init__(self, kind: Numbers = ..., of: list[int] = ..., axis_at: int = 1) -> None: ...
 
 class WaitRule:
     def __init__(
@@ -129,10 +167,12 @@ class WaitRule:
         most_tensors: int = 0,
         needs_floats: bool = False,
         needed: list[tuple[int, Any]] = ...,
-        is_lookup: bool = False,
+        values: ValueRule = ...,
+        numbers: NumberRule = ...,
         unread: int = -1,
         has_reserve: bool = False,
         draws: bool = False,
+        is_arithmetic: bool = False,
     ) -> None: ...
 
 END_OF_FUNCTION: str

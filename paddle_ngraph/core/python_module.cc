@@ -637,23 +637,61 @@ PYBIND11_MODULE(_core, module) {
       .value("OPERATOR", Captured::kOperator)
       .value("PASSIVE", Captured::kPassive)
       .value("ASIDE", Captured::kAside)
+      .value("OF_KNOWN", Captured::kOfKnown)
       .value("SIZES", Captured::kSizes)
       .value("OF_NUMBERS", Captured::kOfNumbers)
+      .value("LOOKING", Captured::kLooking)
       .value("SHOWING", Captured::kShowing)
       .value("HIDING", Captured::kHiding)
       .value("SWITCHING", Captured::kSwitching)
       .value("SETTING", Captured::kSetting);
+  py::enum_<ValueRule::Kind>(module, "Values")
+      .value("NONE", ValueRule::Kind::kNone)
+      .value("ALONG", ValueRule::Kind::kAlong)
+      .value("CLASSES", ValueRule::Kind::kClasses)
+      .value("PLACES", ValueRule::Kind::kPlaces)
+      .value("EACH", ValueRule::Kind::kEach)
+      .value("INDEX", ValueRule::Kind::kIndex)
+      .value("DIVISOR", ValueRule::Kind::kDivisor);
+  py::class_<ValueRule>(module, "ValueRule", "The values that an operator asks of whole numbers.")
+      .def(py::init([](ValueRule::Kind kind, size_t at, size_t of, int axis_at, int axis,
+                       bool from_end, int ignored_at) {
+             return ValueRule{kind, at, of, axis_at, axis, from_end, ignored_at};
+           }),
+           py::arg("kind") = ValueRule::Kind::kNone, py::arg("at") = 0, py::arg("of") = 0,
+           py::arg("axis_at") = -1, py::arg("axis") = 0, py::arg("from_end") = false,
+           py::arg("ignored_at") = -1);
+  py::enum_<NumberRule::Kind>(module, "Numbers")
+      .value("UNKNOWN", NumberRule::Kind::kUnknown)
+      .value("MOVED", NumberRule::Kind::kMoved)
+      .value("PLACES", NumberRule::Kind::kPlaces)
+      .value("SORTED", NumberRule::Kind::kSorted)
+      .value("SUM", NumberRule::Kind::kSum)
+      .value("DIFFERENCE", NumberRule::Kind::kDifference)
+      .value("PRODUCT", NumberRule::Kind::kProduct)
+      .value("QUOTIENT", NumberRule::Kind::kQuotient)
+      .value("REMAINDER", NumberRule::Kind::kRemainder)
+      .value("CLIPPED", NumberRule::Kind::kClipped);
+  py::class_<NumberRule>(module, "NumberRule", "What is known of numbers that an operator makes.")
+      .def(py::init([](NumberRule::Kind kind, std::vector<size_t> of, size_t axis_at) {
+             return NumberRule{kind, std::move(of), axis_at};
+           }),
+           py::arg("kind") = NumberRule::Kind::kUnknown, py::arg("of") = std::vector<size_t>(),
+           py::arg("axis_at") = 1);
   py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
       .def(py::init([](size_t most_tensors, bool needs_floats,
-                       std::vector<std::pair<size_t, py::object>> needed, bool is_lookup,
-                       int unread, bool has_reserve, bool draws) {
-             return WaitRule{most_tensors, needs_floats, std::move(needed), is_lookup, unread,
-                             has_reserve,  draws};
+                       std::vector<std::pair<size_t, py::object>> needed, ValueRule values,
+                       NumberRule numbers, int unread, bool has_reserve, bool draws,
+                       bool is_arithmetic) {
+             return WaitRule{most_tensors,       needs_floats, std::move(needed), values,
+                             std::move(numbers), unread,       has_reserve,       draws,
+                             is_arithmetic};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
-           py::arg("is_lookup") = false, py::arg("unread") = -1, py::arg("has_reserve") = false,
-           py::arg("draws") = false);
+           py::arg("values") = ValueRule(), py::arg("numbers") = NumberRule(),
+           py::arg("unread") = -1, py::arg("has_reserve") = false, py::arg("draws") = false,
+           py::arg("is_arithmetic") = false);
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),

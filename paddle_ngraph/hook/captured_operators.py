@@ -1,14 +1,15 @@
 """Which calls of Paddle's core a capture may let wait, and which leave what waits alone.
 
 An operator may wait if what it raises depends only on the shapes and dtypes of its tensors and on
-its other arguments. One that divides integers or checks a range may not: its error would come later
-than natively. Random numbers are drawn in the order of the calls: who draws otherwise, or sets a
-seed, is a graph break, as is everything that is not listed here.
+its other arguments: another error would come later than natively. One that divides whole numbers,
+or looks something up, may wait where its divisors and positions are known to be right
+(core/paddle/positions.h).
+Random numbers are drawn in the order of the calls: who draws otherwise, or sets a seed, is a graph
+break, as is everything that is not listed here.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,15 +25,67 @@ def _rule(
     most_tensors: int = _ANY,
     needs_floats: bool = False,
     needed: tuple[tuple[int, Any], ...] = (),
-    is_lookup: bool = False,
+    values: _core.ValueRule | None = None,
+    numbers: _core.NumberRule | None = None,
     unread: int = -1,
     has_reserve: bool = False,
     draws: bool = False,
+    is_arithmetic: bool = False,
 ) -> _core.WaitRule:
     """When a call may wait, see ``WaitRule`` in core/paddle/announced_calls.h."""
     return _core.WaitRule(
-        most_tensors, needs_floats, list(needed), is_lookup, unread, has_reserve, draws
+        most_tensors,
+        needs_floats,
+        list(needed),
+        values or _core.ValueRule(),
+        numbers or _core.NumberRule(),
+        unread,
+        has_reserve,
+        draws,
+        is_arithmetic,
     )
+
+
+def _moved(*arguments: int) -> _core.NumberRule:
+    """The numbers of a result are those of these arguments."""
+    return _core.NumberRule(_core.Numbers.MOVED, list(arguments))
+
+
+# What is known of whole numbers that an operator makes, of the same ones that tensors have as
+# methods, and that are called otherwise.
+_MOVING = (
+    "assign clone detach expand expand_as flatten flip gather gather_nd index_sample index_select "
+    "reshape roll slice split split_with_num squeeze stack strided_slice take_along_axis tile "
+    "transpose unbind unsqueeze unstack concat max min repeat_interleave cast channel_shuffle "
+    "pixel_shuffle pixel_unshuffle diagonal _getitem_dygraph meshgrid"
+)
+_CALCULATING = {
+    _core.Numbers.SUM: "add __add__ __radd__",
+    _core.Numbers.DIFFERENCE: "subtract __sub__",
+    _core.Numbers.PRODUCT: "multiply __mul__ __rmul__",
+    _core.Numbers.QUOTIENT: "floor_divide __floordiv__",
+    _core.Numbers.REMAINDER: "remainder __mod__",
+}
+_NUMBERS: dict[str, _core.NumberRule] = {
+    **dict.fromkeys(_MOVING.split(), _moved(0)),
+    **dict.fromkeys(("fmax", "fmin", "maximum", "minimum"), _moved(0, 1)),
+    **dict.fromkeys(("argmax", "argmin"), _core.NumberRule(_core.Numbers.PLACES)),
+    **{
+        name: _core.NumberRule(kind)
+        for kind, names in _CALCULATING.items()
+        for name in names.split()
+    },
+    "argsort": _core.NumberRule(_core.Numbers.SORTED),
+    "clip": _core.NumberRule(_core.Numbers.CLIPPED),
+    "masked_fill": _moved(0, 2),
+    "topk": _core.NumberRule(_core.Numbers.SORTED, axis_at=2),
+    "where": _moved(1, 2),
+}
+
+
+def _rules(names: str, **options: Any) -> dict[str, _core.WaitRule]:
+    """A rule for each of these names."""
+    return {name: _rule(numbers=_NUMBERS.get(name), **options) for name in names.split()}
 
 
 # Errors depend on shapes and dtypes, whichever arguments are tensors.
@@ -46,9 +99,12 @@ _POINTWISE = (
     "minimum mish multiply not_equal prelu reciprocal relu relu6 round rsqrt selu sigmoid "
     "sigmoid_cross_entropy_with_logits sign silu sin sinh softmax softplus softshrink "
     "softsign sqrt square stanh subtract swiglu swish tan tanh tanh_shrink thresholded_relu "
-    "trunc where"
+    "trunc where dist label_smooth log_loss"
 )
-_PRODUCTS = "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d dot matmul mv"
+_PRODUCTS = (
+    "linear addmm baddbmm bmm conv2d conv3d conv2d_transpose depthwise_conv2d cross dot einsum "
+    "kron matmul mv"
+)
 _NORMALIZATION = "group_norm instance_norm layer_norm"
 # Sizes, axes and numbers may be tensors, too, of which a result's shape would depend.
 _SHAPED = (
@@ -57,26 +113,59 @@ _SHAPED = (
     "pad3d pixel_shuffle pixel_unshuffle channel_shuffle pool2d pool3d pow p_norm "
     "repeat_interleave reshape roll scale slice split split_with_num squared_l2_norm squeeze "
     "stack strided_slice sum tile topk transpose tril triu unbind unfold unsqueeze unstack "
-    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp"
+    "bilinear_interp nearest_interp bicubic_interp linear_interp trilinear_interp "
+    "cumprod prod trace"
 )
+# What looks up: how many arguments, from the first on, may be tensors; the positions, and what they
+# are positions in.
+_ALONG, _FROM_END = _core.Values.ALONG, True
+_LOOKUPS: dict[str, tuple[int, _core.ValueRule]] = {
+    "cross_entropy_with_softmax": (2, _core.ValueRule(_ALONG, 1, 0, axis_at=6, ignored_at=5)),
+    "gather": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "gather_nd": (2, _core.ValueRule(_core.Values.PLACES, 1, 0, -1, 0, _FROM_END)),
+    "index_add": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "index_put": (3, _core.ValueRule(_core.Values.EACH, 1, 0, -1, 0, _FROM_END)),
+    "index_sample": (2, _core.ValueRule(_ALONG, 1, 0, axis=1)),
+    "index_select": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+    "nll_loss": (3, _core.ValueRule(_ALONG, 1, 0, axis=1, ignored_at=3)),
+    "one_hot": (1, _core.ValueRule(_core.Values.CLASSES, 0, 1)),
+    "put_along_axis": (3, _core.ValueRule(_ALONG, 1, 0, 3, 0, _FROM_END)),
+    "scatter": (3, _core.ValueRule(_ALONG, 1, 0, axis=0)),
+    "scatter_nd_add": (3, _core.ValueRule(_core.Values.PLACES, 1, 0)),
+    "take_along_axis": (2, _core.ValueRule(_ALONG, 1, 0, 2, 0, _FROM_END)),
+}
+_DIVISOR = _core.ValueRule(_core.Values.DIVISOR, 1)
 OPERATORS: dict[str, _core.WaitRule] = {
-    **dict.fromkeys((_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION).split(), _rule()),
-    **dict.fromkeys(_SHAPED.split(), _rule(most_tensors=1)),
+    **_rules(_POINTWISE + " " + _PRODUCTS + " " + _NORMALIZATION),
+    **_rules(_SHAPED, most_tensors=1),
+    **_rules("floor_divide remainder", values=_DIVISOR),
+    **{
+        name: _rule(most, values=values, numbers=_NUMBERS.get(name))
+        for name, (most, values) in _LOOKUPS.items()
+    },
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(needs_floats=True),
     "dropout": _rule(draws=True),
-    "embedding": _rule(needed=((3, False),), is_lookup=True),
+    "embedding": _rule(needed=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
 }
 
 # What makes tensors of numbers is computed at once, since lookups have to know their numbers.
 ASIDE = frozenset({"arange", "full"})
 
+# What does not depend on random numbers, and may not wait: computed at once of what is known.
+_OF_KNOWN = (
+    "bincount eye histogram linspace logspace masked_select nonzero searchsorted sequence_mask "
+    "tril_indices triu_indices unique unique_consecutive"
+)
+OF_KNOWN = frozenset(_OF_KNOWN.split())
+
 # What depends on shapes only, which are known of what waits, is computed at once, too. What is
 # computed of it is the same for the same shapes, so that these need nothing that waits then.
 SIZES = frozenset({"numel", "shape", "shape64"})
-_VALUES = "_getitem_from_offset _is_initialized numpy"
-OF_NUMBERS = frozenset(("__floordiv__ __mod__ floor_divide remainder " + _VALUES).split())
+# Who looks at what is known needs nothing that waits, but may get a way to write it.
+OF_NUMBERS = frozenset({"numpy"})
+LOOKING = frozenset({"_getitem_from_offset", "_is_initialized"})
 
 # Methods of tensors that are operators. What Paddle's programs call the same is called there.
 _ARITHMETIC = (
@@ -84,11 +173,14 @@ _ARITHMETIC = (
     "__rdiv__ __matmul__ __pow__ __rpow__ __gt__ __ge__ __lt__ __le__ __eq__ __ne__"
 )
 METHODS: dict[str, _core.WaitRule] = {
-    **dict.fromkeys(_ARITHMETIC.split(), _rule()),
-    "_getitem_dygraph": _rule(most_tensors=1),
-    "_tensor_use_gpudnn": _rule(),
-    "clone": _rule(),
-    "detach": _rule(),
+    **_rules(_ARITHMETIC, is_arithmetic=True),
+    **_rules("__floordiv__ __mod__", values=_DIVISOR, is_arithmetic=True),
+    **_rules("_tensor_use_gpudnn clone detach"),
+    "_getitem_dygraph": _rule(
+        2,
+        values=_core.ValueRule(_core.Values.INDEX, 1, 0, -1, 0, _FROM_END),
+        numbers=_moved(0),
+    ),
 }
 
 # Methods that need no memory.
@@ -132,12 +224,28 @@ def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: 
     return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
 
 
+def _item(x: Any, index: Any) -> Any:
+    """What stands in brackets. Programs know no ``...`` beside tensors, nor single positions."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if not any(isinstance(each, paddle.pir.Value) for each in items):
+        return x[index]
+    missing = [slice(None)] * (len(x.shape) - sum(each is not Ellipsis for each in items))
+    at = next((at for at, each in enumerate(items) if each is Ellipsis), len(items))
+    items[at : at + 1] = missing
+    for axis in range(len(items) - 1, -1, -1):
+        if isinstance(items[axis], paddle.pir.Value) and not items[axis].shape:
+            row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
+            x = _C_ops.squeeze(row, [axis])
+    is_all = all(isinstance(each, slice) and each == slice(None) for each in items)
+    return x if is_all else x[tuple(items)]
+
+
 # What is named otherwise in programs, or takes other arguments.
 _OTHERWISE: dict[str, Callable[..., Any]] = {
     "batch_norm": _C_ops.batch_norm_,
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
-    "_getitem_dygraph": operator.getitem,
+    "_getitem_dygraph": _item,
     "_tensor_use_gpudnn": lambda x, _: x,
 }

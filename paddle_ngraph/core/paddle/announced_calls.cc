@@ -195,13 +195,20 @@ PyObject* call_told(const AnnouncedFunction& function, PyObject* self, PyObject*
                     PyObject* kwargs) {
   if (function.captured == Captured::kPassive) return call_now(function, self, args, kwargs);
   Capture* capture = Capture::here();
-  if (capture != nullptr &&
-      (function.captured == Captured::kSizes ||
-       (function.captured == Captured::kOfNumbers && capture->may_show({self, args, kwargs})))) {
+  const bool looks =
+      function.captured == Captured::kOfNumbers || function.captured == Captured::kLooking;
+  if (capture != nullptr && (function.captured == Captured::kSizes ||
+                             (looks && capture->may_show({self, args, kwargs})))) {
     return with_errors<PyObject*>(
         nullptr, [&] { return capture->call_for_sizes(function, self, args, kwargs); });
   }
   if (function.captured == Captured::kAside && !does_any_wait(args, kwargs)) {
+    return call_now(function, self, args, kwargs);
+  }
+  const bool is_of_known = looks || function.captured == Captured::kOfKnown;
+  if (is_of_known && capture != nullptr &&
+      capture->is_given_known({self, args, kwargs}, function.captured == Captured::kOfNumbers)) {
+    const NoCapture none;
     return call_now(function, self, args, kwargs);
   }
   if (capture != nullptr && function.captured == Captured::kOperator) {

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/paddle/positions.h"
+
 namespace paddle_ngraph {
 
 enum class Announced {
@@ -30,8 +32,10 @@ enum class Captured {
   kOperator,   // it may wait itself
   kPassive,    // it needs no memory of tensors
   kAside,      // it does not either, unless it is given one that waits
+  kOfKnown,    // the same, and it is an operator
   kSizes,      // neither does it, and what it returns depends on shapes only
-  kOfNumbers,  // it needs what waits, unless all that it is given are such sizes
+  kOfNumbers,  // it needs what waits, unless all that it is given are such sizes, or known
+  kLooking,    // the same, and nobody can write through what it returns
   kShowing,    // it has the user see all tensors that autograd keeps
   kHiding,     // no longer
   kSwitching,  // it switches between dynamic and static mode, by the tracer that it is given
@@ -44,13 +48,16 @@ struct WaitRule {
   bool needs_floats = false;  // all tensors have to be floating-point
   // Numbers of arguments, and the values that they have to have.
   std::vector<std::pair<size_t, pybind11::object>> needed;
-  // The first argument holds numbers of rows of the second, and all have to be in range.
-  bool is_lookup = false;
+  // The values that it asks of whole numbers, and what is known of those that it makes.
+  ValueRule values;
+  NumberRule numbers;
   // The number of an argument that the operator does not read: a tensor without memory.
   int unread = -1;
   // A result without elements is of no use but to the gradient of the operator.
   bool has_reserve = false;
   bool draws = false;  // random numbers
+  // Numbers of NumPy's count as tensors of the dtype of the other.
+  bool is_arithmetic = false;
 };
 
 // A function in C that was replaced.

@@ -1,9 +1,12 @@
 #include "core/paddle/capture.h"
 
+#include <pybind11/numpy.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "paddle/phi/core/dense_tensor.h"
@@ -250,51 +253,50 @@ std::vector<PyObject*> members(PyObject* items) {
   return {first, first + PySequence_Fast_GET_SIZE(items)};
 }
 
-// What arguments hold: whether there is a tensor, and whether one waits or has a gradient.
-void look_at(PyObject* argument, bool* has_tensor, bool* has_other, int depth = 0) {
+// Calls `visit` with all tensors within an argument; returns false if it holds too much to tell.
+template <typename Visit>
+bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   constexpr int kDeepest = 4;
-  if (depth > kDeepest) {
-    *has_other = true;
-  } else if (has_items(argument)) {
-    for (PyObject* member : members(argument)) look_at(member, has_tensor, has_other, depth + 1);
+  if (depth > kDeepest) return false;
+  if (has_items(argument)) {
+    for (PyObject* member : members(argument)) {
+      if (!visit_tensors(member, visit, depth + 1)) return false;
+    }
   } else if (paddle::pybind::PyCheckTensor(argument)) {
-    *has_tensor = true;
-    if (is_lazy(argument)) *has_other = true;
-    const auto& tensor = tensor_of(argument);
-    if (!tensor.defined() || !is_whole_number(tensor.dtype())) *has_other = true;
+    visit(argument);
   }
+  return true;
 }
 
-// Whether there are tensors among the arguments, and all are of whole numbers that are known. What
-// is made of these (places, masks, lengths) is computed at once, for lookups have to know it.
-bool is_given_numbers(PyObject* args, PyObject* self) {
-  bool has_tensor = false, has_other = false;
-  look_at(args, &has_tensor, &has_other);
-  if (self != nullptr) look_at(self, &has_tensor, &has_other);
-  return has_tensor && !has_other;
+// A number of NumPy's whose kind Paddle knows, if of whole numbers or of others.
+bool is_numpy_number(PyObject* object, bool is_whole) {
+  const char* name = Py_TYPE(object)->tp_name;
+  if (std::strncmp(name, "numpy.", 6) != 0) return false;
+  const std::string kind = name + 6;
+  return is_whole ? kind == "int64" || kind == "int32" : kind == "float32" || kind == "float16";
 }
 
-template <typename T>
-bool is_below(const phi::DenseTensor& numbers, int64_t end) {
-  const T* first = numbers.data<T>();
-  return std::all_of(first, first + numbers.numel(),
-                     [end](T number) { return number >= 0 && number < end; });
+// Whether an operator takes a number of NumPy's for the same number of Python's. To those that
+// compute with it, it is a tensor of the dtype of the other tensor, with 1 for a shape in powers.
+bool is_number_of_python(PyObject* object, const AnnouncedFunction& function,
+                         PyObject* first_argument) {
+  const bool is_whole = is_numpy_number(object, true);
+  if (!is_whole && !is_numpy_number(object, false)) return false;
+  if (!function.rule.is_arithmetic) return true;
+  if (!paddle::pybind::PyCheckTensor(first_argument)) return false;
+  const auto dtype = tensor_of(first_argument).dtype();
+  if (dtype == phi::DataType::FLOAT32 || dtype == phi::DataType::FLOAT64) {
+    return is_whole || function.name != "__pow__";
+  }
+  return is_whole && (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32);
 }
 
-// Whether the rows that a lookup is given exist. Numbers that wait are not known.
-bool is_in_range(PyObject* args) {
-  if (PyTuple_GET_SIZE(args) < 2) return false;
-  PyObject* const numbers = PyTuple_GET_ITEM(args, 0);
-  PyObject* const table = PyTuple_GET_ITEM(args, 1);
-  if (!paddle::pybind::PyCheckTensor(numbers) || !paddle::pybind::PyCheckTensor(table))
-    return false;
-  if (is_lazy(numbers)) return false;
-  const phi::DenseTensor* given = plain_tensor(numbers);
-  if (given == nullptr || !given->meta().is_contiguous()) return false;
-  const auto& rows = tensor_of(table).dims();
-  if (rows.size() == 0) return false;
-  if (given->dtype() == phi::DataType::INT64) return is_below<int64_t>(*given, rows[0]);
-  return given->dtype() == phi::DataType::INT32 && is_below<int32_t>(*given, rows[0]);
+// An array of whole numbers of NumPy's, with at most so many dimensions.
+bool is_array_of_numbers(PyObject* object, int most_dimensions) {
+  if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0) return false;
+  const auto array = py::reinterpret_borrow<py::array>(object);
+  const bool is_known = array.dtype().kind() == 'i' && array.itemsize() >= 4;
+  return is_known && array.ndim() <= most_dimensions;
 }
 
 }  // namespace
@@ -640,6 +642,8 @@ void Capture::begin() {
   for (const auto& value : values_) lazy_tensors().erase(value.ptr());
   const auto memory = stop_reading();
   const auto values = std::exchange(values_, {});
+  is_made_.clear();
+  forgotten_.clear();
   numbers_.clear();
 }
 
@@ -678,8 +682,9 @@ int Capture::number_of(PyObject* tensor) const {
   return static_cast<int>(values_.size() + (added - new_values_.begin()));
 }
 
-void Capture::add(PyObject* tensor) {
+void Capture::add(PyObject* tensor, bool is_made) {
   numbers_.emplace(tensor, static_cast<int>(values_.size()));
+  is_made_.push_back(is_made);
   values_.push_back(py::reinterpret_borrow<py::object>(tensor));
 }
 
@@ -735,17 +740,201 @@ static bool is_worth_a_copy(PyObject* object) {
          Py_TYPE(object)->tp_base == &PyBaseObject_Type && stops_gradient(object);
 }
 
-std::vector<PyObject*> Capture::kept_arguments(const std::vector<PyObject*>& given,
+std::vector<PyObject*> Capture::kept_arguments(const AnnouncedFunction& function,
+                                               const std::vector<PyObject*>& given,
                                                std::vector<py::object>* copies) const {
-  std::vector<PyObject*> kept = given;
-  for (PyObject*& argument : kept) {
-    if (numbers_.count(argument) > 0 || !is_worth_a_copy(argument)) continue;
-    const auto copy = tensor_of(argument).copy_to(phi::CPUPlace(), true);
-    copies->push_back(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(copy)));
-    argument = copies->back().ptr();
+  std::vector<PyObject*> arguments;
+  for (PyObject* argument : given) {
+    const bool is_number = is_number_of_python(argument, function, given[0]);
+    arguments.push_back(kept(argument, function, is_number, copies));
   }
-  return kept;
+  return arguments;
 }
+
+PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
+                        std::vector<py::object>* copies, int depth) const {
+  constexpr int kDeepest = 4;
+  const auto keep = [copies](py::object made) {
+    copies->push_back(std::move(made));
+    return copies->back().ptr();
+  };
+  if (is_number) return keep(python_number(argument));
+  if (paddle::pybind::PyCheckTensor(argument)) {
+    if (numbers_.count(argument) > 0 || !is_worth_a_copy(argument)) return argument;
+    const auto copy = tensor_of(argument).copy_to(phi::CPUPlace(), true);
+    return keep(py::reinterpret_steal<py::object>(paddle::pybind::ToPyObject(copy)));
+  }
+  if (has_items(argument) && depth <= kDeepest) {
+    const std::vector<PyObject*> given = members(argument);
+    std::vector<PyObject*> items;
+    for (PyObject* member : given) {
+      const bool is_item = is_numpy_number(member, true) || is_numpy_number(member, false);
+      items.push_back(kept(member, function, is_item, copies, depth + 1));
+    }
+    if (items == given) return argument;
+    if (is_slice(argument)) {
+      return keep(py::reinterpret_steal<py::object>(PySlice_New(items[0], items[1], items[2])));
+    }
+    py::list made;
+    for (PyObject* item : items) made.append(py::handle(item));
+    return keep(PyTuple_Check(argument) ? py::object(py::tuple(made)) : py::object(made));
+  }
+  constexpr int kMostDimensions = 8;
+  if (function.rule.values.kind == ValueRule::Kind::kIndex) {
+    if (!is_array_of_numbers(argument, kMostDimensions)) return argument;
+    const NoCapture none;
+    return keep(py::module_::import("paddle").attr("to_tensor")(py::handle(argument)));
+  }
+  const bool is_list = !function.rule.is_arithmetic && is_array_of_numbers(argument, 1);
+  return is_list ? keep(py::handle(argument).attr("tolist")()) : argument;
+}
+
+bool Capture::waits(PyObject* tensor) const {
+  if (is_lazy(tensor)) return true;
+  if (!is_recording_) return false;
+  const auto found = numbers_.find(tensor);
+  return found != numbers_.end() && is_made_[found->second];
+}
+
+// Whether there are tensors among the arguments, and all are of whole numbers that are known. What
+// is made of these (places, masks, lengths) is computed at once, for lookups have to know it.
+bool Capture::is_given_numbers(PyObject* args, PyObject* self) const {
+  bool has_tensor = false, has_other = false;
+  const auto look = [&](PyObject* object) {
+    has_tensor = true;
+    const auto& tensor = tensor_of(object);
+    has_other = has_other || waits(object) || !tensor.defined() || !is_whole_number(tensor.dtype());
+  };
+  const bool is_seen = visit_tensors(args, look) && (self == nullptr || visit_tensors(self, look));
+  return is_seen && has_tensor && !has_other;
+}
+
+// -- whole numbers that wait ---------------------------------------------------------------------
+
+bool Capture::has_values(const ValueRule& rule, const std::vector<PyObject*>& given) const {
+  if (rule.kind == ValueRule::Kind::kNone) return true;
+  const auto known = [this](PyObject* tensor) {
+    return waits(tensor) ? nullptr : plain_tensor(tensor);
+  };
+  Ranges ranges;
+  const auto range = [&](PyObject* tensor) -> std::optional<NumberRange> {
+    if (!waits(tensor)) return {};
+    return range_of(number_of(tensor), &ranges);
+  };
+  return paddle_ngraph::has_values(rule, given, known, range);
+}
+
+std::optional<NumberRange> Capture::range_of(int number, Ranges* known) const {
+  if (number < 0 || number >= static_cast<int>(values_.size())) return {};  // of another thread
+  const auto found = known->find(number);
+  if (found != known->end()) return found->second;
+  std::optional<NumberRange> range;
+  if (is_made_[number]) {
+    const CapturedPath* path = path_;
+    while (path->call.first_result > number) path = path->previous;
+    const auto dtype = path->call.kinds[number - path->call.first_value].dtype;
+    if (dtype == phi::DataType::BOOL) {
+      range = NumberRange{0, 1};
+    } else if (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32) {
+      range = range_of_made(path->call, number, known);
+    }
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    if (range && (range->most > kMost || range->least < -kMost)) range.reset();
+  } else if (values_[number]) {
+    const phi::DenseTensor* tensor = plain_tensor(values_[number].ptr());
+    if (tensor != nullptr) range = range_of_numbers(*tensor);
+  } else if (const auto before = forgotten_.find(number); before != forgotten_.end()) {
+    range = before->second;
+  }
+  return known->emplace(number, range).first->second;
+}
+
+std::optional<NumberRange> Capture::range_of(const Argument& argument, Ranges* known) const {
+  if (argument.kind == Argument::Kind::kValue) return range_of(argument.value, known);
+  if (argument.kind == Argument::Kind::kConstant && PyLong_CheckExact(argument.constant.ptr())) {
+    int overflow = 0;
+    const int64_t number = PyLong_AsLongLongAndOverflow(argument.constant.ptr(), &overflow);
+    return overflow == 0 ? std::optional(NumberRange{number, number}) : std::nullopt;
+  }
+  if (argument.kind != Argument::Kind::kItems || argument.items.empty()) return {};
+  std::optional<NumberRange> all;
+  for (const Argument& item : argument.items) {
+    const auto range = range_of(item, known);
+    if (!range) return {};
+    all = all ? NumberRange{std::min(all->least, range->least), std::max(all->most, range->most)}
+              : *range;
+  }
+  return all;
+}
+
+// What an argument is, by its place or name; null if it is not given.
+static const Argument* argument_of(const CapturedCall& call, size_t at, const char* name) {
+  const size_t first_keyword = call.arguments.size() - call.keywords.size();
+  if (at < first_keyword) return &call.arguments[at];
+  for (size_t i = 0; i < call.keywords.size(); ++i) {
+    if (call.keywords[i].equal(py::str(name))) return &call.arguments[first_keyword + i];
+  }
+  return nullptr;
+}
+
+std::optional<NumberRange> Capture::range_of_made(const CapturedCall& call, int number,
+                                                  Ranges* known) const {
+  using Kind = NumberRule::Kind;
+  const NumberRule& rule = call.function->rule.numbers;
+  const auto of = [&](size_t at) -> std::optional<NumberRange> {
+    if (at >= call.arguments.size() - call.keywords.size()) return {};
+    return range_of(call.arguments[at], known);
+  };
+  const bool is_place =
+      rule.kind == Kind::kPlaces || (rule.kind == Kind::kSorted && number > call.first_result);
+  if (is_place) {
+    if (call.arguments.empty() || call.arguments[0].kind != Argument::Kind::kValue) return {};
+    const int given = call.arguments[0].value;
+    const CapturedPath* path = path_;
+    while (path->call.first_value > given) path = path->previous;
+    const phi::DDim& dims = path->call.kinds[given - path->call.first_value].shape;
+    int64_t end = phi::product(dims);
+    const Argument* const axis = argument_of(call, rule.axis_at, "axis");
+    const Argument* const flat = argument_of(call, 3, "flatten");
+    const bool is_flat =
+        rule.kind == Kind::kPlaces && flat != nullptr && flat->constant.ptr() == Py_True;
+    const bool has_axis = axis != nullptr && axis->kind == Argument::Kind::kConstant &&
+                          PyLong_CheckExact(axis->constant.ptr());
+    if (has_axis && !is_flat && dims.size() > 0) {
+      const int64_t at = PyLong_AsLongLong(axis->constant.ptr()) + dims.size();
+      end = dims[static_cast<int>(at % dims.size())];
+    }
+    return NumberRange{0, end - 1};
+  }
+  if (rule.kind == Kind::kSorted) return of(0);
+  if (rule.kind == Kind::kMoved) {
+    std::optional<NumberRange> all;
+    for (const size_t at : rule.of) {
+      const auto range = of(at);
+      if (!range) return {};
+      all = all ? NumberRange{std::min(all->least, range->least), std::max(all->most, range->most)}
+                : *range;
+    }
+    return all;
+  }
+  if (rule.kind == Kind::kClipped) {
+    const auto least = of(1), most = of(2);
+    auto range = of(0);
+    if (!range) {
+      if (!least || !most) return {};
+      return NumberRange{least->least, std::max(least->most, most->most)};
+    }
+    if (least) range->least = std::max(range->least, least->least);
+    if (least) range->most = std::max(range->most, least->most);
+    if (most) range->most = std::min(range->most, most->most);
+    if (most) range->least = std::min(range->least, most->least);
+    return range;
+  }
+  const auto one = of(0), other = of(1);
+  return one && other ? combined(rule.kind, *one, *other) : std::nullopt;
+}
+
+// -- a call of an operator -----------------------------------------------------------------------
 
 // Whether the results of a call would share the memory of a copy, where the user expects that of
 // the tensor that was copied.
@@ -776,11 +965,12 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
                         PyObject* kwargs) {
   if (!wait()) return nullptr;
   const bool gradient = has_gradient();
-  if (!may_capture(gradient) || (function.rule.is_lookup && !is_in_range(args))) {
+  const auto call_native = [&]() -> PyObject* {
     if (!settle(function.name) || !settle_foreign(self, args, kwargs, false)) return nullptr;
     const NoCapture none;
     return call_now(function, self, args, kwargs);
-  }
+  };
+  if (!may_capture(gradient)) return call_native();
   if (!function.rule.draws && is_given_sizes({self, args, kwargs})) {
     return call_for_sizes(function, self, args, kwargs);
   }
@@ -791,15 +981,12 @@ PyObject* Capture::call(const AnnouncedFunction& function, PyObject* self, PyObj
   }
   std::vector<py::object> copies;
   const std::vector<PyObject*> given =
-      kept_arguments(arguments_of(function, self, args, kwargs), &copies);
+      kept_arguments(function, arguments_of(function, self, args, kwargs), &copies);
+  if (!has_values(function.rule.values, given)) return call_native();
   if (CapturedPath* next = find_next(function, gradient, given, kwargs)) {
-    if (shares_any(next->call, copies)) {
-      if (!settle(function.name) || !settle_foreign(self, args, kwargs, false)) return nullptr;
-      const NoCapture none;
-      return call_now(function, self, args, kwargs);
-    }
+    if (shares_any(next->call, copies)) return call_native();
     for (PyObject* tensor : new_values_) {
-      add(tensor);
+      add(tensor, false);
       if (!is_recording_) read(tensor);
     }
     path_ = next;
@@ -827,6 +1014,17 @@ bool Capture::is_given_sizes(const std::array<PyObject*, 3>& arguments) const {
     if (find_any(find_other, argument) != nullptr) return false;
   }
   return has_sizes;
+}
+
+bool Capture::is_given_known(const std::array<PyObject*, 3>& arguments, bool shows_memory) const {
+  const auto find_other = [&](PyObject* argument) -> PyObject* {
+    if (!paddle::pybind::PyCheckTensor(argument)) return nullptr;
+    return waits(argument) || error_of(argument) != nullptr ? argument : nullptr;
+  };
+  for (PyObject* argument : arguments) {
+    if (find_any(find_other, argument) != nullptr) return false;
+  }
+  return !shows_memory || owner_of(arguments, true) == nullptr;
 }
 
 // What is returned may be a way to write the memory.
@@ -934,7 +1132,7 @@ py::object Capture::make_lazy(const Argument& result, const CapturedCall& call) 
   }
   const ValueKind& kind = call.kinds[result.value - call.first_value];
   auto lazy = make_tensor({kind.dtype, kind.shape}, kind.stop_gradient);
-  add(lazy.ptr());
+  add(lazy.ptr(), true);
   lazy_tensors().emplace(lazy.ptr(), this);
   return lazy;
 }
@@ -1197,6 +1395,9 @@ void Capture::forget_unused() {
   for (auto& value : values_) {
     if (!value || Py_REFCNT(value.ptr()) > 1) continue;
     numbers_.erase(value.ptr());
+    const auto number = static_cast<int>(&value - values_.data());
+    const phi::DenseTensor* tensor = is_made_[number] ? nullptr : plain_tensor(value.ptr());
+    if (tensor != nullptr) forgotten_.emplace(number, range_of_numbers(*tensor));
     unused.push_back(std::move(value));
   }
 }
@@ -1209,7 +1410,7 @@ bool Capture::recognize(const Argument& expected, PyObject* result, const Captur
     if (!paddle::pybind::PyCheckTensor(result) || number_of(result) >= 0) return false;
     const auto kind = kind_of(result);
     if (!kind || !(*kind == call.kinds[expected.value - call.first_value])) return false;
-    add(result);
+    add(result, true);
     return true;
   }
   if (Py_TYPE(result) != expected.type) return false;
@@ -1236,7 +1437,7 @@ PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient,
     return nullptr;
   }
   if (!call) return result.release().ptr();
-  for (PyObject* tensor : new_values_) add(tensor);
+  for (PyObject* tensor : new_values_) add(tensor, false);
   call->has_gradient = has_gradient;
   call->first_result = static_cast<int>(values_.size());
   new_values_.clear();
@@ -1244,7 +1445,7 @@ PyObject* Capture::record(const AnnouncedFunction& function, bool has_gradient,
     settle(function.name);
     return result.release().ptr();
   }
-  for (PyObject* tensor : new_values_) add(tensor);
+  for (PyObject* tensor : new_values_) add(tensor, true);
   path_->next.push_back(std::make_unique<CapturedPath>(path_));
   path_ = path_->next.back().get();
   path_->call = std::move(*call);
@@ -1273,8 +1474,7 @@ std::optional<CapturedCall> Capture::describe_call(const AnnouncedFunction& func
     call.arguments.push_back(std::move(found));
   }
   if (kwargs != nullptr) {
-    const bool is_placed = function.rule.needed.empty() && !function.rule.is_lookup;
-    if (PyDict_GET_SIZE(kwargs) > 0 && !is_placed) return std::nullopt;
+    if (PyDict_GET_SIZE(kwargs) > 0 && !function.rule.needed.empty()) return std::nullopt;
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
       call.keywords.push_back(py::reinterpret_borrow<py::str>(key));

@@ -30,6 +30,8 @@
 #include "paddle/phi/core/ddim.h"
 #include "paddle/phi/core/tensor_meta.h"
 
+#include "core/paddle/positions.h"
+
 namespace paddle_ngraph {
 
 struct AnnouncedFunction;
@@ -175,7 +177,10 @@ class Capture {
   // Whether there are tensors among the arguments, and all depend on shapes only.
   bool is_given_sizes(const std::array<PyObject*, 3>& arguments) const;
 
-  // The same, and nothing that waits reads their memory.
+  // Whether all tensors among the arguments are computed already, and may be shown.
+  bool is_given_known(const std::array<PyObject*, 3>& arguments, bool shows_memory) const;
+
+  // Whether they are sizes, and nothing that waits reads their memory.
   bool may_show(const std::array<PyObject*, 3>& arguments) const;
 
   // A call whose results depend on shapes only: it is no part of a path, which is one for shapes.
@@ -195,9 +200,22 @@ class Capture {
   void forget_other_thread();
 
  private:
-  // What a call is given, with copies of tensors that others may write while it waits.
-  std::vector<PyObject*> kept_arguments(const std::vector<PyObject*>& given,
+  // What a call is given, with copies of tensors that others may write while it waits, and with
+  // Python's numbers and tensors for what of NumPy's stands for them.
+  std::vector<PyObject*> kept_arguments(const AnnouncedFunction& function,
+                                        const std::vector<PyObject*>& given,
                                         std::vector<pybind11::object>* copies) const;
+  PyObject* kept(PyObject* argument, const AnnouncedFunction& function, bool is_number,
+                 std::vector<pybind11::object>* copies, int depth = 0) const;
+  // Whether a tensor waits, or will where the same is called again.
+  bool waits(PyObject* tensor) const;
+  bool is_given_numbers(PyObject* args, PyObject* self) const;
+  bool has_values(const ValueRule& rule, const std::vector<PyObject*>& given) const;
+  using Ranges = std::unordered_map<int, std::optional<NumberRange>>;
+  std::optional<NumberRange> range_of(int number, Ranges* known) const;
+  std::optional<NumberRange> range_of_made(const CapturedCall& call, int number,
+                                           Ranges* known) const;
+  std::optional<NumberRange> range_of(const Argument& argument, Ranges* known) const;
   CapturedPath* find_next(const AnnouncedFunction& function, bool has_gradient,
                           const std::vector<PyObject*>& given, PyObject* kwargs);
   bool matches(const Argument& expected, PyObject* given, const CapturedCall& call);
@@ -234,7 +252,7 @@ class Capture {
   bool has_gradient() const;
   int number_of(PyObject* tensor) const;
   void begin();
-  void add(PyObject* tensor);
+  void add(PyObject* tensor, bool is_made);
   void read(PyObject* tensor);
   std::vector<std::shared_ptr<phi::Allocation>> stop_reading();
   void forget_unused();
@@ -250,6 +268,8 @@ class Capture {
   std::thread::id computing_;  // which thread does
   bool is_dynamic_ = true;
   std::vector<pybind11::object> values_;                // null: computed, and nobody has it
+  std::vector<bool> is_made_;                           // whether a call has made the value
+  Ranges forgotten_;                                    // of values that were given
   std::vector<std::shared_ptr<phi::Allocation>> read_;  // by calls that wait
   std::unordered_map<PyObject*, int> numbers_;
   std::vector<PyObject*> new_values_;                      // of the call that is looked at
