@@ -20,7 +20,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.errors import ConversionError, NgraphError, in_short
+from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.dynamic_shapes import Opening
@@ -63,6 +63,7 @@ class Draw(NamedTuple):
 
 
 _LOOP = "pd_op.while"
+_LEAST_INTEGER, _MOST_INTEGER = -(2**31), 2**31 - 1
 # What holds the whole numbers that it is given, in another shape, order or width.
 _SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -291,6 +292,17 @@ class NgraphBridge:
             return arrays[0]
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
+    def size_behind(self, op: Op, name: str) -> Size | None:
+        """The open size that the input ``name``, one number of float32, was converted from."""
+        node = self.get_input_node(op, name).get_node()
+        while node.get_type_name() in _SAME_NUMBERS:
+            source = node.input_value(0)
+            if source.get_element_type() in (Type.i32, Type.i64):
+                known = self._contents(source)
+                return open_size(known.item()) if known is not None and known.size == 1 else None
+            node = source.get_node()
+        return None
+
     def is_known(self, op: Op, name: str) -> bool:
         """Whether :meth:`constant` knows the contents of input ``name``."""
         return all(self._contents(node) is not None for node in self.get_input_nodes(op, name))
@@ -372,6 +384,23 @@ class NgraphBridge:
         """The same integers, checked in each run: at least ``least``, and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
         return self.extension("CheckRange", [values], message=message, **limits)
+
+    def require_32_bits(self, value: Output) -> bool:
+        """Refuses the run if int64 numbers, known while the function is built, need more.
+
+        Returns:
+            Whether they are known.
+
+        Raises:
+            NgraphError: They need more.
+        """
+        known = self.known_value(value) if self._shapes is None else self._contents(value)
+        if known is None:
+            return False
+        for number in known.reshape(-1).tolist():
+            if not _LEAST_INTEGER <= number <= _MOST_INTEGER:
+                raise NgraphError(TOO_WIDE)
+        return True
 
     def require_range(
         self,
