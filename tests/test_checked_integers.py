@@ -113,15 +113,97 @@ def test_positions_that_are_computed_in_floats():
 
     program = Program(build)
     assert is_one_interval(program)
-    for length in (3, 5, 4, 9, 12):
+    paddle_ngraph.reset_stats()
+    for length in (3, 5, 4, 9, 12):  # the logarithm of 0 is cast, and passed over
         native = program.run(engine=False, x=floats(2, length, 8))
-        paddle_ngraph.reset_stats()
         found = program.run(x=floats(2, length, 8))
-        # The logarithm of 0 is cast: Paddle's run.
-        stats = paddle_ngraph.stats()
-        assert stats["engine_runs"] + stats["native_runs"] == 1
         np.testing.assert_array_equal(found[1], native[1])
         np.testing.assert_allclose(found[0], native[0], rtol=1e-5, atol=1e-5)
+    assert paddle_ngraph.stats()["engine_runs"] == 5 and not paddle_ngraph.stats()["native_runs"]
+
+
+HANDED_ON = {
+    "at once": lambda c, x: c,
+    "scale": lambda c, x: c * 2 + 1,
+    "add": lambda c, x: c + paddle.full_like(c, 3),
+    "subtract": lambda c, x: paddle.full([1], 9, "int64") - c,
+    "multiply": lambda c, x: c * c,
+    "minimum": lambda c, x: paddle.minimum(c, paddle.full_like(c, 7)),
+    "maximum": lambda c, x: paddle.maximum(paddle.full_like(c, 7), c),
+    "assign": lambda c, x: paddle.assign(c),
+    "two": lambda c, x: c + paddle.cast(x * 2.0, "int64"),
+    "repeated": lambda c, x: c + paddle.zeros([1, 1], "int64"),
+    "where": lambda c, x: paddle.where(x > 5.0, c, c + 1),
+}
+READ = {
+    "result": lambda c: c,
+    "comparison": lambda c: c < 5,
+    "cast": lambda c: paddle.cast(c, "float32"),
+    "branch": lambda c: paddle.static.nn.cond(
+        paddle.sum(paddle.cast(c * 0, "float32")) < 1.0, lambda: c + 1, lambda: c * 2
+    ),
+    "loop": lambda c: paddle.static.nn.while_loop(
+        lambda i, n: i < 3, lambda i, n: [i + 1, n + i], [paddle.zeros([1], "int64"), c % 9]
+    )[1],
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("handed_on", HANDED_ON)
+def test_what_where_passes_over_is_not_looked_at(handed_on, read):
+    def build():
+        x = paddle.static.data("x", [-1], "float32")
+        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        few = paddle.where(paddle.abs(x) < 100.0, c, paddle.full_like(c, -1))
+        return READ[read](few)
+
+    program = Program(build)
+    assert is_one_interval(program)
+    for values in (BEYOND, INSIDE[:5], [*INSIDE[:5], *BEYOND]):
+        run_both(program, True, x=np.array(values, "float32"))
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("handed_on", HANDED_ON)
+def test_what_where_takes_is_looked_at(handed_on, read):
+    def build():
+        x = paddle.static.data("x", [-1], "float32")
+        c = HANDED_ON[handed_on](paddle.cast(x, "int64"), x)
+        few = paddle.where(paddle.abs(x) < 100.0, paddle.full_like(c, -1), c)
+        return READ[read](few), paddle.exp(x * 0.0)
+
+    program = Program(build)
+    assert is_one_interval(program)
+    run_both(program, True, x=np.array(INSIDE[:5] * 2, "float32"))
+    for value in BEYOND:
+        refusals.clear()
+        run_both(program, False, x=np.array([*INSIDE[:5], value], "float32"))
+
+
+@pytest.mark.parametrize("value", BEYOND)
+def test_casts_inside_of_branches_and_loops(value):
+    def build():
+        x = paddle.static.data("x", [-1, 4], "float32")
+        branch = paddle.static.nn.cond(
+            x[0, 0] > 0.0,
+            lambda: paddle.matmul(x, x.t()) * paddle.cast(x, "int64")[:, :1].astype("float32"),
+            lambda: paddle.matmul(x, x.t()),
+        )
+        turns = paddle.static.nn.while_loop(
+            lambda i, n: i < 3,
+            lambda i, n: [i + 1, paddle.cast(n.astype("float32") + x, "int64") % 99],
+            [paddle.zeros([1], "int64"), paddle.cast(paddle.zeros_like(x), "int64")],
+        )
+        return paddle.isfinite(branch), turns[1]
+
+    program = Program(build)
+    x = np.arange(12, dtype="float32").reshape(3, 4) + 1
+    if is_one_interval(program):
+        run_both(program, True, x=x)
+    x[2, 1] = value
+    for feed in (x, -x):
+        for one, other in zip(program.run(engine=False, x=feed), program.run(x=feed), strict=True):
+            np.testing.assert_array_equal(other, one)
 
 
 # -- sums, differences, products -----------------------------------------------------------------

@@ -5,6 +5,7 @@ The gradient of a cast is a cast. bfloat16 is float32 here, which the bridge rou
 
 from __future__ import annotations
 
+import numpy as np
 from openvino import Node, Output, Type, opset15
 
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
@@ -47,7 +48,16 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
         # The engine's own conversion takes NaN for 0.
         node = opset15.not_equal(x, bridge.full(0, kind))
     elif kind == Type.f32 and target == Type.i64:
-        node = opset15.convert(bridge.in_range(x, -(2**31), 2**31, too_wide(op)), target)
+        return _cut_off(bridge, op, x)
     elif kind != target:
         node = opset15.convert(x, target)
     bridge.set_output_node(op, "out", node)
+
+
+def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
+    least, end = (opset15.constant(np.float32(sign * 2.0**31)) for sign in (-1, 1))
+    inside = opset15.logical_and(opset15.greater_equal(x, least), opset15.less(x, end))
+    wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
+    whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
+    bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
+    bridge.doubt(op, "out", wrong, too_wide(op))

@@ -1,4 +1,4 @@
-// CheckRange: passes numbers on as int32, and refuses the run if one is out of range.
+// CheckRange: passes integers on as int32, and refuses the run if one is out of range.
 #pragma once
 
 #include "core/ov/findings.h"
@@ -27,7 +27,7 @@ struct CheckRangeAttributes {
 // ids [..., N] -> the same as int32, where every element at position n of the last axis must hold
 // low[n % N'] <= value < high[n % N'], or equal `ignored` when `has_ignored`; N' is the number of
 // bounds, 1 if they are the same for all elements. Otherwise it refuses the run with `message`, and
-// what it passes on is in range. float32 becomes whole numbers, without what is behind the point.
+// what it passes on is in range.
 class CheckRange : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttributes, FindingOp>> {
  public:
   OPENVINO_OP("CheckRange", "paddle_ngraph", FindingOp);
@@ -42,7 +42,6 @@ class CheckRange : public OperatorIn<CheckRange, OperatorWith<CheckRangeAttribut
  private:
   template <typename Id>
   void check(const Id* ids, size_t count, int32_t* out) const;
-  void check_floats(const float* numbers, size_t count, int32_t* out) const;
 };
 
 }  // namespace paddle_ngraph
