@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
@@ -55,6 +56,9 @@ def cast(bridge: NgraphBridge, op: Op) -> None:
 
 
 def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
+    """int64 of what is in front of the point; 0, and a doubt, for what 32 bits do not hold."""
+    if not bridge.on_cpu:
+        raise NgraphError(f"whole numbers are not checked on {bridge.device}")
     least, end = (opset15.constant(np.float32(sign * 2.0**31)) for sign in (-1, 1))
     inside = opset15.logical_and(opset15.greater_equal(x, least), opset15.less(x, end))
     wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
