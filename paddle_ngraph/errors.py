@@ -12,6 +12,11 @@ class NgraphError(RuntimeError):
     """Something paddle-ngraph cannot do, in one sentence that names the problem and the remedy."""
 
 
+# Part of what is said of a run whose whole numbers the engine cannot hold, though those of others
+# may fit; the core knows it too.
+TOO_WIDE = "a whole number needs 64 bits in this run"
+
+
 def in_short(words: str) -> str:
     """What a library says of an error: where in its sources comes first, what is wrong last."""
     return words.strip().rpartition("\n")[2].strip()

@@ -106,6 +106,7 @@ class Op:
             own. They read what the inputs ``"inputs"`` (what a loop starts from) and ``"captured"``
             hold, and make what a turn or branch ends with; that of a loop begins with whether there
             is another turn.
+        checked: Whether a run is refused in which its int64 outputs do not fit into 32 bits.
     """
 
     type: str
@@ -116,6 +117,7 @@ class Op:
     constants: dict[str, list[float] | list[int]] = field(default_factory=dict)
     form: NativeForm | None = None
     blocks: list[Graph] = field(default_factory=list)
+    checked: bool = False
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute ``name``, or ``default``."""
@@ -383,6 +385,8 @@ def _op_to_json(op: Op) -> dict[str, Any]:
     }
     if op.form is not None:
         item["form"] = _form_to_json(op, op.form)
+    if op.checked:
+        item["checked"] = True
     if op.blocks:
         item["blocks"] = [block.described() for block in op.blocks]
     return item
@@ -423,6 +427,7 @@ def _op_from_json(item: dict[str, Any], tensors: dict[int, TensorSpec]) -> Op:
         attrs=item["attrs"],
         form=_form_from_json(item["form"], outputs, tensors) if "form" in item else None,
         blocks=list(map(_block_from_json, item.get("blocks", ()))),
+        checked=item.get("checked", False),
     )
 
 

@@ -152,9 +152,10 @@ _OPERATOR: dict[str, Check] = {
     "attrs": _by_name(_anything),
     "form": _FORM,
     "blocks": _blocks,
+    "checked": _truth,
 }
 
-_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks"}))
+_check_operator = _record(_OPERATOR, optional=frozenset({"form", "blocks", "checked"}))
 
 # What is inside of an operator.
 _BLOCK: dict[str, Check] = {

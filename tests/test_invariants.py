@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
+from paddle.tensor import array_length, array_write, create_array
+from paddle.tensor.manipulation import tensor_array_to_tensor
 
 import paddle_ngraph
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
@@ -77,11 +79,28 @@ class Drawn:
     def one_of_two(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
         return paddle.static.nn.cond(paddle.mean(h) > 0.1, lambda: h, lambda: g), g
 
+    def in_a_list(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
+        stacked, length = self.listed(self.seen(), h, g)
+        return stacked.mean(0) + length, g
+
+    def in_a_list_with_the_same(self, i: Any, h: Any, g: Any) -> tuple[Any, Any]:
+        stacked, length = self.listed(self.seen(), self.seen(1))
+        return h + stacked.sum(0) * length, g
+
+    def listed(self, *members: Any) -> tuple[Any, Any]:
+        """A list that each turn begins anew: what is in it, and how much."""
+        made = create_array("float32")
+        for member in members:
+            array_write(member, array_length(made), made)
+        stacked, _ = tensor_array_to_tensor(made, axis=0, use_stack=True)
+        return stacked, array_length(made).astype("float32")
+
 
 KINDS = [
     *("attends", "in_a_chain", "hands_it_on", "hands_it_on_twice", "picks"),
     *("in_a_branch", "in_an_inner_loop", "one_of_two"),
 ]
+LISTS = ["in_a_list", "in_a_list_with_the_same"]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -92,7 +111,18 @@ def test_drawn_loops_agree(seed: int) -> None:
         agree(program, x=floats(rows, WIDTH, seed=rows), **feed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(12))
+def test_each_turn_has_lists_of_its_own(seed: int) -> None:
+    """Though it may be the same what is in them: a list that turns share would grow."""
+    drawn = Drawn(seed)
+    drawn.kinds = [*drawn.draw.permutation([LISTS[seed % 2], "attends", "picks"])]
+    program = Program(drawn.build)
+    for rows, limit in ((4, 3), (4, 1), (7, 2), (3, 4)):
+        feed = {"place": np.array([rows - 1]), "limit": np.array([limit])}
+        agree(program, x=floats(rows, WIDTH, seed=rows), **feed)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *LISTS])
 def test_loops_without_a_turn_agree(kind: str) -> None:
     drawn = Drawn(0)
     drawn.kinds = [kind]

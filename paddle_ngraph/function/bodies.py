@@ -434,7 +434,7 @@ class InnerBridge(NgraphBridge):
     def _end(self, spec: TensorSpec) -> Output:
         """What a turn or a branch ends with."""
         array = self._arrays.get(spec.id)
-        return self._nodes[spec.id] if array is None else self.elements(array)
+        return self._settled(spec) if array is None else self.elements(array)
 
     def _added(self) -> list[Output]:
         """What this turn has appended to TensorArrays, with a size of 1 in front."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from openvino import Node, Output, Type, opset15
 from openvino.utils import replace_node
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.errors import ConversionError, NgraphError, in_short
+from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.function import dynamic_shapes
 from paddle_ngraph.function.bfloat16 import Bfloat16Values
 from paddle_ngraph.function.dynamic_shapes import Opening
@@ -63,6 +64,20 @@ class Draw(NamedTuple):
 
 
 _LOOP = "pd_op.while"
+# Element by element, a result holds what 32 bits do not hold, or stands for it, only where an
+# operand of these does: they hand doubts on.
+_HANDING_ON = {
+    **dict.fromkeys(("pd_op.scale", "pd_op.scale_", "pd_op.assign"), ("x",)),
+    **dict.fromkeys(
+        (
+            *("pd_op.add", "pd_op.add_", "pd_op.subtract", "pd_op.subtract_"),
+            *("pd_op.multiply", "pd_op.multiply_", "pd_op.maximum", "pd_op.minimum"),
+        ),
+        ("x", "y"),
+    ),
+    "pd_op.where": ("x", "y"),
+}
+_LEAST_INTEGER, _MOST_INTEGER = -(2**31), 2**31 - 1
 # What holds the whole numbers that it is given, in another shape, order or width.
 _SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -85,6 +100,18 @@ class RangeCheck(NamedTuple):
     low: list[int]
     high: list[int]
     ignored: list[int]
+    message: str
+
+
+class Doubt(NamedTuple):
+    """Which elements of a tensor are not what they are natively, until something reads them.
+
+    Attributes:
+        places: True for those; of a shape that is repeated to that of the tensor.
+        message: What to say of a run in which there are any.
+    """
+
+    places: Output
     message: str
 
 
@@ -115,6 +142,7 @@ class NgraphBridge:
         self._pending = deque(graph.ops)
         self.draws: list[Draw] = []
         self.checks: list[RangeCheck] = []
+        self._doubts: dict[int, Doubt] = {}
         self._op_types = frozenset(op.type for op in graph.ops).union(graph.gradients)
         self._unknown: set[str] = set()  # nodes whose contents only a run tells
         self._opening = opening
@@ -291,6 +319,17 @@ class NgraphBridge:
             return arrays[0]
         return np.concatenate([np.atleast_1d(array) for array in arrays])
 
+    def size_behind(self, op: Op, name: str) -> Size | None:
+        """The open size that the input ``name``, one number of float32, was converted from."""
+        node = self.get_input_node(op, name).get_node()
+        while node.get_type_name() in _SAME_NUMBERS:
+            source = node.input_value(0)
+            if source.get_element_type() in (Type.i32, Type.i64):
+                known = self._contents(source)
+                return open_size(known.item()) if known is not None and known.size == 1 else None
+            node = source.get_node()
+        return None
+
     def is_known(self, op: Op, name: str) -> bool:
         """Whether :meth:`constant` knows the contents of input ``name``."""
         return all(self._contents(node) is not None for node in self.get_input_nodes(op, name))
@@ -372,6 +411,71 @@ class NgraphBridge:
         """The same integers, checked in each run: at least ``least``, and less than ``end``."""
         limits = {"low": [least], "high": [end], "has_ignored": False, "ignored": 0}
         return self.extension("CheckRange", [values], message=message, **limits)
+
+    def require_32_bits(self, value: Output) -> bool:
+        """Refuses the run if int64 numbers, known while the function is built, need more.
+
+        Returns:
+            Whether they are known.
+
+        Raises:
+            NgraphError: They need more.
+        """
+        known = self.known_value(value) if self._shapes is None else self._contents(value)
+        if known is None:
+            return False
+        for number in known.reshape(-1).tolist():
+            if not _LEAST_INTEGER <= number <= _MOST_INTEGER:
+                raise NgraphError(TOO_WIDE)
+        return True
+
+    def doubt(self, op: Op, name: str, places: Any, message: str) -> None:
+        """Lets the engine refuse a run in which elements of an output are read that are wrong.
+
+        A ``where`` may pass over them: what 0 has no logarithm for.
+
+        Args:
+            op: The operator.
+            name: Its output, which is set.
+            places: Whether each element is wrong.
+            message: What to say.
+        """
+        self._doubts[op.output(name).id] = Doubt(as_output(places), message)
+
+    def _handed_on(self, op: Op) -> Doubt | None:
+        """What there is to doubt of the only output of an operator; other inputs are settled."""
+        entry = find_converter(op.type)
+        kept: dict[str, Doubt] = {}
+        for name, specs in op.inputs.items():
+            for spec in specs if entry is None or entry.role(name).has_contents_read else ():
+                if spec.id not in self._doubts:
+                    continue
+                if name in _HANDING_ON.get(op.type, ()):
+                    kept[name] = self._doubts[spec.id]
+                else:
+                    self._settled(spec)
+        if not kept:
+            return None
+        message = next(iter(kept.values())).message
+        if op.type == "pd_op.where":
+            never = self.full(False, Type.boolean)
+            x, y = (kept[name].places if name in kept else never for name in ("x", "y"))
+            condition = self.get_input_node(op, "condition")
+            return Doubt(opset15.select(condition, x, y).output(0), message)
+        places, *others = (doubt.places for doubt in kept.values())
+        for other in others:
+            places = opset15.logical_or(places, other).output(0)
+        return Doubt(places, message)
+
+    def _settled(self, spec: TensorSpec) -> Output:
+        """The node of a tensor, all of whose elements a run has looked at."""
+        doubt = self._doubts.pop(spec.id, None)
+        if doubt is not None:
+            node, kind = self._nodes[spec.id], self._nodes[spec.id].get_element_type()
+            wrong = self.in_range(opset15.convert(doubt.places, Type.i32), 0, 1, doubt.message)
+            added = opset15.add(node, wrong if kind == Type.i32 else opset15.convert(wrong, kind))
+            self._nodes[spec.id] = self._folded(added.output(0))
+        return self._nodes[spec.id]
 
     def require_range(
         self,
@@ -484,7 +588,7 @@ class NgraphBridge:
                 self._convert(renumbered)
             except ConversionError as error:
                 raise ConversionError(op, error.reason, error.device) from error
-        return [self._nodes[numbers[spec.id]] for spec in block.outputs]
+        return [self._settled(replace(s, id=numbers[s.id])) for s in block.outputs]
 
     def _next_number(self) -> int:
         """A number that no tensor of the graph has."""
@@ -648,7 +752,7 @@ class NgraphBridge:
                 self._has_nothing |= is_empty and not _is_list(output)
 
     def _result(self, spec: TensorSpec) -> Output:
-        output = self._nodes[spec.id]
+        output = self._settled(spec)
         return self._bfloat16.narrowed(output) if spec.dtype == BFLOAT16 else self.computed(output)
 
     def computed(self, output: Output) -> Output:
@@ -667,7 +771,10 @@ class NgraphBridge:
         try:
             if op.has_bfloat16() and not self.on_cpu:
                 raise NgraphError(f"{self.device} has no tensors of bfloat16")
+            doubt = self._handed_on(op) if self._doubts else None
             entry.function(self, op.in_float32())
+            if doubt is not None:
+                self._doubts.update((spec.id, doubt) for spec in op.output_specs())
         except Exception as error:
             raise ConversionError(op, _reason(error), self.device) from error
         for spec in (

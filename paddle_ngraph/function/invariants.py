@@ -75,9 +75,12 @@ def _add(op: Op, makers: dict[int, Op], moved: set[int]) -> None:
 
 
 def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
-    """Whether an operator computes the same wherever it is."""
+    """Whether an operator computes the same wherever it is.
+
+    On a TensorArray it does not: others may write to that where it is, and each turn has its own.
+    """
     entry = find_converter(op.type)
-    if entry is None or not _is_plain(op, entry):
+    if entry is None or not _is_plain(op, entry) or _makes_array(op):
         return False
     # Only inside it may be certain how long a slice is.
     return not entry.open_starts or all(
@@ -86,6 +89,10 @@ def _may_move(op: Op, makers: Mapping[int, Op]) -> bool:
         for spec in specs
         if entry.role(name) is Role.CONSTANT
     )
+
+
+def _makes_array(op: Op) -> bool:
+    return any(spec.dtype.endswith(ARRAY) for spec in op.output_specs())
 
 
 def only_chooses(block: Graph) -> bool:

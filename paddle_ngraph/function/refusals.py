@@ -15,8 +15,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
-from paddle_ngraph.errors import ConversionError, NgraphError, in_short
+from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError, in_short
 from paddle_ngraph.graph import CPU, Graph, Op, TensorSpec
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
@@ -77,6 +78,8 @@ def refuse_graph(graph: str, reason: str) -> None:
         reason: The engine's error, used if there was no suspicion before.
     """
     error = _suspicions.pop(_name(graph))
+    if error is None and TOO_WIDE in reason:
+        error = _of_wide_numbers(graph, reason)
     if error is None:
         error = NgraphError(f"nGraph could not compile its interval: {in_short(reason)}")
     refuse(graph, error)
@@ -86,6 +89,15 @@ def refuse_graph(graph: str, reason: str) -> None:
         _number += 1
     with suppress(Warning):  # an error by the user's filters: the run has succeeded
         warnings.warn(f"paddle_ngraph: Paddle runs {_what(graph, error)}", stacklevel=2)
+
+
+def _of_wide_numbers(graph: str, reason: str) -> ConversionError | None:
+    """What is to be said of the operator that has made whole numbers of 64 bits in many runs."""
+    parsed = Graph.from_string(graph)
+    for op in parsed.all_ops():
+        if f"{op.type} (operator {op.index}): " in reason:
+            return ConversionError(op, "its whole numbers need 64 bits", parsed.compiled_for)
+    return None
 
 
 class Watch:
@@ -145,7 +157,18 @@ def _try_again() -> None:
 def _kind(op: Op) -> str:
     """A key that is the same for operators that a converter cannot tell apart."""
     sides = [{n: _tensors(s) for n, s in side.items()} for side in (op.inputs, op.outputs)]
-    return _digest([op.attrs, *sides, [block.described() for block in op.blocks]])
+    return _digest([op.attrs, *sides, [_unchecked(block.described()) for block in op.blocks]])
+
+
+def _unchecked(block: dict[str, Any]) -> dict[str, Any]:
+    """A block as it was before anything was known of its integers."""
+    ops = []
+    for op in block["ops"]:
+        left = {name: value for name, value in op.items() if name != "checked"}
+        if "blocks" in op:
+            left["blocks"] = list(map(_unchecked, op["blocks"]))
+        ops.append(left)
+    return {**block, "ops": ops}
 
 
 def interval_key(graph: Graph) -> str:

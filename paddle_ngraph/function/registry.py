@@ -115,6 +115,7 @@ class Converter:
     moves: bool
     small_integers: bool
     integers: RangeRule | None
+    checks: Callable[[Op], bool]
     rounds: bool
     unchecked: tuple[str, ...]
     open_starts: bool
@@ -182,6 +183,7 @@ def converter(
     moves: bool = False,
     small_integers: bool = False,
     integers: RangeRule | None = None,
+    checks: Callable[[Op], bool] = lambda op: False,
     rounds: bool = True,
     unchecked: Iterable[str] = (),
     open_starts: bool = False,
@@ -201,6 +203,8 @@ def converter(
         small_integers: int64 outputs fit into 32 bits whatever the inputs are.
         integers: Which values int64 outputs may have, given those of the integer inputs; called
             only if all of these are known. ``None`` if the operator does not say it.
+        checks: Whether each run can be checked for int64 outputs that 32 bits do not hold, where
+            nothing else is known: the converter sees to it if ``op.checked`` says so.
         rounds: Paddle's operator computes bfloat16 in float32 and rounds its results, so that the
             converter may see float32 (bfloat16.py). Without, it does not get bfloat16.
         unchecked: Inputs with positions that Paddle's kernel uses without a look at them. If one is
@@ -227,6 +231,7 @@ def converter(
             moves=moves,
             small_integers=small_integers,
             integers=integers,
+            checks=checks,
             rounds=rounds,
             unchecked=tuple(unchecked),
             open_starts=open_starts,

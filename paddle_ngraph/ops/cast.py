@@ -5,15 +5,18 @@ The gradient of a cast is a cast. bfloat16 is float32 here, which the bridge rou
 
 from __future__ import annotations
 
-from openvino import Node, Output, opset15
+import numpy as np
+from openvino import Node, Output, Type, opset15
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import Limit, converter
 from paddle_ngraph.graph import Op
+from paddle_ngraph.ops.nodes import too_wide
 
 # What the engine converts exactly as Paddle does: dtype of ``x`` -> dtypes of ``out``.
 _CASTS = {
-    "float32": {"float32", "bool", "int32"},
+    "float32": {"float32", "bool", "int32", "int64"},
     "int32": {"int32", "float32", "bool", "int64"},
     "int64": {"int64", "int32", "bool", "float32"},
     "bool": {"bool", "float32", "int32", "int64"},
@@ -27,15 +30,38 @@ _EXACT = Limit(
 )
 
 
-@converter("pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True)
+def _cuts_off(op: Op) -> bool:
+    return op.input("x").dtype == "float32" and op.output("out").dtype == "int64"
+
+
+@converter(
+    "pd_op.cast", "pd_op.cast_", dtypes=_CASTS, limits=[_EXACT], moves=True, checks=_cuts_off
+)
 def cast(bridge: NgraphBridge, op: Op) -> None:
-    """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``)."""
+    """``out = x`` as attribute ``dtype``; anything but 0 is true (Paddle ``cast``).
+
+    Of float32, int64 has what is in front of the point, which a run checks for 32 bits.
+    """
     x = bridge.get_input_node(op, "x")
     kind, target = x.get_element_type(), element_type(op.output("out").dtype)
     node: Node | Output = x
     if kind != target and op.output("out").dtype == "bool":
         # The engine's own conversion takes NaN for 0.
         node = opset15.not_equal(x, bridge.full(0, kind))
+    elif kind == Type.f32 and target == Type.i64:
+        return _cut_off(bridge, op, x)
     elif kind != target:
         node = opset15.convert(x, target)
     bridge.set_output_node(op, "out", node)
+
+
+def _cut_off(bridge: NgraphBridge, op: Op, x: Output) -> None:
+    """int64 of what is in front of the point; 0, and a doubt, for what 32 bits do not hold."""
+    if not bridge.on_cpu:
+        raise NgraphError(f"whole numbers are not checked on {bridge.device}")
+    least, end = (opset15.constant(np.float32(sign * 2.0**31)) for sign in (-1, 1))
+    inside = opset15.logical_and(opset15.greater_equal(x, least), opset15.less(x, end))
+    wrong = opset15.logical_or(opset15.logical_not(inside), opset15.not_equal(x, x))
+    whole = opset15.convert(opset15.select(wrong, bridge.full(0.0, Type.f32), x), Type.i32)
+    bridge.set_output_node(op, "out", opset15.convert(whole, Type.i64))
+    bridge.doubt(op, "out", wrong, too_wide(op))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from openvino import Node, Type, opset15
@@ -12,7 +13,7 @@ from paddle_ngraph.function.bridge import NgraphBridge, element_type
 from paddle_ngraph.function.registry import ANY, INTEGER, Limit, Range, Role, converter, range_of
 from paddle_ngraph.function.sizes import Size, is_open
 from paddle_ngraph.graph import Op
-from paddle_ngraph.ops.nodes import known_int, known_ints, scalar_input
+from paddle_ngraph.ops.nodes import known_int, known_ints, known_number, scalar_input
 
 _SMALL = Limit(
     "a value of attribute 'values' needs 64 bits",
@@ -134,16 +135,23 @@ def _counted_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
 def arange(bridge: NgraphBridge, op: Op) -> None:
     """``start, start + step, ...`` up to, but not including, ``end`` (Paddle ``arange``)."""
     kind = element_type(op.output("out").dtype)
-    start, end, step = (bridge.constant(op, name).item() for name in ("start", "end", "step"))
+    start, end, step = (known_number(bridge, op, name) for name in ("start", "end", "step"))
     if kind == Type.i64 and max(abs(start), abs(end)) >= 2**31:
         raise NgraphError("it begins or ends where an int64 needs 64 bits")
-    if is_open((start, end, step)) and kind in (Type.i32, Type.i64):
+    if is_open((start, end, step)) and _counts_exactly(kind, start, end, step):
         numbers = (bridge.full(each, Type.i64) for each in (start, end, step))
         bridge.set_output_node(op, "out", opset15.range(*numbers, output_type=kind))
         return
     start, end, step = (float(n) if isinstance(n, Size) else n for n in (start, end, step))
     values = start + step * np.arange(np.ceil((end - start) / step))
     bridge.set_output_node(op, "out", opset15.constant(values.astype(kind.to_dtype()), kind))
+
+
+def _counts_exactly(kind: Type, *numbers: Any) -> bool:
+    """Whether it is the same to count in whole numbers."""
+    if kind in (Type.i32, Type.i64):
+        return True
+    return kind == Type.f32 and all(n == int(n) for n in numbers if not isinstance(n, Size))
 
 
 @converter("pd_op.assign", dtypes=ANY, moves=True)

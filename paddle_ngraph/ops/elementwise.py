@@ -13,9 +13,11 @@ from openvino.utils.types import NodeInput
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.registry import (
+    BOOL,
     FLOAT,
     INT32,
     INTEGER,
+    RANGES,
     Limit,
     Range,
     RangeRule,
@@ -26,7 +28,9 @@ from paddle_ngraph.function.registry import (
 from paddle_ngraph.function.size_rules import broadcast_shapes, same
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.nodes import (
+    always,
     chosen,
+    in_32_bits,
     is_constant,
     keep_nan,
     reduce_to,
@@ -65,8 +69,25 @@ def _register_binary(
         bridge.set_output_node(op, "out", function(x, y))
 
     converter(f"pd_op.{name}", dtypes=dtypes, integers=integers)(convert)
-    if name not in ("maximum", "minimum"):
-        converter(f"pd_op.{name}_", dtypes=dtypes, integers=integers)(convert)
+
+
+def _register_arithmetic(
+    name: str, function: Binary, of_integers: Callable[[int, int], int], of_bools: Binary | None
+) -> None:
+    def convert(bridge: NgraphBridge, op: Op) -> None:
+        x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+        if of_bools is not None and x.get_element_type() == Type.boolean:
+            out = of_bools(x, y)
+        else:
+            out = in_32_bits(bridge, op, function, x, y)
+        bridge.set_output_node(op, "out", out)
+
+    converter(
+        *(f"pd_op.{name}", f"pd_op.{name}_"),
+        dtypes=_NUMBERS if of_bools is None else _NUMBERS | BOOL,
+        integers=_extremes(of_integers),
+        checks=always,
+    )(convert)
 
 
 def _extremes(function: Callable[[int, int], int]) -> RangeRule:
@@ -79,11 +100,12 @@ def _extremes(function: Callable[[int, int], int]) -> RangeRule:
     return rule
 
 
+_register_arithmetic("add", opset15.add, operator.add, opset15.logical_or)
+_register_arithmetic("subtract", opset15.subtract, operator.sub, None)
+_register_arithmetic("multiply", opset15.multiply, operator.mul, opset15.logical_and)
 # The engine divides int32 in float32, which is not exact.
-_register_binary("add", opset15.add, _NUMBERS, _extremes(operator.add))
-_register_binary("subtract", opset15.subtract, _NUMBERS, _extremes(operator.sub))
-_register_binary("multiply", opset15.multiply, _NUMBERS, _extremes(operator.mul))
 _register_binary("divide", opset15.divide, FLOAT)
+_register_binary("divide_", opset15.divide, FLOAT)
 
 
 # -- floor_divide, remainder ---------------------------------------------------------------------
@@ -290,8 +312,17 @@ def _scaled_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x * factor + bias if after else (x + bias) * factor for x in ranges["x"])
 
 
-@converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range)
-@converter("pd_op.scale", dtypes=_NUMBERS, integers=_scaled_range)
+def _is_narrow(found: Range | None) -> bool:
+    least, most = RANGES["int32"]
+    return found is not None and least <= found[0] and found[1] <= most
+
+
+def _has_narrow_terms(op: Op) -> bool:
+    return _is_narrow(range_of([*op.constants.get("scale", [np.inf]), op.attr("bias", 0.0)]))
+
+
+@converter("pd_op.scale_", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
+@converter("pd_op.scale", dtypes=_NUMBERS, integers=_scaled_range, checks=_has_narrow_terms)
 def scale(bridge: NgraphBridge, op: Op) -> None:
     """``x * scale + bias``, or ``(x + bias) * scale`` (Paddle ``scale``).
 
@@ -308,7 +339,8 @@ def scale(bridge: NgraphBridge, op: Op) -> None:
         steps.reverse()
     for function, operand, neutral in steps:
         if not is_constant(operand, neutral):
-            out = function(bridge.rounded(op, "out", out), bridge.rounded(op, "out", operand))
+            pair = (bridge.rounded(op, "out", each) for each in (out, operand))
+            out = in_32_bits(bridge, op, function, *pair)
     bridge.set_output_node(op, "out", out)
 
 
@@ -317,14 +349,20 @@ def _incremented_range(op: Op, ranges: Mapping[str, Range]) -> Range | None:
     return range_of(x + int(step) for x in ranges["x"]) if range_of([step]) else None
 
 
-@converter("pd_op.increment_", dtypes=_NUMBERS, integers=_incremented_range)
-@converter("pd_op.increment", dtypes=_NUMBERS, integers=_incremented_range)
+def _has_narrow_step(op: Op) -> bool:
+    return _is_narrow(range_of([op.attr("value")]))
+
+
+@converter(
+    "pd_op.increment_", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step
+)
+@converter("pd_op.increment", dtypes=_NUMBERS, integers=_incremented_range, checks=_has_narrow_step)
 def increment(bridge: NgraphBridge, op: Op) -> None:
     """``x + value`` for the attribute ``value`` (Paddle ``increment``)."""
     x = bridge.get_input_node(op, "x")
     kind = x.get_element_type()
     step = opset15.constant(np.asarray(op.attr("value")).astype(kind.to_dtype()), kind)
-    bridge.set_output_node(op, "out", opset15.add(x, step))
+    bridge.set_output_node(op, "out", in_32_bits(bridge, op, opset15.add, x, step))
 
 
 @converter("pd_op.add_n", dtypes=FLOAT | INT32, limits=[_EVEN_PIECES])

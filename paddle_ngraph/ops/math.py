@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from openvino import Node, Output, opset15
+from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
 from paddle_ngraph.function.bridge import NgraphBridge
-from paddle_ngraph.function.registry import Limit, Role, converter
+from paddle_ngraph.function.registry import FLOAT, INTEGER, Limit, Range, Role, converter
 from paddle_ngraph.graph import Op
 from paddle_ngraph.ops.activation import Backward, Forward, register
-from paddle_ngraph.ops.nodes import chosen, constant, keep_nan, set_reduced
+from paddle_ngraph.ops.nodes import always, chosen, constant, in_32_bits, keep_nan, set_reduced
 
 _WHOLE = Limit("attribute 'decimals' is not 0", lambda op: op.attr("decimals", 0) == 0)
 
@@ -167,12 +168,36 @@ register("logit", _logit, _logit_grad)
 register("sqrt", lambda op, x: opset15.sqrt(x), _sqrt_grad, reads="out")
 register("rsqrt", _rsqrt, _rsqrt_grad, reads="out")
 register("square", _square, _square_grad)
-register("abs", lambda op, x: opset15.abs(x), _abs_grad)
 register("reciprocal", _reciprocal, _reciprocal_grad, reads="out")
 register("sign", _sign, None, in_place=False)
 register("erf", lambda op, x: opset15.erf(x), _erf_grad)
 register("floor", lambda op, x: opset15.floor(x), None)
 register("ceil", lambda op, x: opset15.ceiling(x), None)
+
+
+def _distances_from_0(op: Op, ranges: Mapping[str, Range]) -> Range:
+    low, high = ranges["x"]
+    return max(0, low, -high), max(-low, high)
+
+
+@converter(
+    "pd_op.abs", "pd_op.abs_", dtypes=FLOAT | INTEGER, integers=_distances_from_0, checks=always
+)
+def abs(bridge: NgraphBridge, op: Op) -> None:
+    """``abs(x)`` (Paddle ``abs``); of the lowest int32, itself."""
+    x = bridge.get_input_node(op, "x")
+    kind = x.get_element_type()
+    if kind == Type.f32:
+        return bridge.set_output_node(op, "out", opset15.abs(x))
+    opposite = in_32_bits(bridge, op, opset15.subtract, bridge.full(0, kind), x)
+    bridge.set_output_node(op, "out", opset15.maximum(x, opposite))
+
+
+@converter("pd_op.abs_grad")
+def abs_grad(bridge: NgraphBridge, op: Op) -> None:
+    """``out_grad * x / abs(x)``, 0 at 0 (Paddle ``abs_grad``)."""
+    x, grad = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "out_grad")
+    bridge.set_output_node(op, "x_grad", _abs_grad(op, x, grad))
 
 
 @converter("pd_op.round", "pd_op.round_", limits=[_WHOLE])

@@ -10,13 +10,15 @@ import numpy as np
 from openvino import Node, Output, Type, opset15
 from openvino.utils.types import NodeInput
 
-from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.errors import TOO_WIDE, NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.node_tools import as_output
 from paddle_ngraph.function.registry import Range
 from paddle_ngraph.function.size_rules import same
 from paddle_ngraph.function.sizes import Number, Size, is_open
 from paddle_ngraph.graph import Op
+
+_EXACT_IN_FLOAT = 2**24
 
 # -- ranges of integers ----------------------------------------------------------------------------
 
@@ -84,8 +86,52 @@ def known_int(bridge: NgraphBridge, op: Op, name: str) -> Number:
     return _integer(bridge.constant(op, name).item())
 
 
+def known_number(bridge: NgraphBridge, op: Op, name: str) -> Any:
+    """The single number in input ``name``, known while the function is built.
+
+    A size that became float32 is a size, if float32 has it.
+    """
+    size = bridge.size_behind(op, name)
+    if size is not None and -_EXACT_IN_FLOAT <= size <= _EXACT_IN_FLOAT:
+        return size
+    return bridge.constant(op, name).item()
+
+
 def _integer(number: Any) -> Number:
     return number if isinstance(number, Size) else int(number)
+
+
+# -- arithmetic of int64 -------------------------------------------------------------------------
+
+_CHECKED: Mapping[Callable[..., Node], str] = {
+    opset15.add: "CheckedAdd",
+    opset15.multiply: "CheckedMultiply",
+    opset15.subtract: "CheckedSubtract",
+}
+
+
+def always(op: Op) -> bool:
+    """For converters that can check the results of every operator."""
+    return True
+
+
+def too_wide(op: Op) -> str:
+    """What is said of a run in which an operator makes more than 32 bits hold."""
+    return f"{op.type} (operator {op.index}): {TOO_WIDE}."
+
+
+def in_32_bits(bridge: NgraphBridge, op: Op, function: Callable[..., Node], x: Any, y: Any) -> Any:
+    """The sum, difference or product of ``x`` and ``y``; where ``op`` is checked, it fits."""
+    out = as_output(function(x, y))
+    if not op.checked or out.get_element_type() != Type.i64 or bridge.require_32_bits(out):
+        return out
+    shape = bridge.shape(out)
+    operands = [
+        each if same(bridge.shape(each), shape) else opset15.broadcast(each, bridge.ints(shape))
+        for each in (x, y)
+    ]
+    made = bridge.extension(_CHECKED[function], operands, message=too_wide(op))
+    return opset15.convert(made, Type.i64)
 
 
 # -- choices ---------------------------------------------------------------------------------------

@@ -86,7 +86,16 @@ class _GraphBuilder:
         assert op.form is not None
         kept = {name: self._known_here(op.inputs.get(name, ())) for name in unused}
         form = replace(op.form, unused={name: specs for name, specs in kept.items() if specs})
-        self._ops.append(replace(op, inputs=inputs, constants={}, form=form))
+        bodies = self._candidates.bodies.get(node, ())
+        described = replace(
+            op,
+            inputs=inputs,
+            constants={},
+            form=form,
+            blocks=list(map(graph_of, bodies)) if self._candidates.checked else op.blocks,
+            checked=node in self._candidates.checked,
+        )
+        self._ops.append(described)
         self._made.update(spec.id for specs in op.form.results.values() for spec in specs)
         for spec in op.output_specs():
             vid = self._names[spec.id]

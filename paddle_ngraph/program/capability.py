@@ -44,6 +44,7 @@ class Candidates:
         bodies: The blocks of loops and branches among them.
         cut_off: Operators, and the variables they read whose contents only another interval knows
             at its build.
+        checked: Operators whose results each run checks for 32 bits, of blocks inside too.
     """
 
     view: BlockView
@@ -56,6 +57,7 @@ class Candidates:
     unused_by: Mapping[OpNode, Sequence[OpNode]]
     bodies: Mapping[OpNode, Sequence[Body]]
     cut_off: frozenset[tuple[OpNode, str]] = frozenset()
+    checked: frozenset[OpNode] = frozenset()
 
     def can_convert(self, node: OpNode) -> bool:
         """Whether ``node`` becomes part of an interval."""
@@ -90,11 +92,20 @@ class Candidates:
             unused_by=self.unused_by,
             bodies=self.bodies,
             cut_off=self.cut_off,
+            checked=self.checked,
         )
 
     def cut(self, edges: frozenset[tuple[OpNode, str]]) -> Candidates:
         """The same, with more operators cut off from variables they read."""
         return replace(self, cut_off=self.cut_off | edges)
+
+    def checking(self, nodes: frozenset[OpNode]) -> Candidates:
+        """The same, except that each run checks the results of more operators."""
+        bodies = {
+            node: [replace(each, candidates=each.candidates.checking(nodes)) for each in inside]
+            for node, inside in self.bodies.items()
+        }
+        return replace(self, checked=self.checked | nodes, bodies=bodies)
 
 
 @dataclass(frozen=True)
@@ -111,8 +122,11 @@ class Capability(Candidates):
         """Variables whose contents shape the function and are known only when it runs."""
         if not self.can_convert(node):
             return set()
-        constants = self.inputs_of(node, Role.CONSTANT)
-        return {v for v in constants if v not in self.static or (node, v) in self.cut_off}
+        roles = [Role.CONSTANT]
+        if node not in self.constants and node.writes and self.static.issuperset(node.writes):
+            roles = [role for role in Role if role.has_contents_read]
+        read = self.inputs_of(node, *roles)
+        return {v for v in read if v not in self.static or (node, v) in self.cut_off}
 
     def drawing(self, nodes: Sequence[OpNode]) -> list[OpNode]:
         """Those of the given convertible operators that take random numbers."""

@@ -42,15 +42,16 @@ def classify(view: BlockView) -> Capability:
 def fixpoint(candidates: Candidates) -> Capability:
     """Rejects operators until the rest is consistent: each rejection may rule out others.
 
-    This terminates, since each round rejects at least one operator, and none comes back.
+    This terminates, since each round rejects at least one operator, or has runs check the results
+    of at least one more, and none comes back.
     """
     while True:
         integers = Integers(candidates)
-        refused = (
-            integers.what_needs_64_bits()
-            or _what_is_read_natively(candidates)
-            or _what_is_made_natively(candidates)
-        )
+        wide = integers.what_needs_64_bits()
+        if checked := integers.what_to_check():
+            candidates = candidates.checking(checked)
+            continue
+        refused = wide or _what_is_read_natively(candidates) or _what_is_made_natively(candidates)
         if not refused:
             return Capability(**{**vars(candidates), "static": integers.static})
         candidates = candidates.without(refused)

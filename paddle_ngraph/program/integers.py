@@ -25,6 +25,8 @@ from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
 _INT32 = RANGES["int32"]
 _INT64 = -(2**63), 2**63 - 1
 _TOO_WIDE = "int64 arithmetic needs 64 bits, the engine computes it in 32"
+# Inputs of so many numbers at most are read by value where only a build needs what is made of them.
+_FEW = 64
 # What a converter computes with: no positions, no shapes, nothing that only a build reads.
 _COMPUTED_WITH = (Role.DATA, Role.SAVED)
 # Beyond everything that the engine counts to: bounds that grow from turn to turn of a loop are
@@ -108,7 +110,11 @@ class Integers:
         self._position: dict[str, bool] = {}
         self._checked: set[str] = set()
         self._offsets: Offsets | None = None
+        self._for_builds: dict[str, bool] = {}
 
+        for node in reversed(self._view.nodes if outside is None else ()):  # no recursion goes deep
+            for vid in node.writes:
+                self._is_for_builds(vid)
         self._certain: Integers | None = None
         if is_certain:
             return
@@ -145,6 +151,31 @@ class Integers:
                 self._refused[node] = _TOO_WIDE
         return self._refused
 
+    def what_to_check(self) -> frozenset[OpNode]:
+        """The first operators of those that violate the rule of which runs can be checked.
+
+        What follows them may not violate it then. :meth:`what_needs_64_bits` comes first.
+        """
+        found = frozenset(filter(self._can_be_checked, self._refused))
+        return found.union(
+            *(inner.what_to_check() for each in self._insides.values() for inner in each.blocks)
+        )
+
+    def _can_be_checked(self, node: OpNode) -> bool:
+        entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
+        if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
+            return False
+        # What a loop hands on may be small if this is.
+        args = {} if self._outside is None else self._outside.args
+        data = {name: vid for name, vid in self._data(node, entry) if self._is_whole(vid)}
+        if not all(self.is_small(vid) or vid in args for vid in data.values()):
+            return False
+        if entry.integers is None:
+            return True
+        known = {n: self.range(v) if self.is_small(v) else _INT32 for n, v in data.items()}
+        found = entry.integers(op, {name: each for name, each in known.items() if each is not None})
+        return found is not None and _meets(found, _INT32)
+
     def _converter(self, node: OpNode | None) -> Converter | None:
         """The converter of an operator that is not rejected."""
         if node is None or node in self._refused:
@@ -179,9 +210,10 @@ class Integers:
         entry = self._converter(node)
         if entry is None:
             return False
-        if any(spec.dtype not in ("int32", "int64", "bool") for spec in self._outputs(node)):
-            return False
-        return self._is_folded(node, entry)
+        is_whole = all(spec.dtype in ("int32", "int64", "bool") for spec in self._outputs(node))
+        # A size as float32 may only be read.
+        is_read = node.type == "pd_op.cast" and all(map(self._is_for_builds, node.writes))
+        return (is_whole or is_read) and self._is_folded(node, entry)
 
     def _is_folded(self, node: OpNode, entry: Converter) -> bool:
         """Whether the bridge computes ``node`` while it builds the function, in 64 bits."""
@@ -192,7 +224,46 @@ class Integers:
         computed = any(role is not Role.CONSTANT for role, _ in read)
         if computed and any(not _can_be_folded(spec) for spec in self._outputs(node)):
             return False
-        return all(self.is_known_to(node, v) for _, v in read)
+        return all(self.is_known_to(node, v) or self._is_read_by_value(node, v) for _, v in read)
+
+    def _is_read_by_value(self, node: OpNode, vid: str) -> bool:
+        """Whether a build reads the contents, which come from outside of the interval."""
+        is_outside = (node, vid) in self._candidates.cut_off or not any(
+            map(self._candidates.can_convert, self._candidates.makers(vid))
+        )
+        if not is_outside or self._outside is not None or self._view.is_overwritten(vid):
+            return False
+        value = self._view.values[vid]
+        sizes = list(value.shape)
+        is_short = -1 not in sizes and math.prod(sizes) <= _FEW
+        is_whole = dtype_name(value.dtype) in ("int32", "int64", "bool")
+        return is_short and is_whole and all(map(self._is_for_builds, node.writes))
+
+    def _is_for_builds(self, vid: str) -> bool:
+        """Whether nothing is made of it but what a build reads, as far as operators show."""
+        if vid not in self._for_builds:
+            node, readers = self._view.producer.get(vid), self._view.readers.get(vid, ())
+            self._for_builds[vid] = (
+                bool(readers)
+                and (node is None or not self._view.is_result(node))
+                and all(self._reads_for_builds(reader, vid) for reader in readers)
+            )
+        return self._for_builds[vid]
+
+    def _reads_for_builds(self, reader: OpNode, vid: str) -> bool:
+        if reader.type in LISTS:
+            return all(map(self._is_for_builds, reader.writes))
+        entry = self._converter(reader)
+        if entry is None or reader.type in REGIONS:
+            return False
+        if self._roles(reader, entry, vid) <= {Role.CONSTANT, Role.SHAPE_ONLY, Role.UNUSED}:
+            return True
+        outputs = self._outputs(reader)
+        return (
+            all(spec.dtype in ("int32", "int64", "bool") for spec in outputs)
+            and all(map(_can_be_folded, outputs))
+            and all(map(self._is_for_builds, reader.writes))
+        )
 
     def _outputs(self, node: OpNode) -> list[TensorSpec]:
         return list(self._candidates.ops[node].output_specs())
@@ -291,6 +362,14 @@ class Integers:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def _range_made_by(self, node: OpNode, vid: str) -> Range | None:
+        found = self._range_by_operator(node, vid)
+        if node not in self._candidates.checked or self._is_certain or not self._is_int64(vid):
+            return found
+        if found is None:
+            return _INT32
+        return _narrowed_to(found, _INT32) if _meets(found, _INT32) else found
+
+    def _range_by_operator(self, node: OpNode, vid: str) -> Range | None:
         if node in self._candidates.constants:
             value = self._candidates.ops[node].attr("value")
             return range_of(value if isinstance(value, list) else [value])
@@ -314,7 +393,7 @@ class Integers:
     def _range_by_rule(self, node: OpNode, entry: Converter, rule: RangeRule) -> Range | None:
         data: dict[str, list[str]] = {}
         for name, vid in self._data(node, entry):
-            if self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES:
+            if self._is_whole(vid):
                 data.setdefault(name, []).append(vid)
         ranges = {name: self._range_of_all(vids) for name, vids in data.items()}
         known = {name: found for name, found in ranges.items() if found is not None}
@@ -508,6 +587,9 @@ class Integers:
     def _is_int64(self, vid: str) -> bool:
         return dtype_name(self._view.values[vid].dtype) == "int64"
 
+    def _is_whole(self, vid: str) -> bool:
+        return self._is_int64(vid) or dtype_name(self._view.values[vid].dtype) in RANGES
+
     def _data(self, node: OpNode, entry: Converter) -> Iterator[tuple[str, str]]:
         """The variables that the converter computes with: no positions, no shapes."""
         slots = self._candidates.slots[node]
@@ -595,6 +677,16 @@ def _covers(whole: Range | None, part: Range | None) -> bool:
     if whole is None or part is None:
         return whole is None
     return whole[0] <= part[0] and part[1] <= whole[1]
+
+
+def _meets(one: Range, other: Range) -> bool:
+    """Whether a number is in both."""
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _narrowed_to(one: Range, other: Range) -> Range:
+    """What is in both, which meet."""
+    return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _widened(known: Range | None, grown: Range | None) -> Range | None:

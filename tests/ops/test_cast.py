@@ -106,7 +106,6 @@ def test_cast_dynamic():
 @pytest.mark.parametrize(
     "source, target",
     [
-        ("float32", "int64"),
         ("float32", "float64"),
         ("int32", "int16"),
         ("float64", "float32"),

@@ -5,17 +5,14 @@
 #include "core/engine/ngraph_function.h"
 #include "core/engine/size_guards.h"
 #include "core/paddle/flags.h"
+#include "core/paddle/weights.h"
 
 namespace paddle_ngraph {
 
 size_t SignatureHash::operator()(const Signature& signature) const {
-  // FNV-1a over 64-bit words.
-  uint64_t hash = 1469598103934665603ULL ^ signature.graph ^ signature.weights.value_or(0);
-  for (int64_t word : signature.words) {
-    hash ^= static_cast<uint64_t>(word);
-    hash *= 1099511628211ULL;
-  }
-  return static_cast<size_t>(hash);
+  const auto& words = signature.words;
+  const uint64_t seed = signature.graph ^ signature.weights.value_or(0);
+  return content_hash(words.data(), words.size() * sizeof(int64_t), seed);
 }
 
 namespace {

@@ -31,6 +31,11 @@ namespace {
 // bounds.
 constexpr char kUnnoticed[] = "Paddle would not notice";
 
+// Part of what is said of a run whose whole numbers the engine cannot hold (errors.TOO_WIDE). After
+// so many such runs in a row, the operator that makes them is Paddle's for good.
+constexpr char kTooWide[] = "a whole number needs 64 bits in this run";
+constexpr int kMostTooWide = 8;
+
 // A function takes only tensors that hold memory and have no LoD.
 void require_plain(const phi::DenseTensor& tensor, size_t input) {
   const bool has_shape = tensor.dims().size() >= 0;
@@ -124,6 +129,14 @@ BuildingMutex& building_mutex(uint64_t graph) {
 const std::vector<size_t>& no_inputs() {
   static const std::vector<size_t> none;
   return none;
+}
+
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
 }
 
 // Whether a function that was stored under this key is for it.
@@ -635,7 +648,10 @@ void NgraphEngine::run(const NgraphIO& io, Order* order) const {
   std::string reason;  // why Paddle keeps the interval for good; empty if the data is to blame
   std::exception_ptr failure;
   try {
-    if (run_function(io, now, order, &step)) return;
+    if (run_function(io, now, order, &step)) {
+      runs_too_wide_ = 0;
+      return;
+    }
   } catch (const HasWritten&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -768,6 +784,8 @@ void NgraphEngine::run_meanwhile(const NgraphIO& io, Order* order) const {
 void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& failure,
                                const std::string& reason) const {
   const uint64_t attempt = attempts();
+  const std::string said = text_of(failure);
+  const bool is_too_wide = said.find(kTooWide) != std::string::npos;
   try {
     run_natively(io);
   } catch (const NgraphError&) {  // it cannot run natively at all
@@ -776,6 +794,13 @@ void NgraphEngine::run_instead(const NgraphIO& io, const std::exception_ptr& fai
   } catch (...) {
     acquit(graph_);
     throw;
+  }
+  if (is_too_wide && ++runs_too_wide_ < kMostTooWide) return acquit(graph_);
+  if (is_too_wide) {
+    runs_too_wide_ = 0;
+    refuse(graph_, said);
+    refused_at_ = attempt;
+    return;
   }
   if (reason.empty()) return;
   // A failure with an empty tensor says nothing about other sizes.

@@ -180,6 +180,7 @@ class NgraphEngine : public std::enable_shared_from_this<NgraphEngine> {
   mutable std::atomic<bool> shares_threads_{false};     // among runs that overlap
   mutable std::atomic<bool> has_closed_shapes_{false};  // a function with open sizes failed
   mutable std::atomic<uint64_t> refused_at_{0};         // see attempts()
+  mutable std::atomic<int> runs_too_wide_{0};           // in a row
   mutable std::atomic<uint64_t> copies_weights_at_{0};  // the same: see find_serving()
   mutable std::atomic<const FunctionOrder*> ordered_{nullptr};
   mutable std::atomic<int64_t> least_native_us_{0};  // that a native run took; 0: none was measured

@@ -6,6 +6,7 @@
 #include "core/ov/batch_norm_ops.h"
 #include "core/ov/bfloat16_op.h"
 #include "core/ov/check_range_op.h"
+#include "core/ov/checked_ops.h"
 #include "core/ov/conv_ops.h"
 #include "core/ov/division_ops.h"
 #include "core/ov/embedding_grad_op.h"
@@ -84,6 +85,9 @@ std::vector<ov::Extension::Ptr> extension_ops() {
       std::make_shared<ov::OpExtension<BatchNormGrad>>(),
       std::make_shared<ov::OpExtension<Bfloat16Gemm>>(),
       std::make_shared<ov::OpExtension<CheckRange>>(),
+      std::make_shared<ov::OpExtension<CheckedAdd>>(),
+      std::make_shared<ov::OpExtension<CheckedMultiply>>(),
+      std::make_shared<ov::OpExtension<CheckedSubtract>>(),
       std::make_shared<ov::OpExtension<BlockedConvolution>>(),
       std::make_shared<ov::OpExtension<BlockedConvolutionDataGrad>>(),
       std::make_shared<ov::OpExtension<BlockedConvolutionFilterGrad>>(),

@@ -76,6 +76,25 @@ phi::DenseTensor of_view(const phi::DenseTensor& tensor) {
   return copy;
 }
 
+// What Paddle says itself, without its calls: a run asks for it for each of some hundred weights.
+int64_t num_elements(const phi::DenseTensorMeta& meta) {
+  if (meta.is_scalar) return 1;
+  if (meta.dims.size() < 0) return product(meta.dims);
+  int64_t count = 1;
+  for (int axis = 0; axis < meta.dims.size(); ++axis) count *= meta.dims[axis];
+  return count;
+}
+
+// The same. Of an empty tensor Paddle knows.
+bool is_row_after_row(const phi::DenseTensorMeta& meta) {
+  if (meta.strides.size() != meta.dims.size()) return false;
+  int64_t step = 1;
+  for (int axis = meta.dims.size() - 1; axis >= 0; step *= meta.dims[axis--]) {
+    if (meta.strides[axis] != step || meta.dims[axis] <= 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 const std::string& element_name(paddle::DataType dtype) {
@@ -97,17 +116,18 @@ phi::DenseTensor* dense(const paddle::Tensor& tensor) {
 }
 
 size_t num_bytes(const phi::DenseTensor& tensor) {
-  return static_cast<size_t>(tensor.numel()) * phi::SizeOf(tensor.dtype());
+  return static_cast<size_t>(num_elements(tensor.meta())) * phi::SizeOf(tensor.meta().dtype);
 }
 
 void* memory(const phi::DenseTensor& tensor) {
-  return tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.data());
+  return num_elements(tensor.meta()) == 0 ? nullptr : const_cast<void*>(tensor.data());
 }
 
 bool is_plain(const phi::DenseTensor& tensor) { return tensor.layout() != phi::DataLayout::ONEDNN; }
 
 bool is_in_order(const phi::DenseTensor& tensor) {
-  return is_plain(tensor) && tensor.meta().is_contiguous();
+  const auto& meta = tensor.meta();
+  return is_plain(tensor) && (is_row_after_row(meta) || meta.is_contiguous());
 }
 
 phi::DenseTensor in_order(const phi::DenseTensor& tensor) {

@@ -186,14 +186,15 @@ void WeightWatch::update(Model* model, const std::vector<phi::DenseTensor*>& inp
     const phi::DenseTensor& tensor = *inputs[inputs_[position]];
     Weight& weight = model->weights[position];
     const auto& holder = tensor.Holder();
-    const bool is_untouched = !may_all_differ && !weight.is_open &&
-                              holders_of(tensor) == own_holders() &&
-                              is_same(weight.holder, holder) && weight.data == memory(tensor) &&
-                              weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
-                              !(was_handed_out && handed_out_since(tensor, model->moment));
+    const bool is_untouched =
+        !may_all_differ && !weight.is_open && holders_of(tensor) == own_holders() &&
+        is_same(weight.holder, holder) && weight.offset == tensor.meta().offset &&
+        weight.num_bytes == paddle_ngraph::num_bytes(tensor) &&
+        !(was_handed_out && handed_out_since(tensor, model->moment));
     if (is_untouched) continue;
     weight.holder = holder;
     weight.data = memory(tensor);
+    weight.offset = tensor.meta().offset;
     weight.num_bytes = paddle_ngraph::num_bytes(tensor);
     if (are_eager_ && holder != nullptr) watch_weight(holder);
     // Asked before the read: what is not open by then can only be written after another hand-out or

@@ -57,6 +57,7 @@ class WeightWatch {
     const phi::DenseTensor* variable;
     std::weak_ptr<phi::Allocation> holder;  // tells its memory from other memory at the same place
     const void* data = nullptr;
+    size_t offset = 0;  // of the tensor in its memory
     size_t num_bytes = 0;
     uint64_t hash = 0;
     bool is_open = true;  // to others, when it was read

@@ -1,0 +1,67 @@
+// Sums, differences and products of whole numbers that 32 bits may not hold: such a run is refused.
+#pragma once
+
+#include "core/ov/findings.h"
+
+namespace paddle_ngraph {
+
+struct CheckedAttributes {
+  std::string message;
+  int64_t findings = Findings::kNone;
+
+  template <typename Visit>
+  void visit(const Visit& visit) {
+    visit("message", message);
+    visit("findings", findings);
+  }
+};
+
+// What they have in common: x, y -> out, of one shape, int32 or int64 that 32 bits hold; out is
+// int32. Refuses the run with `message` if an element of out needs more.
+class CheckedArithmetic : public OperatorWith<CheckedAttributes, FindingOp> {
+ public:
+  OPENVINO_OP("CheckedArithmetic", "paddle_ngraph", FindingOp);
+
+  using OperatorWith<CheckedAttributes, FindingOp>::OperatorWith;
+
+  void set_findings(int64_t number) override { attributes().findings = number; }
+
+ protected:
+  bool allows_open_shapes() const override { return true; }
+  void infer() override;
+
+  template <typename Function>
+  void compute_each(const ov::TensorVector& inputs, ov::TensorVector* outputs,
+                    const Function& function) const;
+
+ private:
+  template <typename Number, typename Function>
+  void compute_of(const ov::TensorVector& inputs, ov::TensorVector* outputs,
+                  const Function& function) const;
+};
+
+class CheckedAdd : public OperatorIn<CheckedAdd, CheckedArithmetic> {
+ public:
+  OPENVINO_OP("CheckedAdd", "paddle_ngraph", CheckedArithmetic);
+
+ protected:
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+class CheckedSubtract : public OperatorIn<CheckedSubtract, CheckedArithmetic> {
+ public:
+  OPENVINO_OP("CheckedSubtract", "paddle_ngraph", CheckedArithmetic);
+
+ protected:
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+class CheckedMultiply : public OperatorIn<CheckedMultiply, CheckedArithmetic> {
+ public:
+  OPENVINO_OP("CheckedMultiply", "paddle_ngraph", CheckedArithmetic);
+
+ protected:
+  void compute(const ov::TensorVector& inputs, ov::TensorVector* outputs) const override;
+};
+
+}  // namespace paddle_ngraph
