@@ -236,6 +236,11 @@ def _item(x: Any, index: Any) -> Any:
         if isinstance(items[axis], paddle.pir.Value) and not items[axis].shape:
             row = _C_ops.gather(x, _C_ops.reshape(items.pop(axis), [1]), axis)
             x = _C_ops.squeeze(row, [axis])
+    if len({each.dtype for each in items if isinstance(each, paddle.pir.Value)}) > 1:
+        items = [  # what programs look up by is of one dtype
+            _C_ops.cast(each, paddle.int64) if isinstance(each, paddle.pir.Value) else each
+            for each in items
+        ]
     is_all = all(isinstance(each, slice) and each == slice(None) for each in items)
     return x if is_all else x[tuple(items)]
 
