@@ -522,3 +522,28 @@ def test_truths(name):
     assert is_one_interval(program)
     x, y = np.array([[True, False, True, False], [True, True, False, False]])
     run_both(program, True, x=x, y=y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("given", ["condition", "x", "y"])
+def test_where_repeats_nothing(dtype, given):
+    """Of shapes that only runs tell, Paddle takes equal ones, and the engine no others."""
+
+    def build():
+        of = {
+            name: paddle.static.data(name, [-1, 2], "float32") for name in ("condition", "x", "y")
+        }
+        x, y = ((of[name] * 2.0).astype(dtype) for name in "xy")
+        return paddle.where(of["condition"] > 0.0, x, y)
+
+    program = Program(build)
+    assert is_one_interval(program)
+    for size in (3, 1, 4, 5):
+        feed = {name: floats(size, 2, seed=i) for i, name in enumerate(("condition", "x", "y"))}
+        run_both(program, True, **feed)
+        if size > 1:
+            feed[given] = floats(1, 2)
+            with pytest.raises(ValueError, match="dims"):
+                program.run(engine=False, **feed)
+            with pytest.raises(ValueError, match="dims"):
+                program.run(**feed)
