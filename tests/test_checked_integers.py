@@ -458,6 +458,52 @@ def test_what_never_fits_is_left_to_paddle():
     assert "64 bits" in next(iter(report.native)).reason
 
 
+SAME_KIND = {
+    "add": lambda x: x + x,
+    "multiply": lambda x: x * x,
+    "subtract": lambda x: x - x * -1,
+    "scale": lambda x: paddle.scale(x, 1000003.0, 7.0),
+    "abs": lambda x: paddle.abs(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:paddle_ngraph. Paddle runs")
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", SAME_KIND)
+def test_what_certainly_fits_stays_the_engines(name, inside):
+    """Though operators like it, here and in another program, have never fitted."""
+
+    def build(bound, both):
+        x = wide("x")
+        made = SAME_KIND[name](x if bound is None else x % bound)
+        if inside:
+            i = paddle.zeros([1], "int64")
+            step = SAME_KIND[name]
+            _, made = paddle.static.nn.while_loop(
+                lambda i, n: i < 2,
+                lambda i, n: [i + 1, step(x if bound is None else x % bound) * 1],
+                [i, paddle.zeros_like(x)],
+            )
+        few = SAME_KIND[name](x % 10) if both else paddle.tanh(x.astype("float32")) > 2.0
+        return made, few
+
+    wide_one = Program(lambda: build(None, True))
+    feed = {"x": np.array([LEAST, MOST, MOST, LEAST + 1], "int32")}
+    assert is_one_interval(wide_one)
+    native = wide_one.run(engine=False, **feed)
+    for _ in range(18):
+        for one, other in zip(native, wide_one.run(**feed), strict=True):
+            np.testing.assert_array_equal(other, one)
+    assert paddle_ngraph.explain(wide_one.main).native
+    paddle_ngraph.reset_stats()
+    wide_one.run(**feed)
+    assert paddle_ngraph.stats()["engine_runs"] and not paddle_ngraph.stats()["native_runs"]
+
+    small = Program(lambda: build(10, False))
+    assert is_one_interval(small)
+    run_both(small, True, **feed)
+
+
 def test_graph_strings_say_what_is_checked():
     program = Program(lambda: wide("x") * wide("y"))
     (interval,) = program_pass.plan(program.main).blocks[0].intervals
@@ -476,3 +522,28 @@ def test_truths(name):
     assert is_one_interval(program)
     x, y = np.array([[True, False, True, False], [True, True, False, False]])
     run_both(program, True, x=x, y=y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("given", ["condition", "x", "y"])
+def test_where_repeats_nothing(dtype, given):
+    """Of shapes that only runs tell, Paddle takes equal ones, and the engine no others."""
+
+    def build():
+        of = {
+            name: paddle.static.data(name, [-1, 2], "float32") for name in ("condition", "x", "y")
+        }
+        x, y = ((of[name] * 2.0).astype(dtype) for name in "xy")
+        return paddle.where(of["condition"] > 0.0, x, y)
+
+    program = Program(build)
+    assert is_one_interval(program)
+    for size in (3, 1, 4, 5):
+        feed = {name: floats(size, 2, seed=i) for i, name in enumerate(("condition", "x", "y"))}
+        run_both(program, True, **feed)
+        if size > 1:
+            feed[given] = floats(1, 2)
+            with pytest.raises(ValueError, match="dims"):
+                program.run(engine=False, **feed)
+            with pytest.raises(ValueError, match="dims"):
+                program.run(**feed)

@@ -25,12 +25,16 @@ from paddle_ngraph.locks import new_lock
 # What is dropped is tried again.
 _MOST = 1024
 
+_NEVER_FITS = "its whole numbers need 64 bits"
+
 # By type and kind of operator, and what its function was built for.
 _reasons: Latest[tuple[str, str, str], str] = Latest(_MOST)
+# The same: those whose whole numbers did not fit. They stay the engine's where they certainly fit.
+_checks: Latest[tuple[str, str, str], str] = Latest(_MOST)
 _intervals: Latest[str, str] = Latest(_MOST)  # reasons, by what an interval computes
 _suspicions: Latest[str, NgraphError] = Latest(_MOST)  # by graph
 _graphs: Latest[str, str] = Latest(_MOST)  # what was said of those refused in a run
-_TABLES: tuple[Latest, ...] = (_reasons, _intervals, _suspicions, _graphs)
+_TABLES: tuple[Latest, ...] = (_reasons, _checks, _intervals, _suspicions, _graphs)
 
 _lock = new_lock()
 _number = 0  # of refusals in runs
@@ -39,6 +43,11 @@ _number = 0  # of refusals in runs
 def reason_against(op: Op, device: str = CPU) -> str | None:
     """Why an operator like ``op`` is left native on a device, or ``None``."""
     return _reasons.get((op.type, _kind(op), device)) if _reasons else None
+
+
+def has_left_32_bits(op: Op, device: str = CPU) -> bool:
+    """Whether runs do not check operators like ``op`` on a device: too many did not fit."""
+    return bool(_checks) and (op.type, _kind(op), device) in _checks
 
 
 def reason_against_interval(graph: Graph) -> str | None:
@@ -55,9 +64,14 @@ def refuse(graph: str, error: NgraphError) -> None:
 
 
 def refuse_operator(error: ConversionError) -> str:
-    """Leaves native all operators similar to the one whose converter raised. Returns the reason."""
+    """Leaves native all operators similar to the one whose converter raised. Returns the reason.
+
+    If a run had to check whether its whole numbers fit, only those of which that is not certain.
+    """
     reason = f"its converter raised: {error.reason}"
-    return _reasons.put((error.op.type, _kind(error.op), error.device), reason)
+    is_too_wide = any(words in error.reason for words in (TOO_WIDE, _NEVER_FITS))
+    table = _checks if error.op.checked and is_too_wide else _reasons
+    return table.put((error.op.type, _kind(error.op), error.device), reason)
 
 
 def suspect(graph: str, error: NgraphError) -> None:
@@ -96,7 +110,7 @@ def _of_wide_numbers(graph: str, reason: str) -> ConversionError | None:
     parsed = Graph.from_string(graph)
     for op in parsed.all_ops():
         if f"{op.type} (operator {op.index}): " in reason:
-            return ConversionError(op, "its whole numbers need 64 bits", parsed.compiled_for)
+            return ConversionError(op, _NEVER_FITS, parsed.compiled_for)
     return None
 
 
@@ -131,7 +145,7 @@ def _what(graph: str, error: NgraphError) -> str:
 
 def forget(type: str) -> None:
     """Gives operators of ``type`` another chance, because their converter has changed."""
-    if _reasons.remove(lambda key: key[0] == type):
+    if [t for t in (_reasons, _checks) if t.remove(lambda key: key[0] == type)]:
         _graphs.clear()
         _try_again()
 

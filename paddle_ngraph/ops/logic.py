@@ -9,6 +9,7 @@ import numpy as np
 from openvino import Node, Type, opset15
 from openvino.utils.types import NodeInput
 
+from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function.bridge import NgraphBridge
 from paddle_ngraph.function.node_tools import select
 from paddle_ngraph.function.registry import BOOL, FLOAT, INT32, INTEGER, Limit, Role, converter
@@ -211,6 +212,8 @@ def where(bridge: NgraphBridge, op: Op) -> None:
     """``x`` where ``condition`` holds, else ``y`` (Paddle ``where``)."""
     condition = bridge.get_input_node(op, "condition")
     x, y = bridge.get_input_node(op, "x"), bridge.get_input_node(op, "y")
+    if any(list(bridge.shape(each)) != list(bridge.shape(condition)) for each in (x, y)):
+        raise NgraphError("the inputs differ in shape")  # Paddle repeats nothing here
     bridge.set_output_node(op, "out", select(condition, x, y))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paddle_ngraph.function import refusals
 from paddle_ngraph.function.counters import SLICES
 from paddle_ngraph.function.offsets import HANDING_ON, OPERANDS, Offsets, terms
 from paddle_ngraph.function.registry import (
@@ -17,7 +18,7 @@ from paddle_ngraph.function.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec
+from paddle_ngraph.graph import CPU, FOLD_LIMIT, Op, TensorSpec, is_accelerator
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
@@ -164,6 +165,8 @@ class Integers:
     def _can_be_checked(self, node: OpNode) -> bool:
         entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
         if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
+            return False
+        if refusals.has_left_32_bits(op, node.device if is_accelerator(node.device) else CPU):
             return False
         # What a loop hands on may be small if this is.
         args = {} if self._outside is None else self._outside.args
