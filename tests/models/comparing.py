@@ -18,6 +18,7 @@ from tests.models.zoo import Model
 Array = NDArray[Any]
 Values = dict[str, Array]
 UNDECIDED = 0.1
+NUDGES = 4
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Outcome:
         report: Which of its operators are converted.
         errors: How far native and engine part in everything fetched and, where the model trains, in
             everything left in the scope: see :func:`_distances`.
-        rounding: How far two native runs part, one of them from weights changed in their last bit:
-            what rounding alone does to this model.
+        rounding: How far native runs part, one of them from weights as they are, others from
+            weights changed in their last bit: what rounding alone does to this model.
         engine_runs: How often an engine operator ran.
     """
 
@@ -79,7 +80,9 @@ def beyond_rounding(
 def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
     """Builds a model and runs it over its feeds, natively and by the engine.
 
-    Where they part by more than ``tolerance``, natively again, for what rounding does.
+    Where they part by more than ``tolerance``, natively again, for what rounding does: from other
+    weights each time, as long as it does not explain that, since a near tie falls the other way in
+    some of these runs only.
     """
     with closing(_Runner(model, seed)) as runner:
         native = runner.run(engine=False)
@@ -87,8 +90,11 @@ def compare(model: Model, seed: int = 0, tolerance: float = 0.0) -> Outcome:
         errors = _distances(native, runner.run(engine=True))
         engine_runs = paddle_ngraph.stats()["engine_runs"]
         rounding = dict.fromkeys(errors, 0.0)
-        if max(errors.values()) > tolerance:
-            rounding = _distances(native, runner.run(engine=False, nudge=True))
+        for nudge in range(NUDGES):
+            if not beyond_rounding(errors, rounding, model.tolerance if nudge else tolerance):
+                break
+            apart = _distances(native, runner.run(engine=False, nudge=nudge))
+            rounding = {name: max(rounding[name], apart[name]) for name in rounding}
     return Outcome(
         report=paddle_ngraph.explain(runner.main),
         errors=errors,
@@ -182,14 +188,14 @@ class _Runner:
             self._executor.run(startup)
         self._start = variables(self.main, self._scope)
 
-    def run(self, engine: bool, nudge: bool = False) -> _Run:
+    def run(self, engine: bool, nudge: int | None = None) -> _Run:
         """Runs over every feed from the first state.
 
         Args:
             engine: Natively, or through the engine.
-            nudge: Start from weights that are changed in their last bit.
+            nudge: Start from weights that are changed in their last bit, in one of several ways.
         """
-        start = nudged(self._start) if nudge else self._start
+        start = self._start if nudge is None else nudged(self._start, nudge)
         set_variables(self._scope, start)
         values: Values = {}
         with paddle.static.scope_guard(self._scope), paddle_ngraph.use_ngraph(engine):
@@ -210,15 +216,14 @@ class _Runner:
         paddle_ngraph.clear_cache()
 
 
-def nudged(values: Values) -> Values:
+def nudged(values: Values, number: int = 0) -> Values:
     """``values`` with the float32 numbers in tensors, not in scalars, changed in their last bit."""
+    draw = np.random.default_rng(number)
     changed = {}
     for name, value in values.items():
         if value.dtype == np.float32 and value.size > 1:
-            numbers = value.flatten()
-            numbers[::2] *= np.float32(1 - 2**-23)
-            numbers[1::2] *= np.float32(1 + 2**-23)
-            value = numbers.reshape(value.shape)
+            signs = draw.integers(0, 2, value.shape, dtype="int8") * np.float32(2) - 1
+            value = value * (1 + signs * np.float32(2**-23))
         changed[name] = value
     return changed
 
