@@ -171,6 +171,38 @@ def test_what_is_out_of_range_raises_where_it_is_looked_up(name, wrong):
     assert all(other == expected for other in others)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, smoothing):
+    """Paddle's kernels take them, and raise in the backward pass; probabilities have one."""
+    said_of: list[list[str]] = []
+
+    def function(x: Any, labels: Any) -> Any:
+        y = F.tanh(x) * 1.5
+        is_soft = smoothing > 0
+        return F.cross_entropy(y, labels, soft_label=is_soft, label_smoothing=smoothing) + 0.5
+
+    def scenario(compiled: Callable[[Any], Any]) -> Any:
+        compiled_function, heard, found = compiled(function), [], []
+        for seed in range(3):
+            x = floats(3, SIZE, seed=seed)
+            x.stop_gradient = False
+            labels = [[1], [seed], [0]] if smoothing == 0 else np.eye(SIZE)[:3]
+            try:
+                result = compiled_function(x, whole(labels, dtype))
+                found.append(result)
+                result.backward()
+                heard.append("")
+            except Exception as error:
+                heard.append(f"{type(error).__name__}: {error}"[:200])
+        said_of.append(heard)
+        return found
+
+    both(scenario, runs=0)
+    expected, *others = said_of
+    assert all(other == expected for other in others)
+
+
 def drawn_index(draw: random.Random) -> Callable[[Any], Any]:
     """What stands in brackets behind y [4, 5, 6], with at least one tensor in it."""
     shape, dims, items = draw.choice([[3], [2, 2], []]), [4, 5, 6], []

@@ -291,12 +291,12 @@ bool is_number_of_python(PyObject* object, const AnnouncedFunction& function,
   return is_whole && (dtype == phi::DataType::INT64 || dtype == phi::DataType::INT32);
 }
 
-// An array of whole numbers of NumPy's, with at most so many dimensions.
-bool is_array_of_numbers(PyObject* object, int most_dimensions) {
+// An array of whole numbers of NumPy's, with so many dimensions.
+bool is_array_of_numbers(PyObject* object, int least_dimensions, int most_dimensions) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray") != 0) return false;
   const auto array = py::reinterpret_borrow<py::array>(object);
   const bool is_known = array.dtype().kind() == 'i' && array.itemsize() >= 4;
-  return is_known && array.ndim() <= most_dimensions;
+  return is_known && array.ndim() >= least_dimensions && array.ndim() <= most_dimensions;
 }
 
 }  // namespace
@@ -781,11 +781,12 @@ PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, b
   }
   constexpr int kMostDimensions = 8;
   if (function.rule.values.kind == ValueRule::Kind::kIndex) {
-    if (!is_array_of_numbers(argument, kMostDimensions)) return argument;
+    if (!is_array_of_numbers(argument, 0, kMostDimensions)) return argument;
     const NoCapture none;
     return keep(py::module_::import("paddle").attr("to_tensor")(py::handle(argument)));
   }
-  const bool is_list = !function.rule.is_arithmetic && is_array_of_numbers(argument, 1);
+  // Paddle takes an array for a list, but one without dimensions not for a number.
+  const bool is_list = !function.rule.is_arithmetic && is_array_of_numbers(argument, 1, 1);
   return is_list ? keep(py::handle(argument).attr("tolist")()) : argument;
 }
 

@@ -101,9 +101,12 @@ class Values {
  private:
   bool is_along(PyObject* positions) const {
     if (!is_tensor(positions) || !is_tensor(given_[rule_.of])) return false;
-    if (!holds_positions(positions)) {  // such as probabilities for labels
-      return phi::DataType::FLOAT32 == tensor_of(positions).dtype() ||
-             phi::DataType::FLOAT64 == tensor_of(positions).dtype();
+    if (!holds_positions(positions)) {
+      // Probabilities for labels, if the argument behind them says so. Paddle's kernels take
+      // labels that are no whole numbers, but not their gradients.
+      const bool is_float = tensor_of(positions).dtype() == phi::DataType::FLOAT32 ||
+                            tensor_of(positions).dtype() == phi::DataType::FLOAT64;
+      return is_float && rule_.at + 1 < given_.size() && given_[rule_.at + 1] == Py_True;
     }
     const auto& dims = tensor_of(given_[rule_.of]).dims();
     int64_t axis = rule_.axis;
