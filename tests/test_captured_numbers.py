@@ -198,7 +198,7 @@ def test_labels_that_are_no_whole_numbers_have_no_gradient_as_in_paddle(dtype, s
         said_of.append(heard)
         return found
 
-    both(scenario, runs=0)
+    both(scenario, runs=2 if smoothing > 0 else 0)  # what Paddle refuses, it is asked for
     expected, *others = said_of
     assert all(other == expected for other in others)
 
