@@ -321,7 +321,10 @@ class NgraphBridge:
 
     def size_behind(self, op: Op, name: str) -> Size | None:
         """The open size that the input ``name``, one number of float32, was converted from."""
-        node = self.get_input_node(op, name).get_node()
+        given = self.get_input_node(op, name)
+        if given.get_element_type() != Type.f32:  # whose contents are known, if at all
+            return None
+        node = given.get_node()
         while node.get_type_name() in _SAME_NUMBERS:
             source = node.input_value(0)
             if source.get_element_type() in (Type.i32, Type.i64):
