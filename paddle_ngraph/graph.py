@@ -47,6 +47,11 @@ def is_accelerator(device: str) -> bool:
     return _ACCELERATOR.fullmatch(device) is not None
 
 
+def compiled_for(device: str) -> str:
+    """``CPU``, or the GPU or NPU of which ``device`` is the name."""
+    return device if is_accelerator(device) else CPU
+
+
 def device_of(text: str) -> str:
     """What the functions of a graph string are compiled for: see :attr:`Graph.compiled_for`."""
     return text.partition("\n")[0].rpartition(" ")[2]
@@ -254,7 +259,7 @@ class Graph:
     @property
     def compiled_for(self) -> str:
         """``CPU``, or the GPU or NPU that a plan has placed it on."""
-        return self.device if is_accelerator(self.device) else CPU
+        return compiled_for(self.device)
 
     @property
     def infers(self) -> bool:

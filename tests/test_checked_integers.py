@@ -12,18 +12,13 @@ import paddle_ngraph
 from paddle_ngraph.function import refusals
 from paddle_ngraph.graph import Graph
 from paddle_ngraph.program import program_pass
+from paddle_ngraph.program.capability import Candidates
 from tests.programs import Program, floats
+
+pytestmark = pytest.mark.usefixtures("nothing_cached")
 
 LEAST, MOST = -(2**31), 2**31 - 1
 ENDS = [0, 1, -1, 7, 46340, -46341, 65536, 2**30, -(2**30), MOST, MOST - 1, LEAST, LEAST + 1]
-
-
-@pytest.fixture(autouse=True)
-def no_refusals():
-    refusals.clear()
-    paddle_ngraph.clear_cache()
-    yield
-    refusals.clear()
 
 
 def run_both(program, in_engine, **feed):
@@ -547,3 +542,25 @@ def test_where_repeats_nothing(dtype, given):
                 program.run(engine=False, **feed)
             with pytest.raises(ValueError, match="dims"):
                 program.run(**feed)
+
+
+def test_a_chain_is_planned_in_one_round(monkeypatch):
+    """What follows a checked operator is looked at as if that had been checked before."""
+    rounds, checking = [], Candidates.checking
+
+    def counted(self, nodes):
+        rounds.append(len(nodes))
+        return checking(self, nodes)
+
+    def build():
+        x = y = paddle.cast(paddle.static.data("x", [4], "int32"), "int64")
+        for number in range(40):
+            y = (y + x, y - x * number, y * 3 - x)[number % 3]
+        return y
+
+    program = Program(build)
+    monkeypatch.setattr(Candidates, "checking", counted)
+    assert is_one_interval(program)
+    assert len(rounds) == 1 and rounds[0] > 40
+    run_both(program, True, x=np.zeros(4, "int32"))
+    run_both(program, False, x=np.full(4, MOST, "int32"))

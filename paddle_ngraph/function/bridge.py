@@ -29,7 +29,7 @@ from paddle_ngraph.function.extensions import extension
 from paddle_ngraph.function.node_tools import as_output, constant_of
 from paddle_ngraph.function.offsets import Offsets
 from paddle_ngraph.function.regions import Region
-from paddle_ngraph.function.registry import Role, find_converter
+from paddle_ngraph.function.registry import RANGES, Role, find_converter
 from paddle_ngraph.function.size_rules import Shapes, meets_nothing, same
 from paddle_ngraph.function.sizes import (
     Guards,
@@ -77,7 +77,6 @@ _HANDING_ON = {
     ),
     "pd_op.where": ("x", "y"),
 }
-_LEAST_INTEGER, _MOST_INTEGER = -(2**31), 2**31 - 1
 # What holds the whole numbers that it is given, in another shape, order or width.
 _SAME_NUMBERS = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -427,8 +426,9 @@ class NgraphBridge:
         known = self.known_value(value) if self._shapes is None else self._contents(value)
         if known is None:
             return False
+        least, most = RANGES["int32"]
         for number in known.reshape(-1).tolist():
-            if not _LEAST_INTEGER <= number <= _MOST_INTEGER:
+            if not least <= number <= most:
                 raise NgraphError(TOO_WIDE)
         return True
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import ABSENT, KNOWN, Converter, Role, find_converter
-from paddle_ngraph.graph import CPU, Op, is_accelerator
+from paddle_ngraph.graph import Op, compiled_for
 from paddle_ngraph.paddle_seam.protocols import Value
 from paddle_ngraph.program.border import graph_of
 from paddle_ngraph.program.capability import Body, Candidates, Capability
@@ -284,7 +284,7 @@ class _Classifier:
 
 def _refused(node: OpNode, op: Op) -> str | None:
     """Why an operator like this was left native before, where it is placed."""
-    return refusals.reason_against(op, node.device if is_accelerator(node.device) else CPU)
+    return refusals.reason_against(op, compiled_for(node.device))
 
 
 def _reason_inside(candidates: Candidates, node: OpNode) -> str | None:

@@ -18,7 +18,7 @@ from paddle_ngraph.function.registry import (
     find_converter,
     range_of,
 )
-from paddle_ngraph.graph import CPU, FOLD_LIMIT, Op, TensorSpec, is_accelerator
+from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
@@ -153,31 +153,45 @@ class Integers:
         return self._refused
 
     def what_to_check(self) -> frozenset[OpNode]:
-        """The first operators of those that violate the rule of which runs can be checked.
+        """Operators that violate the rule, and of which runs can be checked.
 
         What follows them may not violate it then. :meth:`what_needs_64_bits` comes first.
         """
-        found = frozenset(filter(self._can_be_checked, self._refused))
-        return found.union(
+        found = set()
+        checked: dict[str, Range] = {}  # what is in 32 bits if these are checked
+        for node in filter(self._refused.__contains__, self._view.nodes):
+            made = self._range_if_checked(node, checked)
+            if made is None:
+                continue
+            reads_checked = any(vid in checked for vid in node.reads)
+            if not (reads_checked and _covers(_INT32, made)):
+                found.add(node)
+            whole = filter(self._is_int64, node.writes)
+            checked.update(dict.fromkeys(whole, _narrowed_to(made, _INT32)))
+        return frozenset(found).union(
             *(inner.what_to_check() for each in self._insides.values() for inner in each.blocks)
         )
 
-    def _can_be_checked(self, node: OpNode) -> bool:
+    def _range_if_checked(self, node: OpNode, checked: Mapping[str, Range]) -> Range | None:
+        """What an operator makes before a run checks that; ``None`` if none can, or none fits."""
         entry, op = self._candidates.converters.get(node), self._candidates.ops.get(node)
         if entry is None or op is None or node in self._candidates.checked or not entry.checks(op):
-            return False
-        if refusals.has_left_32_bits(op, node.device if is_accelerator(node.device) else CPU):
-            return False
+            return None
+        if refusals.has_left_32_bits(op, compiled_for(node.device)):
+            return None
         # What a loop hands on may be small if this is.
         args = {} if self._outside is None else self._outside.args
         data = {name: vid for name, vid in self._data(node, entry) if self._is_whole(vid)}
-        if not all(self.is_small(vid) or vid in args for vid in data.values()):
-            return False
+        if not all(vid in checked or self.is_small(vid) or vid in args for vid in data.values()):
+            return None
         if entry.integers is None:
-            return True
-        known = {n: self.range(v) if self.is_small(v) else _INT32 for n, v in data.items()}
-        found = entry.integers(op, {name: each for name, each in known.items() if each is not None})
-        return found is not None and _meets(found, _INT32)
+            return _INT64
+        known = {
+            name: checked.get(vid) or (self.range(vid) if self.is_small(vid) else _INT32)
+            for name, vid in data.items()
+        }
+        made = entry.integers(op, {name: each for name, each in known.items() if each is not None})
+        return made if made is not None and _meets(made, _INT32) else None
 
     def _converter(self, node: OpNode | None) -> Converter | None:
         """The converter of an operator that is not rejected."""

@@ -268,6 +268,12 @@ bool visit_tensors(PyObject* argument, const Visit& visit, int depth = 0) {
   return true;
 }
 
+// Most arguments, and most members of lists: neither tensors, nor of NumPy's.
+bool is_of_python(PyObject* object) {
+  return object == Py_None || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+         PyBool_Check(object) || PyUnicode_CheckExact(object);
+}
+
 // A number of NumPy's whose kind Paddle knows, if of whole numbers or of others.
 bool is_numpy_number(PyObject* object, bool is_whole) {
   const char* name = Py_TYPE(object)->tp_name;
@@ -745,8 +751,11 @@ std::vector<PyObject*> Capture::kept_arguments(const AnnouncedFunction& function
                                                std::vector<py::object>* copies) const {
   std::vector<PyObject*> arguments;
   for (PyObject* argument : given) {
-    const bool is_number = is_number_of_python(argument, function, given[0]);
-    arguments.push_back(kept(argument, function, is_number, copies));
+    if (!is_of_python(argument)) {
+      const bool is_number = is_number_of_python(argument, function, given[0]);
+      argument = kept(argument, function, is_number, copies);
+    }
+    arguments.push_back(argument);
   }
   return arguments;
 }
@@ -766,6 +775,7 @@ PyObject* Capture::kept(PyObject* argument, const AnnouncedFunction& function, b
   }
   if (has_items(argument) && depth <= kDeepest) {
     const std::vector<PyObject*> given = members(argument);
+    if (std::all_of(given.begin(), given.end(), is_of_python)) return argument;
     std::vector<PyObject*> items;
     for (PyObject* member : given) {
       const bool is_item = is_numpy_number(member, true) || is_numpy_number(member, false);
@@ -862,8 +872,7 @@ std::optional<NumberRange> Capture::range_of(const Argument& argument, Ranges* k
   for (const Argument& item : argument.items) {
     const auto range = range_of(item, known);
     if (!range) return {};
-    all = all ? NumberRange{std::min(all->least, range->least), std::max(all->most, range->most)}
-              : *range;
+    all = all ? united(*all, *range) : *range;
   }
   return all;
 }
@@ -913,8 +922,7 @@ std::optional<NumberRange> Capture::range_of_made(const CapturedCall& call, int 
     for (const size_t at : rule.of) {
       const auto range = of(at);
       if (!range) return {};
-      all = all ? NumberRange{std::min(all->least, range->least), std::max(all->most, range->most)}
-                : *range;
+      all = all ? united(*all, *range) : *range;
     }
     return all;
   }

@@ -7,6 +7,7 @@
 
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,11 @@ struct NumberRange {
   int64_t least;
   int64_t most;
 };
+
+// The least range that holds both.
+inline NumberRange united(const NumberRange& one, const NumberRange& other) {
+  return {std::min(one.least, other.least), std::max(one.most, other.most)};
+}
 
 // The values that an operator asks of whole numbers that it is given.
 struct ValueRule {
