@@ -43,6 +43,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="compile plain layers of dynamic mode, too, where they infer",
     )
+    run.add_argument(
+        "--dynamic-training",
+        dest="dynamic",
+        action="store_const",
+        const="training",
+        help="compile them where they train, too",
+    )
     run.add_argument("--stats", action="store_true", help="print the counters at the end")
     run.add_argument("script", help="the Python script")
     run.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")

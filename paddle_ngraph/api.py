@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from paddle_ngraph import installation, library
+from paddle_ngraph.errors import NgraphError
 
 if TYPE_CHECKING:
     from paddle_ngraph.plan.automatic import AutomaticPlan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-def enable(dynamic: bool = False) -> None:
+def enable(dynamic: bool | Literal["training"] = False) -> None:
     """Runs static programs on the CPU through nGraph, from the next run on.
 
     These are the programs of ``Executor.run``, of Paddle Inference predictors, and those that
@@ -32,17 +33,21 @@ def enable(dynamic: bool = False) -> None:
     Args:
         dynamic: Whether plain layers of dynamic mode are compiled, too, for inference (under
             ``paddle.no_grad``), as far as that makes them faster: a layer that is called, with all
-            that it calls. Its first calls measure that. Layers that train stay native: see
-            :func:`compile` for these.
+            that it calls. Its first calls measure that. ``"training"``: for training, too. Layers
+            that train so have no second derivative (``paddle.grad(create_graph=True)``): in a
+            process that asks for one, layers train natively from then on; where one reaches a call
+            that was compiled before, it is an error that names the way out.
 
     Raises:
-        NgraphError: The engine is missing or was compiled against another release of Paddle or
-            OpenVINO; the message says how to fix that.
+        NgraphError: ``dynamic`` is none of these; or the engine is missing or was compiled against
+            another release of Paddle or OpenVINO: the message says how to fix that.
     """
+    if dynamic not in (False, True, "training"):
+        raise NgraphError(f'dynamic is False, True or "training", not {dynamic!r}')
     _switch(True)
     from paddle_ngraph.hook import dynamic_hook
 
-    dynamic_hook.switch(dynamic)
+    dynamic_hook.switch(bool(dynamic), trains=dynamic == "training")
 
 
 def disable() -> None:
@@ -90,8 +95,8 @@ def compile(target: Any = None, *, full_graph: bool = False) -> Any:
     needs the value of a tensor, or calls what cannot wait, a graph ends; ``explain`` of it tells
     the graphs and where they end. Also a decorator: ``@compile``, ``@compile(full_graph=True)``.
 
-    It computes what Python would, or raises. A graph has one backward pass, and no second
-    derivative: ``retain_graph`` and ``create_graph`` are errors when they reach it.
+    It computes what Python would, or raises. A graph has no second derivative:
+    ``paddle.grad(create_graph=True)`` is an error where it reaches one.
 
     Args:
         target: A layer, a function or a method. A layer is changed and returned: it has another

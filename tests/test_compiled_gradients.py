@@ -13,6 +13,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
+from paddle_ngraph.hook import run_scopes
 from tests.dynamic import agree, dynamic_mode, floats, made, values
 from tests.test_compile import Warm, both, warm
 
@@ -199,18 +200,6 @@ def penalty(layer: Any, x: Any) -> None:
     (y.mean() + gradient.square().sum()).backward()
 
 
-def kept(layer: Any, x: Any) -> None:
-    y = layer(x)
-    y.mean().backward(retain_graph=True)
-    y.square().mean().backward()
-
-
-def kept_by_grad(layer: Any, x: Any) -> None:
-    y = layer(x)
-    paddle.grad(y.sum(), x, retain_graph=True)
-    y.mean().backward()
-
-
 def scaled(layer: Any, x: Any) -> None:
     y = F.tanh(layer(x))
     y.scale_(3.0)
@@ -239,28 +228,119 @@ def written_weight(layer: Any, x: Any) -> None:
     y.sum().backward()
 
 
-@pytest.mark.parametrize(
-    ("act", "text"),
-    [
-        (penalty, "create_graph=True"),
-        (kept, "retain_graph=True"),
-        (kept_by_grad, "retain_graph=True"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_what_a_graph_cannot_do_is_an_error_with_the_way_out(act, text):
+def test_what_a_graph_cannot_do_is_an_error_with_the_way_out():
     layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
     x.stop_gradient = False
     warm(layer, x)
     for _ in range(3):
-        with pytest.raises(paddle_ngraph.NgraphError, match=text):
-            act(layer, x)
+        with pytest.raises(paddle_ngraph.NgraphError, match="create_graph=True"):
+            penalty(layer, x)
     assert paddle_ngraph.stats()["engine_runs"] >= 3
     native = made(Body)
     layer.clear_gradients(), x.clear_gradient()
     layer(x).sum().backward()  # and the next one is as ever
     native(x).sum().backward()
     agree(found(layer), found(native))
+
+
+class Drawing(nn.Layer):
+    """Draws numbers and writes statistics, which another backward pass must not do again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.other = nn.Linear(4, 6), nn.BatchNorm1D(6), nn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.other(F.dropout(F.gelu(self.norm(self.one(x))), 0.3))
+
+
+def several(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    y = layer(x)
+    losses = [y.mean(), y.square().mean(), (y * x).sum()]
+    return [(loss.backward(retain_graph=True), found(layer))[1] for loss in losses]
+
+
+def several_steps(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Natively what was computed is what it was, and weights are what they are now."""
+    y, results = layer(x), []
+    for number in range(3):
+        (y * (number + 1.0)).square().mean().backward(retain_graph=number < 2)
+        optimizer.step()
+        results += [found(layer), values(layer)]
+        layer.clear_gradients()
+    return results
+
+
+def others_in_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    y = layer(x)
+    y.mean().backward(retain_graph=True)
+    for number in range(3):  # of the same shapes: what they leave is in scopes of their own
+        layer(floats(3, 4, seed=7 + number)).mean().backward(retain_graph=number == 1)
+    kept = layer(floats(3, 4, seed=20))
+    y.mean().backward()
+    kept.mean().backward()
+    return [y, kept, found(layer)]
+
+
+def by_grad(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    y = layer(x)
+    (one,) = paddle.grad(y.sum(), x, retain_graph=True)
+    (other,) = paddle.grad(y.square().sum(), layer.one.weight, retain_graph=True)
+    y.mean().backward()
+    return [one, other, found(layer)]
+
+
+def two_losses(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    y = layer(x)
+    z = layer(y)
+    y.mean().backward(retain_graph=True)
+    z.square().mean().backward(retain_graph=True)
+    (y * z).sum().backward()
+    return [y, z, found(layer), x.grad.clone()]
+
+
+def never_again(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    layer(x).mean().backward(retain_graph=True)
+    return [found(layer)]
+
+
+@pytest.mark.parametrize(
+    "act", [several, several_steps, others_in_between, by_grad, two_losses, never_again]
+)
+def test_a_backward_pass_may_be_repeated(act):
+    def scenario(compiled):
+        layer, results = compiled(made(Drawing)), []
+        optimizer = paddle.optimizer.Momentum(0.05, 0.9, layer.parameters())
+        for number in range(4):
+            x = floats(3, 4, seed=number)
+            x.stop_gradient = False
+            results += [act(layer, x, optimizer), values(layer)]
+            layer.clear_gradients()
+        return results
+
+    both(scenario, runs=6)
+
+
+def test_a_pass_that_was_not_to_be_repeated_is_not():
+    layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
+    warm(layer, x)
+    y = layer(x)
+    y.sum().backward()
+    with pytest.raises(SystemError, match="retain_graph=True"):  # Paddle's
+        y.mean().backward()
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_what_is_kept_for_another_pass_is_not_overwritten():
+    layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
+    warm(layer, x)
+    y = layer(x)
+    y.sum().backward(retain_graph=True)
+    with paddle.no_grad():
+        layer.second.weight.add_(paddle.ones([4, 4]))
+    with pytest.raises(paddle_ngraph.NgraphError, match="in-place operation"):
+        y.mean().backward()
+    assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
 @pytest.mark.parametrize("act", [scaled, written_item, written_input, written_weight])
@@ -333,6 +413,18 @@ def test_saved_tensors_hooks_see_each_tensor():
         return [len(seen), found(layer)]
 
     both(scenario, runs=4)
+
+
+def test_scopes_of_what_was_kept_serve_other_calls():
+    layer, scopes = paddle_ngraph.compile(made(Body)), set()
+    for number in range(30):
+        y = layer(floats(3, 4, seed=number))
+        y.mean().backward(retain_graph=True)
+        if number % 3 == 0:
+            y.sum().backward(retain_graph=number % 2 == 0)
+        scopes.add(run_scopes.latest().raw_address())
+    assert len(scopes) <= 6, "those of y, and of the y before"
+    assert paddle_ngraph.stats()["engine_runs"] > 30
 
 
 # -- memory --------------------------------------------------------------------------------------

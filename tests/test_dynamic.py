@@ -1,4 +1,4 @@
-"""``enable(dynamic=True)``: plain layers that infer, compiled where that pays; numbers as ever."""
+"""``enable(dynamic=...)``: plain layers that are compiled where that pays; numbers as ever."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
+from paddle.distributed.fleet.utils import recompute
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 
 import paddle_ngraph
 from paddle_ngraph.hook import capture, dynamic_hook
+from paddle_ngraph.hook import gradients as hook_of_gradients
 from tests.dynamic import (
     Encoder,
     agree,
@@ -40,6 +42,8 @@ pytestmark = pytest.mark.usefixtures("little_to_collect")
 def dynamic(monkeypatch) -> Iterator[None]:
     """Trying may take as long as it likes."""
     monkeypatch.setattr(dynamic_hook, "_SHARE", float("inf"))
+    monkeypatch.setattr(dynamic_hook, "_turn", dynamic_hook._Turn())
+    monkeypatch.setattr(hook_of_gradients, "_has_differentiated_twice", False)
     with dynamic_mode():
         yield
     dynamic_hook.switch(False)
@@ -56,12 +60,12 @@ def never_pays(monkeypatch) -> None:
     monkeypatch.setattr(dynamic_hook, "_MARGIN", 0.0)
 
 
-def both(scenario: Callable[[], Any], runs: int = 1, **tolerances: Any) -> Any:
+def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tolerances: Any) -> Any:
     """Plays a scenario natively, then with dynamic layers compiled; the engine has to run."""
     paddle.seed(11)
     expected = scenario()
     before = paddle_ngraph.stats()["engine_runs"]
-    paddle_ngraph.enable(dynamic=True)
+    paddle_ngraph.enable(dynamic=dynamic)
     paddle.seed(11)
     results = scenario()
     paddle_ngraph.disable()
@@ -216,6 +220,232 @@ def test_data_parallel(always_pays):
         return [trained(layer, mlp, 4), values(layer), asked(layer)]
 
     both(scenario, runs=2)
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", [mlp, lenet, Encoder, lstm], ids=lambda build: build.__name__)
+def test_training_follows_the_native_layer(build, always_pays):
+    def scenario():
+        layer = made(build)
+        answers = []
+        for _ in range(2):
+            layer.train()
+            losses = trained(layer, build, 14)
+            layer.eval()
+            answers += [losses, asked(layer, build, 6)]
+        return [values(layer), answers]
+
+    both(scenario, runs=40, dynamic="training", rtol=1e-3, atol=1e-4)
+
+
+class Pair(nn.Layer):
+    """A generator and a discriminator, which train each other; the whole is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 20))
+        self.discriminator = nn.Sequential(nn.Linear(20, 12), nn.LeakyReLU(0.2), nn.Linear(12, 1))
+
+    def step(self, number: int) -> list[Any]:
+        parts = self.generator, self.discriminator
+        one, other = (paddle.optimizer.SGD(0.05, parameters=part.parameters()) for part in parts)
+        noise = floats(8, 6, seed=number)
+        real = self.discriminator(floats(8, 20, seed=number))
+        fake = self.discriminator(self.generator(noise).detach())
+        apart = F.softplus(-real).mean() + F.softplus(fake).mean()
+        apart.backward()
+        other.step()
+        self.clear_gradients()
+        fooled = F.softplus(-self.discriminator(self.generator(noise))).mean()
+        fooled.backward()
+        one.step()
+        self.clear_gradients()
+        return [apart, fooled]
+
+
+def test_layers_that_train_each_other(always_pays):
+    def scenario():
+        pair = made(Pair)
+        pairs.append(pair)
+        return [[pair.step(number) for number in range(30)], values(pair)]
+
+    pairs: list[Any] = []
+    both(scenario, runs=30, dynamic="training")
+    for layer in (pairs[-1].generator, pairs[-1].discriminator):
+        assert paddle_ngraph.explain(layer).graphs
+
+
+def test_batches_of_several_sizes_train(always_pays):
+    """The last batch of an epoch is a smaller one, and one layer is called for two losses."""
+
+    def scenario():
+        layer = made(mlp)
+        optimizer = paddle.optimizer.Adam(0.01, parameters=layer.parameters())
+        losses = []
+        for step in range(40):
+            size = 5 if step % 4 == 3 else 8
+            loss = F.cross_entropy(layer(inputs(mlp, step, size)), labels(step, size))
+            (loss + layer(inputs(mlp, step + 100, size)).square().mean()).backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            losses.append(loss)
+        return [losses, values(layer)]
+
+    both(scenario, runs=60, dynamic="training")
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_what_python_does_while_it_trains_is_done_once(act, always_pays):
+    def scenario():
+        layer = made(lambda: Notes(act))
+        found = []
+        for number in range(16):
+            result = layer(floats(3, 4, seed=number))
+            found += [result, values(layer), layer.calls]
+            if not result.stop_gradient:
+                result.sum().backward()
+            found.append(gradients(layer))
+        notes = [each for each in layer.notes if not isinstance(each, str)]
+        return [found, notes, len(layer.notes), paddle.rand([3])]
+
+    if act.__name__ == "draws":
+        pytest.skip("the numbers of random and numpy.random are no one's to seed here")
+    both(scenario, runs=0 if act.__name__ == "counts" else 2, dynamic="training")
+
+
+def penalized(layer: Any, x: Any) -> Any:
+    y = layer(x)
+    (gradient,) = paddle.grad(y.sum(), x, create_graph=True)
+    (gradient.square().sum() + y.mean()).backward()
+    return y
+
+
+def test_who_differentiates_twice_has_native_layers(always_pays):
+    def scenario():
+        layer, x = made(mlp), inputs(mlp)
+        x.stop_gradient = False
+        found = [[penalized(layer, x), gradients(layer), x.grad] for _ in range(20)]
+        return [found, asked(layer)]
+
+    before = paddle_ngraph.stats()["engine_runs"]
+    both(scenario, runs=9, dynamic="training")
+    assert paddle_ngraph.stats()["engine_runs"] - before <= 14, "those that infer"
+
+
+def test_who_does_so_later_is_told_and_has_native_layers_then(always_pays):
+    layer, native, x = made(mlp), made(mlp), inputs(mlp)
+    x.stop_gradient = False
+    paddle_ngraph.enable(dynamic="training")
+    for _ in range(20):
+        layer(x).sum().backward()
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+    with pytest.raises(paddle_ngraph.NgraphError, match=r"use enable\(dynamic=True\)"):
+        penalized(layer, x)
+    runs = paddle_ngraph.stats()["engine_runs"]
+    layer.clear_gradients(), x.clear_gradient()
+    results = [penalized(layer, x), gradients(layer), x.grad.clone()]
+    assert paddle_ngraph.stats()["engine_runs"] == runs
+    paddle_ngraph.disable()
+    x.clear_gradient()
+    agree(results, [penalized(native, x), gradients(native), x.grad])
+
+
+def test_backward_passes_that_are_repeated(always_pays):
+    def scenario():
+        layer, found = made(mlp), []
+        for number in range(20):
+            y = layer(inputs(mlp, number))
+            y.mean().backward(retain_graph=True)
+            y.square().sum().backward()
+            found += [y, gradients(layer)]
+            layer.clear_gradients()
+        return found
+
+    both(scenario, runs=40, dynamic="training")
+
+
+def test_what_is_called_in_a_backward_pass_is_native(always_pays):
+    """It may be what is recomputed; the first call is the one that a graph is made of."""
+
+    def scenario():
+        layer, found = made(mlp), []
+        for number in range(20):
+            x = inputs(mlp, number)
+            x.stop_gradient = False
+            y = recompute(layer, x, use_reentrant=number % 2 == 0)
+            y.square().mean().backward()
+            found += [y, x.grad, gradients(layer)]
+        return found
+
+    both(scenario, runs=0, dynamic="training")
+
+
+class Timed:
+    """A clock by which a forward pass of a layer, and a backward pass, take so many seconds."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.now = 0.0
+        self.forward = {False: 1.0, True: 1.0}  # by whether it is captured
+        self.backward = dict(self.forward)
+        self._is_captured = False
+        monkeypatch.setattr(dynamic_hook, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(hook_of_gradients, "perf_counter", lambda: self.now)
+        self._run = capture.Captures.run
+        monkeypatch.setattr(capture.Captures, "run", lambda *given: self._captured(*given))
+
+    def _captured(self, captures: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        self._is_captured = True
+        return self._run(captures, function, args, kwargs)
+
+    def step(self, layer: Any, x: Any) -> bool:
+        """Whether the call was captured."""
+        self._is_captured = False
+        hook = layer.register_forward_post_hook(lambda *_: self._take(self.forward))
+        y = layer(x)
+        hook.remove()
+        y.register_hook(lambda gradient: self._take(self.backward))
+        y.sum().backward()
+        return self._is_captured
+
+    def _take(self, seconds: dict[bool, float]) -> None:
+        self.now += seconds[self._is_captured]
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "pays"), [(1.5, 0.1, True), (0.1, 2.5, False), (0.9, 0.9, True)]
+)
+def test_the_backward_pass_counts(forward, backward, pays, monkeypatch):
+    clock, layer = Timed(monkeypatch), made(mlp)
+    clock.forward[True], clock.backward[True] = forward, backward
+    paddle_ngraph.enable(dynamic="training")
+    captured = [clock.step(layer, inputs(mlp, number)) for number in range(30)]
+    assert any(captured) and captured[-10:] == [pays] * 10
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_one_layer_is_tried_at_a_time(monkeypatch):
+    """Backward passes that became faster are no merit of another layer."""
+    clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
+    clock.backward[True] = 0.1
+    paddle_ngraph.enable(dynamic="training")
+    tried: list[int] = []
+    for number in range(60):
+        x = inputs(mlp, number)
+        for which, layer in enumerate((first, second)):
+            clock.forward[True] = 0.5 if layer is first else 5.0
+            if clock.step(layer, x):
+                tried.append(which)
+    settled = tried.index(1)
+    assert tried[:settled].count(0) >= 7, "the first is decided before the second is tried"
+    assert tried.count(1) == 7 and tried[-5:] == [0] * 5
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_only_what_is_known_can_be_asked_for():
+    with pytest.raises(paddle_ngraph.NgraphError, match='"training"'):
+        paddle_ngraph.enable(dynamic="everything")
 
 
 # -- what pays -----------------------------------------------------------------------------------
@@ -423,7 +653,7 @@ def test_copies_and_pickles_begin_anew(always_pays):
     expected = asked(layer)[:1]
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         agree(asked(twin, count=1), expected)
-        assert twin._ngraph_wrapping.captures.graphs() == []
+        assert twin._ngraph_wrapping.latest.captures.graphs() == []
     assert list(layer.state_dict()) == list(made(mlp).state_dict())
     assert paddle_ngraph.stats()["engine_runs"] > 0
 

@@ -25,7 +25,7 @@ import paddle
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.errors import NgraphError
-from paddle_ngraph.hook import gradients, to_static_hook
+from paddle_ngraph.hook import gradients, run_scopes, to_static_hook
 from paddle_ngraph.hook.captured_operators import DRAWING, IN_EVALUATION, WRITERS, in_programs
 from paddle_ngraph.latest import Latest
 from paddle_ngraph.locks import new_lock
@@ -468,7 +468,7 @@ class Stage:
             inputs = [self._input(values, number) for number in self._others]
             results = program.layer.sot_call(inputs)
         if program.gradients is not None:
-            program.gradients.attach(inputs, results)
+            program.gradients.attach(inputs, results, run_scopes.latest())
         values.update(zip(self._outputs, results))
 
     def _input(self, values: dict[int, Any], number: int) -> Any:

@@ -1,26 +1,31 @@
 """The hook of dynamic layers: the outermost call of a layer is compiled, where that pays.
 
-Only inference is: calls with gradients off. What trains is compiled by name, for a compiled
-function does not allow all that Python can do with gradients (gradients.py).
+Calls with gradients off infer, the others train; the latter are compiled only if that was asked for
+(``enable(dynamic="training")``), since Python can differentiate twice, and a graph cannot
+(gradients.py). Once a process does that, no layer is compiled for training any more.
 
 A layer that calls others is one function with them: only the outermost is looked at. Inputs of one
 kind run natively first, then compiled, and from then on as it was faster. Kinds that differ in
-sizes only, of which each comes seldom (a text that grows word by word), are decided together. To
-find that out may take a share of the time that the layer has run natively.
+sizes only, of which each comes seldom (a text that grows word by word), are decided together where
+they infer. To find that out may take a share of the time that the layer has run natively.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import wraps
 from math import inf
+from statistics import fmean
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 import paddle
 
 from paddle_ngraph import flags
+from paddle_ngraph.hook import gradients
 from paddle_ngraph.hook.capture import Captures
 from paddle_ngraph.hook.captured_graph import building_if
 from paddle_ngraph.hook.compiled import Compiled, CompiledReport, explain_captures
@@ -55,17 +60,29 @@ _SHARE = 0.2
 # What a program is expected to take until it has run for the first time, and for each operator.
 _SECONDS_PER_PROGRAM = 0.05
 _SECONDS_PER_OPERATOR = 0.004
+_SECONDS_PER_TRAINED_OPERATOR = 0.012  # with its gradient
+
+# Calls of other layers after which a layer that trains and is not called is no longer waited for.
+_WAITS = 64
 
 _is_on = False
+_trains = False  # whether calls with gradients are compiled, too
 _here = threading.local()  # is_inside: whether this thread is inside an outermost layer
 
 
-def switch(on: bool) -> None:
-    """Looks at the outermost layers, or no longer, from the next call on."""
-    global _is_on
+def switch(on: bool, trains: bool = False) -> None:
+    """Looks at the outermost layers, or no longer, from the next call on.
+
+    Args:
+        on: Whether it looks at those that infer.
+        trains: Whether it looks at those that train, too.
+    """
+    global _is_on, _trains
     if on:
         CALL_LAYER.replace(_with_compilation)
-    _is_on = on
+    if trains:
+        gradients.install()
+    _is_on, _trains = on, trains
 
 
 def explain(layer: Any) -> CompiledReport:
@@ -74,8 +91,8 @@ def explain(layer: Any) -> CompiledReport:
     Raises:
         NgraphError: It was not compiled yet.
     """
-    wrapping = attributes_of(layer)[_WRAPPING]
-    return explain_captures(wrapping.captures, wrapping.why_native)
+    mode: _Mode = attributes_of(layer)[_WRAPPING].latest
+    return explain_captures(mode.captures, mode.why_native)
 
 
 def is_known(thing: Any) -> bool:
@@ -99,20 +116,23 @@ def _with_compilation(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
     """Runs a layer that no other layer calls."""
-    if dynamic_tracer() is None or paddle.is_grad_enabled():
+    if dynamic_tracer() is None:
+        return original(layer, *inputs, **kwargs)
+    trains = paddle.is_grad_enabled()
+    if trains and not (_trains and gradients.may_compile()):
         return original(layer, *inputs, **kwargs)
     if is_watched_by_sot():
         return original(layer, *inputs, **kwargs)
-    wrapping: _Wrapping | None = None
+    mode: _Mode | None = None
     if not isinstance(layer.forward, (StaticFunction, Compiled)):
-        wrapping = kept_on(layer, _WRAPPING, _Wrapping)
-        if wrapping.is_given_up:
+        mode = kept_on(layer, _WRAPPING, _Wrapping).mode(trains)
+        if mode.is_given_up:
             return original(layer, *inputs, **kwargs)
     _here.is_inside = True  # the layers that are called are left to this one
     try:
-        if wrapping is None:
+        if mode is None:
             return original(layer, *inputs, **kwargs)
-        return wrapping.run(original, layer, inputs, kwargs)
+        return mode.run(original, layer, inputs, kwargs)
     finally:
         _here.is_inside = False
 
@@ -121,18 +141,12 @@ class _Wrapping:
     """What is known of a layer that was outermost. It is not copied with the layer, or saved.
 
     Attributes:
-        is_given_up: Whether the layers that it calls are to be looked at instead.
-        why_native: Why it runs natively with the inputs of its last call, or ``None``.
+        latest: What it was called for last.
     """
 
     def __init__(self) -> None:
-        self.is_given_up = False
-        self.captures = Captures(trains=False)
-        self.why_native: str | None = None
-        self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
-        # Seconds: that it has run natively; that trials took more than Paddle would have; what the
-        # programs of this call are expected to take, and one that was put off.
-        self._natively = self._trying = self._expected = self._put_off = 0.0
+        self._modes: dict[bool, _Mode] = {}
+        self.latest = self.mode(False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Wrapping:
         return _Wrapping()
@@ -140,19 +154,48 @@ class _Wrapping:
     def __reduce__(self) -> Any:
         return _Wrapping, ()
 
+    def mode(self, trains: bool) -> _Mode:
+        """What is known of it where it trains, or infers."""
+        found = self._modes.get(trains)
+        if found is None:
+            found = self._modes.setdefault(trains, _Training() if trains else _Mode())
+        self.latest = found
+        return found
+
+
+class _Mode:
+    """What is known of a layer where it infers.
+
+    Attributes:
+        captures: Of its calls.
+        is_given_up: Whether the layers that it calls are to be looked at instead.
+        why_native: Why it runs natively with the inputs of its last call, or ``None``.
+    """
+
+    trains = False
+
+    def __init__(self) -> None:
+        self.is_given_up = False
+        self.captures = Captures(self.trains)
+        self.why_native: str | None = None
+        self._forms: Latest[Hashable, _Form] = Latest(_FORMS)
+        # Seconds: that it has run natively; that trials took more than Paddle would have; what the
+        # programs of this call are expected to take, and one that was put off.
+        self._natively = self._trying = self._expected = self._put_off = 0.0
+
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
         """Runs the layer natively or compiled, and looks at the clock as long as needed."""
         sizes: list[int] = []
         named = _form_of(kwargs, sizes) if kwargs else None
         key = (layer.training, _form_of(inputs, sizes), named)
-        form = self._forms.get_or_make(key, _Form)
+        form = self._forms.get_or_make(key, self._form)
         trial = form.trial(tuple(sizes))
         if trial.is_compiled is not None:
             self.why_native = trial.why_native
             if trial.is_compiled:
                 return self.captures.run(original, (layer, *inputs), kwargs)
             return original(layer, *inputs, **kwargs)
-        is_compiled = form.tries(trial) and self._can_afford(self._put_off)
+        is_compiled = self._tries(form, trial) and self._can_afford(self._put_off)
         start = perf_counter()
         try:
             if not is_compiled:
@@ -161,11 +204,23 @@ class _Wrapping:
             with background.awaited(), building_if(self._may_build):
                 return self.captures.run(original, (layer, *inputs), kwargs)
         finally:
-            self._add(form, trial, is_compiled, perf_counter() - start)
+            self._end(_Tried(form, trial, is_compiled, perf_counter() - start))
+
+    def _form(self) -> _Form:
+        return _Form()
+
+    def _tries(self, form: _Form, trial: _Trial) -> bool:
+        """Whether a call that is not decided is to be compiled."""
+        return form.tries(trial)
+
+    def _end(self, tried: _Tried) -> None:
+        """A call that was not decided is over."""
+        self._add(tried, tried.seconds)
 
     def _may_build(self, operators: int) -> bool:
         """Whether a program of so many operators is made now."""
-        expected = _SECONDS_PER_PROGRAM + operators * _SECONDS_PER_OPERATOR
+        each = _SECONDS_PER_TRAINED_OPERATOR if self.trains else _SECONDS_PER_OPERATOR
+        expected = _SECONDS_PER_PROGRAM + operators * each
         if self._can_afford(self._expected + expected):
             self._expected += expected
             return True
@@ -181,49 +236,167 @@ class _Wrapping:
         )
         return False
 
-    def _add(self, form: _Form, trial: _Trial, is_compiled: bool, seconds: float) -> None:
+    def _add(self, tried: _Tried, seconds: float) -> None:
         """Adds what a call has taken that was not decided."""
-        if is_compiled:
-            self._trying += max(0.0, seconds - form.native_seconds(trial))
+        trial = tried.trial
+        if tried.is_compiled:
+            self._trying += max(0.0, seconds - tried.form.native_seconds(trial))
             if self._put_off > 0.0:
                 return  # its operators were called one by one
         else:
             self._natively += seconds
-        form.add(trial, is_compiled, seconds)
+        tried.form.add(trial, tried.is_compiled, seconds)
         if trial.is_compiled is None:
             return
         self.why_native = trial.why_native
-        if is_compiled and not self.captures.graphs():
+        if tried.is_compiled and not self.captures.graphs():
             self.is_given_up = True
             self.why_native = "no two of its calls had the same operators"
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A call that was not decided, natively or compiled."""
+
+    form: _Form
+    trial: _Trial
+    is_compiled: bool
+    seconds: float
+
+
+class _Training(_Mode):
+    """What is known of a layer where it trains.
+
+    A call takes what the backward passes take, too, which follow before its next one: those of the
+    whole process, since autograd tells no layers apart. So one layer is tried at a time, and once
+    it is compiled, the times of others begin anew.
+    """
+
+    trains = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ended: tuple[_Tried, int, float] | None = None
+
+    def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            tried, thread, before = ended
+            if thread == threading.get_ident():
+                self._add(tried, tried.seconds + gradients.seconds() - before)
+        return super().run(original, layer, inputs, kwargs)
+
+    def _form(self) -> _Form:
+        return _Form(is_trained=True)
+
+    def _tries(self, form: _Form, trial: _Trial) -> bool:
+        _turn.begin(trial)
+        return super()._tries(form, trial) and _turn.take(trial)
+
+    def _end(self, tried: _Tried) -> None:
+        self._ended = tried, threading.get_ident(), gradients.seconds()
+
+    def _add(self, tried: _Tried, seconds: float) -> None:
+        if tried.trial.is_compiled is None:
+            super()._add(tried, seconds)
+            _turn.end(tried.trial)
+
+
+class _Turn:
+    """Which layer that trains is tried now."""
+
+    def __init__(self) -> None:
+        self._holder: ref[_Trial] | None = None
+        self._waited = 0
+        self._number = 0  # of those that were compiled
+
+    def begin(self, trial: _Trial) -> None:
+        """Times from before another layer was compiled do not count."""
+        if trial.turn != self._number and trial.calls[True] == 0:
+            trial.begin_anew()
+        trial.turn = self._number
+
+    def take(self, trial: _Trial) -> bool:
+        """Whether it is this one's turn."""
+        holder = None if self._holder is None else self._holder()
+        if holder is trial:
+            self._waited = 0
+            return True
+        is_free = holder is None or holder.is_compiled is not None or self._waited >= _WAITS
+        if is_free:
+            self._holder, self._waited = ref(trial), 0
+        else:
+            self._waited += 1
+        return is_free
+
+    def end(self, trial: _Trial) -> None:
+        """Something may have been decided."""
+        if trial.is_compiled:
+            self._number += 1
+
+
+_turn = _Turn()
 
 
 class _Trial:
     """Times of a layer with inputs of one kind, until it is decided how to run it.
 
+    Args:
+        is_trained: Whether its calls differ, as backward passes follow some only: then their mean
+            counts, else the fewest seconds.
+
     Attributes:
         is_compiled: What was decided; ``None``: nothing yet.
         why_native: What was measured, if it speaks for Paddle.
         calls: How many there were, natively and compiled.
-        best: The fewest seconds that one took, of those that count.
+        turn: The number of layers that were compiled when it began.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_trained: bool = False) -> None:
         self.is_compiled: bool | None = None
         self.why_native: str | None = None
+        self.turn = 0
+        self._typical: Callable[[list[float]], float] = fmean if is_trained else min
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets all times."""
         self.calls = {False: 0, True: 0}
-        self.best = {False: inf, True: inf}
+        self._seconds: dict[bool, list[float]] = {False: [], True: []}
+
+    def add(self, is_compiled: bool, seconds: float) -> None:
+        """Adds a call that counts."""
+        self._seconds[is_compiled].append(seconds)
+
+    def takes(self, is_compiled: bool) -> float:
+        """What a call takes, in seconds; infinity: not known."""
+        seconds = self._seconds[is_compiled]
+        return self._typical(seconds) if seconds else inf
 
     @property
     def is_measured(self) -> bool:
         """Whether there is something to compare."""
-        return inf not in self.best.values()
+        return all(self._seconds.values())
+
+    def decide(self, native: float, compiled: float) -> None:
+        """Decides by what calls take."""
+        self.is_compiled = compiled <= _MARGIN * native
+        if not self.is_compiled:
+            self.why_native = (
+                f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"
+            )
 
 
 class _Form:
-    """Kinds of inputs that differ in sizes only."""
+    """Kinds of inputs that differ in sizes only.
 
-    def __init__(self) -> None:
+    Args:
+        is_trained: Whether the layer trains. Then each kind has graphs of its own, and is decided
+            alone.
+    """
+
+    def __init__(self, is_trained: bool = False) -> None:
+        self._is_trained = is_trained
         self._trials: Latest[tuple[int, ...], _Trial] = Latest(_SIZES)
         self._together = _Trial()  # of those that come seldom
         self._measured: set[_Trial] = set()
@@ -231,20 +404,20 @@ class _Form:
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
         """The one for inputs of these sizes."""
-        return self._trials.get_or_make(sizes, _Trial)
+        return self._trials.get_or_make(sizes, lambda: _Trial(self._is_trained))
 
     def tries(self, trial: _Trial) -> bool:
         """Whether a call that is not decided is to be compiled."""
         if trial.calls[False] >= _NATIVE or self._together.is_compiled:
             return True
-        has_many = len(self._trials) >= _TOGETHER
-        return has_many and trial.best[False] < inf and self._together.calls[False] >= 4 * _NATIVE
+        has_many = len(self._trials) >= _TOGETHER and not self._is_trained
+        is_known = trial.takes(False) < inf
+        return has_many and is_known and self._together.calls[False] >= 4 * _NATIVE
 
     def native_seconds(self, trial: _Trial) -> float:
         """What a call takes natively, as far as that is known."""
-        if trial.best[False] < inf:
-            return trial.best[False]
-        return self._natively / max(1, self._together.calls[False])
+        known = trial.takes(False)
+        return known if known < inf else self._natively / max(1, self._together.calls[False])
 
     def add(self, trial: _Trial, is_compiled: bool, seconds: float) -> None:
         """Adds what a call has taken, and decides what can be decided."""
@@ -256,8 +429,8 @@ class _Form:
         if not is_compiled:
             self._natively += seconds
         if not is_cold:
-            trial.best[is_compiled] = min(trial.best[is_compiled], seconds)
-        if trial.is_measured and together.is_compiled is None:
+            trial.add(is_compiled, seconds)
+        if trial.is_measured and together.is_compiled is None and not self._is_trained:
             self._measured.add(trial)
             if len(self._measured) >= _TOGETHER:
                 self._decide_together()
@@ -265,23 +438,13 @@ class _Form:
         if together.is_compiled is False or (together.is_compiled and is_warm):
             trial.is_compiled, trial.why_native = together.is_compiled, together.why_native
         elif trial.calls[True] >= _COMPILED:
-            _decide(trial)
+            trial.decide(trial.takes(False), trial.takes(True))
 
     def _decide_together(self) -> None:
         measured = list(self._measured)  # other threads may add some meanwhile
-        for each in (False, True):
-            self._together.best[each] = sum(trial.best[each] for trial in measured)
-        _decide(self._together)
+        native, compiled = (sum(trial.takes(each) for trial in measured) for each in (False, True))
+        self._together.decide(native, compiled)
         self._measured.clear()
-
-
-def _decide(trial: _Trial) -> None:
-    native, compiled = trial.best[False], trial.best[True]
-    trial.is_compiled = compiled <= _MARGIN * native
-    if not trial.is_compiled:
-        trial.why_native = (
-            f"a call took {compiled * 1e3:.3g} ms compiled and {native * 1e3:.3g} ms natively"
-        )
 
 
 def _form_of(value: Any, sizes: list[int], depth: int = 0) -> Hashable:

@@ -1,37 +1,63 @@
 """Graphs and autograd: what the backward pass of a captured graph has to say.
 
-To autograd a graph is one node. It computes its gradients a single time, with what is in memory by
-then, and it takes part in no second differentiation. Python's operators are many nodes, which
-could do more. What only the backward pass can know is an error there.
+To autograd a graph is one node, which takes part in no second differentiation. Python's operators
+are many nodes, which could. What only the backward pass can know is an error there, such as that
+a tensor was written which it needs.
+
+Nobody has asked for the graphs of dynamic layers by name (dynamic_hook.py), so there are none that
+train once this process has differentiated twice.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
+from time import perf_counter
 from typing import Any
 
 from paddle_ngraph import _core, interruptions
 from paddle_ngraph.errors import NgraphError
+from paddle_ngraph.hook import run_scopes
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     outputs_of,
 )
-from paddle_ngraph.paddle_seam.protocols import StaticLayer, StaticPrograms
+from paddle_ngraph.paddle_seam.protocols import Scope, StaticLayer, StaticPrograms
 
-# is_differentiating: whether gradients of this thread's backward pass are to have gradients
-# error: what a graph has said in it
-_here = threading.local()
 
+class _Here(threading.local):
+    """What a thread knows of its backward passes.
+
+    Attributes:
+        depth, seconds: How many it is in, and what they took until now.
+        is_differentiating: Whether gradients of the latest are to have gradients.
+        retains: Whether there may be another one.
+        error: What a graph has said in it.
+    """
+
+    depth = 0
+    seconds = 0.0
+    is_differentiating = False
+    retains = False
+    error: NgraphError | None = None
+
+    def __init__(self) -> None:
+        self.kept: list[run_scopes.Leftovers] = []  # in it
+
+
+_here = _Here()
+_has_differentiated_twice = False  # whether some backward pass was asked for it
+
+_NATIVE_INSTEAD = 'uncompiled (with enable(dynamic="training"): use enable(dynamic=True))'
 _NO_SECOND = (
     "a compiled function has no gradient of its gradient (create_graph=True): leave what is "
-    "differentiated twice uncompiled"
+    f"differentiated twice {_NATIVE_INSTEAD}"
 )
 _NO_REPEAT = (
-    "a compiled function has one backward pass for each call (retain_graph=True): call it again "
-    "for the next one, add the losses up, or leave it uncompiled"
+    "what the backward pass of a compiled function needs could not be kept for another one "
+    f"(retain_graph=True): call it again, add the losses up, or leave it {_NATIVE_INSTEAD}"
 )
 _OVERWRITTEN = (
     "a tensor that the backward pass of a compiled function needs was written by an in-place "
@@ -41,31 +67,48 @@ _OVERWRITTEN = (
 
 def install() -> None:
     """Has backward passes say what they are asked for."""
-    replaced.RUN_BACKWARD.replace(lambda original: _reporting(original, lambda args: False))
-    replaced.RUN_PARTIAL_GRAD.replace(lambda original: _reporting(original, _asks_for_graph))
+    retain, create = "retain_graph", "create_graph"
+    replaced.RUN_BACKWARD.replace(lambda original: _reporting(original, {retain: 2}))
+    replaced.RUN_PARTIAL_GRAD.replace(lambda original: _reporting(original, {retain: 3, create: 4}))
 
 
-def _asks_for_graph(args: Sequence[Any]) -> bool:
-    return len(args) > 4 and bool(args[4])
+def may_compile() -> bool:
+    """Whether a layer may be compiled for training though nobody has asked for it by name.
+
+    Not in a backward pass, where Python's hooks and what is recomputed may call layers.
+    """
+    return not _has_differentiated_twice and _here.depth == 0
 
 
-def _reporting(
-    original: Callable[..., Any], is_differentiating: Callable[[Sequence[Any]], bool]
-) -> Callable[..., Any]:
+def seconds() -> float:
+    """What the backward passes of this thread took until now."""
+    return _here.seconds
+
+
+def _reporting(original: Callable[..., Any], places: dict[str, int]) -> Callable[..., Any]:
+    """Has a function say what it is asked for, by arguments in these places."""
+
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        is_twice = is_differentiating(args) or bool(kwargs.get("create_graph"))
-        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice):
+        global _has_differentiated_twice
+        asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
+        is_twice = "create_graph" in asked
+        _has_differentiated_twice |= is_twice
+        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice, bool(asked)):
             return original(*args, **kwargs)
 
     return run_backward
 
 
 @contextmanager
-def _pass(is_differentiating: bool) -> Iterator[None]:
+def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     """Paddle has words of its own for what is raised inside of a backward pass."""
-    before = getattr(_here, "is_differentiating", False), getattr(_here, "error", None)
-    _here.is_differentiating, _here.error = is_differentiating, None
+    before = _here.is_differentiating, _here.retains, _here.kept, _here.error
+    kept: list[run_scopes.Leftovers] = []
+    _here.is_differentiating, _here.retains = is_differentiating, retains
+    _here.kept, _here.error = kept, None
+    _here.depth += 1
+    start = perf_counter()
     try:
         yield
     except Exception:
@@ -73,7 +116,12 @@ def _pass(is_differentiating: bool) -> Iterator[None]:
             raise _here.error from None
         raise
     finally:
-        _here.is_differentiating, _here.error = before
+        _here.depth -= 1
+        if _here.depth == 0:
+            _here.seconds += perf_counter() - start
+        _here.is_differentiating, _here.retains, _here.kept, _here.error = before
+        for each in kept:
+            each.claim()
 
 
 # -- graphs --------------------------------------------------------------------------------------
@@ -90,42 +138,76 @@ class Gradients:
         programs = layer.train_program
         names = programs.program_attr
         positions: list[int] = list(outputs_of(layer).quick_index_map)
+        self._handed_on = list(programs.backward_program.global_block().kwargs())
         kept = _kept(programs)
         self._inputs = [n for n, name in enumerate(names["fx_names"]) if name in kept]
         self._outputs = [n for n, at in enumerate(positions) if names["fo_names"][at] in kept]
 
-    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Has the backward pass of a run watch over it."""
+    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope | None) -> None:
+        """Has the backward pass of a run watch over it.
+
+        Args:
+            inputs, outputs: What it was given, and has returned.
+            scope: The one that it was in.
+        """
         first = next((each for each in outputs if not each.stop_gradient), None)
         if first is not None:
-            tensors = [inputs[number] for number in self._inputs]
+            needed = [inputs[number] for number in self._inputs]
             # Not the outputs themselves: each holds its graph, which holds this.
-            tensors += [outputs[number].detach() for number in self._outputs]
-            first.register_hook(_Watch(tensors))
+            needed += [outputs[number].detach() for number in self._outputs]
+            first.register_hook(_Watch(needed, inputs, self._handed_on, scope))
 
 
 class _Watch:
-    """Looks at what a backward pass needs when it comes to the graph."""
+    """Looks at what a backward pass needs when it comes to the graph, and keeps it for another one.
 
-    def __init__(self, tensors: list[Any]) -> None:
-        self._tensors = tensors
-        self._versions = _core.tensor_versions(tensors)
+    Args:
+        needed: Tensors of the user that have to be what they were.
+        inputs: All that were given.
+        handed_on: The names of what the forward run has left for the backward pass.
+        scope: Where.
+    """
+
+    def __init__(
+        self,
+        needed: Sequence[Any],
+        inputs: Sequence[Any],
+        handed_on: Sequence[str],
+        scope: Scope | None,
+    ) -> None:
+        self._needed = needed
+        self._inputs = inputs
+        self._handed_on = handed_on
+        self._scope = scope
+        self._versions = _core.tensor_versions(list(needed))
         self._is_done = False
+        self._left: run_scopes.Leftovers | None = None
 
     def __call__(self, gradient: Any) -> None:
         reason = self._why_not()
         if reason is not None:
             _here.error = NgraphError(reason)
             raise _here.error
+        if self._left is not None:
+            self._left.put_back()
+        elif _here.retains and self._scope is not None:
+            with suppress(Exception):  # who repeats it is told so
+                self._left = self._leftovers(self._scope)
         self._is_done = True
-        self._tensors = []
+        if _here.retains and self._left is not None:
+            _here.kept.append(self._left)
+        else:
+            self._needed, self._inputs, self._scope, self._left = [], [], None, None
+
+    def _leftovers(self, scope: Scope) -> run_scopes.Leftovers:
+        return run_scopes.Leftovers(scope, self._handed_on, [*self._needed, *self._inputs])
 
     def _why_not(self) -> str | None:
-        if getattr(_here, "is_differentiating", False):
+        if _here.is_differentiating:
             return _NO_SECOND
-        if self._is_done:
+        if self._is_done and (self._left is None or not self._left.is_claimed):
             return _NO_REPEAT
-        is_same = _core.tensor_versions(self._tensors) == self._versions
+        is_same = _core.tensor_versions(list(self._needed)) == self._versions
         return None if is_same else _OVERWRITTEN
 
 

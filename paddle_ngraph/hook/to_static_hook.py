@@ -25,7 +25,7 @@ from paddle_ngraph import _core, flags, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import refusals
 from paddle_ngraph.function.registry import find_converter
-from paddle_ngraph.hook import gradients, whole_program
+from paddle_ngraph.hook import gradients, run_scopes, whole_program
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
@@ -91,7 +91,6 @@ _OLD_STYLE = (
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewriting = new_lock()
-_claims = new_lock()
 # is_on: whether this thread runs a function that was compiled by name; claimed: its run's scope.
 _here = threading.local()
 # By the number that Paddle has for it: the program that was traced last.
@@ -143,20 +142,14 @@ def switched_on() -> Iterator[None]:
 
 
 def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
-    """Threads that call one layer at once get a scope each.
-
-    Paddle marks a scope as in use when the run is over, so that two threads could get the same.
-    """
+    """Threads that call one layer at once get a scope each."""
 
     @wraps(original)
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
         if not _is_wanted():
             return original(*args, **kwargs)
-        with _claims:
-            scope = original(*args, **kwargs)
-            set_reusable(scope, False)
-        _here.claimed = scope
-        return scope
+        _here.claimed = run_scopes.claim(lambda: original(*args, **kwargs))
+        return _here.claimed
 
     return get_scope
 
