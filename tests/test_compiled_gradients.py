@@ -369,6 +369,35 @@ def test_what_a_backward_pass_needs_is_not_overwritten(act):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+@pytest.mark.parametrize("given", ["given", "made"])
+@pytest.mark.parametrize(
+    "index", [lambda at: at, lambda at: (slice(None), at)], ids=["row", "column"]
+)
+def test_positions_in_brackets_are_not_overwritten(given, index):
+    """Natively the gradient is that of the new positions, or Python raises."""
+
+    def taken(y: Any, at: Any) -> Any:
+        at = at if given == "given" else at * 1
+        return y[index(at)] * 2.0, at
+
+    def called() -> tuple[Any, Any]:
+        y, at = floats(4, 4), paddle.to_tensor([2, 0, 1])
+        y.stop_gradient = False
+        return y, at
+
+    function = warm(paddle_ngraph.compile(taken), *called())
+    result, at = function(*(before := called()))
+    result.sum().backward()
+    native, _ = taken(*(other := called()))
+    native.sum().backward()
+    agree(before[0].grad, other[0].grad)
+    result, at = function(*called())
+    at[0] = 1
+    with pytest.raises(paddle_ngraph.NgraphError, match="in-place operation"):
+        result.sum().backward()
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 def test_what_no_backward_pass_needs_may_be_overwritten():
     def scenario(compiled):
         layer, x = compiled(made(Body)), floats(3, 4)

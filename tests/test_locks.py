@@ -113,8 +113,67 @@ assert paddle_ngraph.stats()["engine_runs"] > 40
 """
 
 
+_SWITCHED = """
+from paddle_ngraph import _core
+
+NAMES = [
+    "enable_pir_in_executor",
+    "enable_pir_in_executor_trace_run",
+    "new_executor_sequential_run",
+    "pir_apply_inplace_pass",
+]
+flags = ["FLAGS_" + name for name in NAMES]
+before = paddle.get_flags(flags)
+taken, done = threading.Barrier(3), threading.Event()
+
+def hold(uses, waits=()):
+    for use in uses:
+        use.__enter__()
+    taken.wait()
+    for use in waits:  # the other threads and the fork do not go on before it waits, most likely
+        use.__enter__()
+        use.__exit__(None, None, None)
+    done.wait()
+    for use in uses:
+        use.__exit__(None, None, None)
+
+switched = [_core.SwitchedFlag(name) for name in NAMES]
+as_set = [_core.SwitchedFlag(name, as_set=True) for name in NAMES]
+threads = [
+    threading.Thread(target=hold, args=([switched[0], switched[2]],), daemon=True),
+    threading.Thread(target=hold, args=([switched[0], as_set[3]], [as_set[2]]), daemon=True),
+]
+for thread in threads:
+    thread.start()
+taken.wait()
+
+def work():
+    here = {flags[1]: not before[flags[1]]}
+    assert paddle.get_flags(flags) == {**before, **here}, paddle.get_flags(flags)
+    switched[1].__exit__(None, None, None)
+    for flag, one, other in zip(flags, switched, as_set):
+        with one:
+            assert paddle.get_flags(flag)[flag] == (flag != "FLAGS_pir_apply_inplace_pass")
+        with other:
+            assert paddle.get_flags(flags) == before
+    meet_the_engine(*program(True)[:2])
+
+with switched[1]:
+    in_a_child(work)
+done.set()
+for thread in threads:
+    thread.join()
+assert paddle.get_flags(flags) == before
+_, _, run = program(True)
+run()
+assert paddle_ngraph.stats()["engine_runs"] == 1
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="there is no fork here")
-@pytest.mark.parametrize("script", [_LOCKED, _RUNNING], ids=["all_are_held", "others_run"])
+@pytest.mark.parametrize(
+    "script", [_LOCKED, _RUNNING, _SWITCHED], ids=["all_are_held", "others_run", "flags_are_used"]
+)
 def test_a_child_waits_for_no_thread_of_its_parent(script: str) -> None:
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _FORKING + script],

@@ -37,6 +37,7 @@
 #include "core/paddle/flags.h"
 #include "core/paddle/handles.h"
 #include "core/paddle/interruption.h"
+#include "core/paddle/kept_tensors.h"
 #include "core/paddle/kernel_call.h"
 #include "core/paddle/native_operator.h"
 #include "core/paddle/ngraph_engine_op.h"
@@ -708,6 +709,10 @@ PYBIND11_MODULE(_core, module) {
       .def("__exit__", [](AloneScope& scope, const py::args&) { scope.alone.reset(); });
   module.def("number_of_settings", &number_of_settings);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
+  py::class_<KeptTensors>(module, "KeptTensors")
+      .def(py::init<const std::vector<const phi::DenseTensor*>&, const py::list&>(),
+           py::arg("tensors"), py::arg("of_user"))
+      .def("put_into", &KeptTensors::put_into, py::arg("tensors"));
   module.def("settle_captures", [] {
     Capture* capture = Capture::here();
     if (capture != nullptr && !capture->settle("Python")) throw py::error_already_set();

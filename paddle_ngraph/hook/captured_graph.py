@@ -513,8 +513,19 @@ class Stage:
         return _Program(
             layer,
             [weakref.ref(weight) for weight in weights],
-            gradients.Gradients(layer) if self.trains else None,
+            self._gradients(layer) if self.trains else None,
         )
+
+    def _gradients(self, layer: Any) -> gradients.Gradients:
+        positions = self._positions_in_brackets()
+        read = [at for at, number in enumerate(self._others) if number in positions]
+        made = [at for at, number in enumerate(self._outputs) if number in positions]
+        return gradients.Gradients(layer, read, made)
+
+    def _positions_in_brackets(self) -> set[int]:
+        """Python's gradient of ``x[at]`` reads them again, whatever a program keeps instead."""
+        calls = [call for call in self.calls if call.name == "_getitem_dygraph"]
+        return {value for call in calls for value in _values_in(call.arguments[1:])}
 
     def _layer(self, weights: Sequence[Any]) -> Any:
         main = paddle.static.Program()

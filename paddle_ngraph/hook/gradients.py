@@ -132,16 +132,19 @@ class Gradients:
 
     Args:
         layer: The ``PartialProgramLayer`` of the graph.
+        read, made: The numbers of inputs and of outputs that Python would read again, beside those
+            that the backward program reads.
     """
 
-    def __init__(self, layer: StaticLayer) -> None:
+    def __init__(self, layer: StaticLayer, read: Sequence[int], made: Sequence[int]) -> None:
         programs = layer.train_program
         names = programs.program_attr
         positions: list[int] = list(outputs_of(layer).quick_index_map)
         self._handed_on = list(programs.backward_program.global_block().kwargs())
         kept = _kept(programs)
-        self._inputs = [n for n, name in enumerate(names["fx_names"]) if name in kept]
-        self._outputs = [n for n, at in enumerate(positions) if names["fo_names"][at] in kept]
+        given, returned = names["fx_names"], [names["fo_names"][at] for at in positions]
+        self._inputs = [n for n, name in enumerate(given) if name in kept or n in read]
+        self._outputs = [n for n, name in enumerate(returned) if name in kept or n in made]
 
     def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope | None) -> None:
         """Has the backward pass of a run watch over it.

@@ -11,18 +11,10 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import paddle
-
+from paddle_ngraph import _core
+from paddle_ngraph.hook.weight_writes import tensor_of
 from paddle_ngraph.locks import new_lock
-from paddle_ngraph.paddle_seam.names import (
-    DenseTensor,
-    address_of,
-    copy_of,
-    is_initialized,
-    is_reusable,
-    set_reusable,
-    share_memory,
-)
+from paddle_ngraph.paddle_seam.names import is_initialized, is_reusable, set_reusable
 from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
 
 _claims = new_lock()
@@ -55,7 +47,7 @@ class Leftovers:
     Args:
         scope: The scope, as the run has left it.
         names: What the backward program is handed.
-        tensors: What the user has of it: what was given and returned.
+        of_user: Tensors that the user has.
 
     Attributes:
         is_claimed: Whether the scope is kept from others.
@@ -64,19 +56,13 @@ class Leftovers:
         Exception: Something of it is no dense tensor.
     """
 
-    def __init__(self, scope: Scope, names: Iterable[str], tensors: Iterable[Any]) -> None:
+    def __init__(self, scope: Scope, names: Iterable[str], of_user: list[Any]) -> None:
         self._scope = scope
         self.is_claimed = False
-        of_user = {each.data_ptr() for each in tensors}
-        self._shared: dict[str, Tensor] = {}
-        self._copied: dict[str, Tensor] = {}
-        for name in names:
-            if scope.find_var(name) is None or not is_initialized(tensor := _tensor(scope, name)):
-                continue
-            if address_of(tensor) in of_user:
-                share_memory(self._shared.setdefault(name, DenseTensor()), tensor)
-            else:
-                self._copied[name] = _copy(tensor)
+        found = {name: scope.find_var(name) for name in names}
+        tensors = {name: tensor_of(each) for name, each in found.items() if each is not None}
+        self._names = [name for name, tensor in tensors.items() if is_initialized(tensor)]
+        self._kept = _core.KeptTensors([tensors[name] for name in self._names], of_user)
 
     def claim(self) -> None:
         """Keeps the scope, which a backward pass has given back, unless another run has it."""
@@ -86,22 +72,14 @@ class Leftovers:
 
     def put_back(self) -> None:
         """Fills the scope for a backward pass, which gives it back."""
-        for name, tensor in self._shared.items():
-            share_memory(_tensor(self._scope, name), tensor)
-        for name, tensor in self._copied.items():
-            share_memory(_tensor(self._scope, name), _copy(tensor))
+        self._kept.put_into([self._tensor(name) for name in self._names])
         self.is_claimed = False
+
+    def _tensor(self, name: str) -> Tensor:
+        variable = self._scope.find_var(name)
+        assert variable is not None
+        return tensor_of(variable)
 
     def __del__(self) -> None:
         if self.is_claimed:
             set_reusable(self._scope, True)
-
-
-def _tensor(scope: Scope, name: str) -> Tensor:
-    variable = scope.find_var(name)
-    assert variable is not None
-    return variable.get_tensor()
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return copy_of(tensor, paddle.CPUPlace())

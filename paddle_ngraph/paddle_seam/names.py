@@ -154,10 +154,6 @@ _TENSOR = f"{_LIBRARY}:DenseTensor"
 is_initialized: Callable[[Tensor], bool] = _read(_TENSOR, "_is_initialized", "(self) -> bool")
 clear_tensor: Callable[[Tensor], None] = _read(_TENSOR, "_clear", "(self) -> None")
 copy_of: Callable[[Tensor, Any], Tensor] = _read(_TENSOR, "_copy", "(self, arg0) -> DenseTensor")
-share_memory: Callable[[Tensor, Tensor], Any] = _read(
-    _TENSOR, "_share_data_with", "(self, arg0) -> DenseTensor"
-)
-address_of: Callable[[Tensor], int] = _read(_TENSOR, "_ptr", "(self) -> int")
 dtype_of: Callable[[Tensor], Any] = _read(_TENSOR, "_dtype", "(self) -> VarType")
 set_attribute: Callable[[OldOperator, str, Any], None] = _read(
     f"{_LIBRARY}:OpDesc", "_set_attr", "(self, arg0, arg1) -> None"

@@ -1,7 +1,10 @@
 #include "core/paddle/switched_flag.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include <pthread.h>
 
 #include "paddle/common/flags.h"
 
@@ -14,16 +17,35 @@ COMMON_DECLARE_bool(pir_apply_inplace_pass);
 
 namespace paddle_ngraph {
 
+namespace {
+
+// The uses of this thread, by the numbers of flags.
+thread_local std::array<std::array<size_t, 2>, 4> uses_here{};
+
+}  // namespace
+
+std::array<SwitchedFlag*, SwitchedFlag::kFlags>& SwitchedFlag::all() {
+  const auto make = [](size_t number, bool& flag, bool to) {
+    return std::unique_ptr<SwitchedFlag>(new SwitchedFlag(number, flag, to)).release();
+  };
+  static std::array<SwitchedFlag*, kFlags> flags{
+      make(0, FLAGS_enable_pir_in_executor, true),
+      make(1, FLAGS_enable_pir_in_executor_trace_run, true),
+      make(2, FLAGS_new_executor_sequential_run, true),
+      make(3, FLAGS_pir_apply_inplace_pass, false)};
+  // Behind the mutexes, which are free then.
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_other_threads);
+  static_cast<void>(registered);
+  return flags;
+}
+
 SwitchedFlag& SwitchedFlag::of(const std::string& name) {
-  static SwitchedFlag pir(FLAGS_enable_pir_in_executor, true);
-  static SwitchedFlag trace_run(FLAGS_enable_pir_in_executor_trace_run, true);
-  static SwitchedFlag sequential_run(FLAGS_new_executor_sequential_run, true);
-  static SwitchedFlag inplace_pass(FLAGS_pir_apply_inplace_pass, false);
-  if (name == "enable_pir_in_executor") return pir;
-  if (name == "enable_pir_in_executor_trace_run") return trace_run;
-  if (name == "new_executor_sequential_run") return sequential_run;
-  if (name == "pir_apply_inplace_pass") return inplace_pass;
-  throw InvalidInput(concat("FLAGS_", name, " is not switched for runs"));
+  static const std::array<const char*, kFlags> names{
+      "enable_pir_in_executor", "enable_pir_in_executor_trace_run", "new_executor_sequential_run",
+      "pir_apply_inplace_pass"};
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw InvalidInput(concat("FLAGS_", name, " is not switched for runs"));
+  return *all().at(found - names.begin());
 }
 
 bool SwitchedFlag::may_enter(Use use) const {
@@ -34,17 +56,33 @@ bool SwitchedFlag::may_enter(Use use) const {
 void SwitchedFlag::enter(Use use) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiting_[use];
-  left_.wait_for(lock, std::chrono::seconds(10), [&] { return may_enter(use); });
+  left_->wait_for(lock, std::chrono::seconds(10), [&] { return may_enter(use); });
   --waiting_[use];
   next_ = use == kSwitched ? kAsSet : kSwitched;
   if (users_[use]++ == 0 && use == kSwitched) before_ = std::exchange(flag_, to_);
-  left_.notify_all();
+  ++uses_here[number_][use];
+  left_->notify_all();
 }
 
 void SwitchedFlag::exit(Use use) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (--users_[use] == 0 && use == kSwitched) flag_ = before_;
-  left_.notify_all();
+  if (uses_here[number_][use] > 0) --uses_here[number_][use];
+  left_->notify_all();
+}
+
+void SwitchedFlag::forget_other_threads() {
+  for (auto* flag : all()) flag->forget_others();
+}
+
+void SwitchedFlag::forget_others() {
+  // It counts on threads that wait; to destroy it would be to wait for them.
+  static_cast<void>(left_.release());
+  left_ = std::make_unique<std::condition_variable>();
+  const bool was_switched = users_[kSwitched] > 0;
+  users_ = uses_here[number_];
+  waiting_ = {};
+  if (was_switched && users_[kSwitched] == 0) flag_ = before_;
 }
 
 }  // namespace paddle_ngraph

@@ -4,13 +4,16 @@
 #include <array>
 #include <condition_variable>
 #include <cstddef>
-#include <mutex>
+#include <memory>
 #include <string>
+
+#include "core/common/fork_safe_mutex.h"
 
 namespace paddle_ngraph {
 
 // A flag that has another value while any thread needs that, and is then restored. Threads that
-// need it unchanged and threads that need it switched take turns.
+// need it unchanged and threads that need it switched take turns. In a forked process only the uses
+// of the thread that has forked are left.
 class SwitchedFlag {
  public:
   // enable_pir_in_executor:           On: executors take PIR programs.
@@ -34,16 +37,25 @@ class SwitchedFlag {
   void exit(Use use);
 
  private:
-  SwitchedFlag(bool& flag, bool to) : flag_(flag), to_(to) {}
+  static constexpr size_t kFlags = 4;
+  using Uses = std::array<size_t, 2>;
+
+  // All of them, which are never destroyed.
+  static std::array<SwitchedFlag*, kFlags>& all();
+  static void forget_other_threads();
+
+  SwitchedFlag(size_t number, bool& flag, bool to) : number_(number), flag_(flag), to_(to) {}
   bool is_the_users() const { return (users_[kSwitched] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
+  void forget_others();
 
+  const size_t number_;
   bool& flag_;
   const bool to_;
-  std::mutex mutex_;
-  std::condition_variable left_;
-  std::array<size_t, 2> users_{};
-  std::array<size_t, 2> waiting_{};
+  ForkSafeMutex mutex_;
+  std::unique_ptr<std::condition_variable> left_ = std::make_unique<std::condition_variable>();
+  Uses users_{};
+  Uses waiting_{};
   Use next_ = kSwitched;  // whose turn it is where both wait
   bool before_ = false;
 };
