@@ -380,11 +380,11 @@ TABLE = np.arange(18, dtype="float32").reshape(9, 2)
 def whole_numbers():
     made = []
     for name, (build, _) in OF_32_BITS.items():
-        made.append(build(paddle.static.data(name, [4], "int32").astype("int64")))
-    made.append(paddle.floor(paddle.static.data("cast", [4], "float32")).astype("int64"))
+        made.append(build(paddle.static.data(name, [-1], "int32").astype("int64")))
+    made.append(paddle.floor(paddle.static.data("cast", [-1], "float32")).astype("int64"))
     for name, build in OF_64_BITS.items():
-        made.append(build(paddle.static.data(name, [4], "int64")))
-    ids = paddle.static.data("ids", [4], "int64")
+        made.append(build(paddle.static.data(name, [-1], "int64")))
+    ids = paddle.static.data("ids", [-1], "int64")
     table = nn.initializer.Assign(TABLE)
     table = paddle.static.create_parameter([9, 2], "float32", default_initializer=table)
     return [*made, F.embedding(ids, table), paddle.gather(table, ids)]
@@ -408,11 +408,12 @@ def small_numbers(functions, model):
 
 
 def drawn_numbers(small, seed):
-    """Of up to 33 bits, which differ from run to run; positions within the table."""
+    """Of up to 33 bits, and positions within the table; runs differ in both, and in size."""
     random = np.random.default_rng(seed)
     most = 2.0 ** random.integers(2, 34)
-    drawn = {name: random.uniform(-most, most, 4) for name in small}
-    drawn["ids"] = random.integers(0, len(TABLE), 4)
+    size = random.integers(1, 7)
+    drawn = {name: random.uniform(-most, most, 4 if name == "summand" else size) for name in small}
+    drawn["ids"] = random.integers(0, len(TABLE), size)
     least, end = -(2.0**31), 2.0**31 - 1
     return {
         name: (np.clip(drawn[name], least, end) if each.dtype == "int32" else drawn[name]).astype(
