@@ -236,6 +236,12 @@ def _parser() -> argparse.ArgumentParser:
     codegen.add_argument(
         "--seed", type=int, default=0, help="of the random numbers (default: %(default)s)"
     )
+    codegen.add_argument(
+        "--wide-integers",
+        action="store_true",
+        help="leave int64 that 32 bits may not hold to Paddle's kernels (default: a run in which "
+        "it does not fit ends with an error)",
+    )
     codegen.add_argument("--force", action="store_true", help="replace a project that is there")
     codegen.set_defaults(command=_codegen)
 
@@ -472,6 +478,7 @@ def _codegen(options: argparse.Namespace) -> int:
         processor=options.processor,
         seed=options.seed,
         train=options.train,
+        wide_integers=options.wide_integers,
         force=options.force,
     )
     print(report)

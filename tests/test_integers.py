@@ -143,6 +143,35 @@ def test_sums_and_products_of_ids_are_checked():
     program.both(ids=IDS)
 
 
+def variable_of_64_bits():
+    made = paddle.static.create_parameter(
+        [4], "int64", default_initializer=paddle.nn.initializer.Constant(0)
+    )
+    made.stop_gradient = True
+    return made
+
+
+@pytest.mark.parametrize("is_looked_up", [False, True])
+def test_a_variable_is_the_engines_if_it_is_looked_up(is_looked_up):
+    """It is written in place, and read under the name that it has had before."""
+
+    def build():
+        n, variable = paddle.static.data("n", [4], "int64"), variable_of_64_bits()
+        paddle.assign(n if is_looked_up else variable + n, variable)
+        return looked_up(variable) if is_looked_up else variable * 1
+
+    program = Program(build)
+    made, _ = paddle_ngraph.transpile(program.main, program.fetches)
+    names = [op.name() for op in made.global_block().ops]
+    assert ("pd_op.assign_out_" in names) is not is_looked_up
+    assert any("engine" in name for name in names) is is_looked_up
+    for n in ([0, 1, 2, 3], [4, 1, 1, 1]):
+        fed = np.array(n) * (1 if is_looked_up else WIDE)
+        (found,) = program.run(n=fed)
+        again = fed if is_looked_up else fed * 0  # the variable keeps the sum
+        np.testing.assert_array_equal(found, program.run(engine=False, n=again)[0])
+
+
 def test_what_is_computed_in_64_bits_may_be_looked_up():
     def build():
         n = paddle.static.data("n", [4], "int64")

@@ -551,6 +551,7 @@ _BY_SHAPES: dict[str, Rule] = {
         (
             *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceiling"),
             *("CheckRange", "CheckedAdd", "CheckedMultiply", "CheckedSubtract"),
+            *("FloorDivide", "Remainder"),
             *("Clamp", "Convert", "Cos", "Cosh", "CumSum", "Elu", "Erf", "Exp"),
             *("Floor", "FromBfloat16", "Gelu", "HSigmoid", "HSwish", "IsFinite", "IsInf", "IsNaN"),
             *("Log", "LogSoftmax", "LogicalNot", "MVN", "Mish", "Negative", "NormalizeL2", "PRelu"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paddle_ngraph.function import refusals
@@ -38,6 +40,22 @@ _MOST_SEARCHES = 4
 # How often bounds may grow before they are given up: words that are written into a list become no
 # more than words.
 _MOST_JOINS = 2
+_thread = threading.local()
+
+
+@contextmanager
+def left_wide() -> Iterator[None]:
+    """In this thread what is not proved to fit is left to Paddle: runs check positions only."""
+    before = _leaves_wide()
+    _thread.leaves_wide = True
+    try:
+        yield
+    finally:
+        _thread.leaves_wide = before
+
+
+def _leaves_wide() -> bool:
+    return getattr(_thread, "leaves_wide", False)
 
 
 @dataclass(frozen=True)
@@ -157,6 +175,8 @@ class Integers:
 
         What follows them may not violate it then. :meth:`what_needs_64_bits` comes first.
         """
+        if _leaves_wide():
+            return frozenset()
         found = set()
         checked: dict[str, Range] = {}  # what is in 32 bits if these are checked
         for node in filter(self._refused.__contains__, self._view.nodes):
@@ -294,7 +314,7 @@ class Integers:
         if entry is None:
             return set()
         if node.type in REGIONS:
-            return {vid for _, vid in self._candidates.slots[node]}
+            return set() if _leaves_wide() else {vid for _, vid in self._candidates.slots[node]}
         roles = (Role.INDEX, *_COMPUTED_WITH) if entry.moves and goes_on else (Role.INDEX,)
         return set(self._candidates.inputs_of(node, *roles))
 
@@ -617,10 +637,23 @@ class Integers:
         if vid not in self._position:
             self._position[vid] = False
             node = self._view.producer.get(vid)
-            self._position[vid] = (node is None or not self._view.is_result(node)) and all(
-                self._reads_as_position(reader, vid) for reader in self._view.readers.get(vid, ())
+            self._position[vid] = (
+                (node is None or not self._view.is_result(node))
+                and all(
+                    self._reads_as_position(reader, vid)
+                    for reader in self._view.readers.get(vid, ())
+                )
+                and (node is None or not node.writes_variables or self._stays_position(node, vid))
             )
         return self._position[vid]
+
+    def _stays_position(self, node: OpNode, vid: str) -> bool:
+        """Whether other readers of a variable, which ``node`` overwrites, use it so as well."""
+        memory = {operand for operand, result in node.overwrites if result == vid}
+        readers = [(r, each) for each in memory for r in self._view.readers.get(each, ())]
+        others = [(reader, each) for reader, each in readers if reader is not node]
+        is_read = bool(others or self._view.readers.get(vid) or not memory)
+        return is_read and all(self._reads_as_position(*each) for each in others)
 
     def _reads_as_position(self, reader: OpNode, vid: str) -> bool:
         if reader.type in LISTS:

@@ -22,6 +22,7 @@ def generate_native(
     processor: str = "any",
     seed: int = 0,
     train: bool | None = None,
+    wide_integers: bool = False,
     force: bool = False,
 ) -> Report:
     """Generates a C++ project of a program: it runs, and trains, without Python and Paddle.
@@ -44,6 +45,8 @@ def generate_native(
             convolutions in training are faster, or ``"native"``, this one.
         seed: Of the random numbers, as in ``paddle.seed``.
         train: Whether the program has to be one that trains, or must not be; ``None``: either.
+        wide_integers: Whether int64 that 32 bits may not hold is left to Paddle's kernels, and not
+            looked at in each run, which ends with an error where it does not fit.
         force: Whether to replace a project that is there.
 
     Returns:
@@ -57,5 +60,14 @@ def generate_native(
     from paddle_ngraph.transpiler.native import project
 
     return project.generate(
-        program, directory, fetch_list, scope, shapes, processor, seed, train, force
+        program,
+        directory,
+        fetch_list,
+        scope,
+        shapes,
+        processor,
+        seed,
+        train,
+        wide_integers,
+        force,
     )

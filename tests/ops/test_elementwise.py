@@ -285,6 +285,29 @@ def test_floored_division_of_strange_numbers(name):
     check(lambda x, y: getattr(paddle, name)(x, y), {"x": x, "y": y}, [name], gradients=False)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_divisions_of_many_shapes_share_a_function(name, dtype):
+    def build():
+        x, y = (paddle.static.data(n, s, dtype) for n, s in (("x", [-1, -1]), ("y", [-1])))
+        return getattr(paddle, name)(x, y)
+
+    program = Program(build)
+    paddle_ngraph.reset_stats()
+    for seed, (rows, columns) in enumerate([(2, 3), (4, 5), (3, 7), (6, 4), (5, 9), (2, 8)]):
+        draw = np.random.default_rng(seed)
+        x = draw.integers(-99, 99, (rows, columns)).astype(dtype)
+        y = draw.integers(1, 9, columns).astype(dtype)
+        program.both(x=x, y=y)
+        wrong = y * (np.arange(columns) > 0).astype(dtype)
+        if dtype == "int32":
+            for engine in (False, True):
+                with pytest.raises(Exception, match=r"(?i)zero"):
+                    program.run(engine, x=x, y=wrong)
+    program.both(x=x, y=y)
+    assert paddle_ngraph.stats()["functions_built"] <= 4
+
+
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 def test_whole_numbers_are_not_divided_by_zero(name):
     def build():

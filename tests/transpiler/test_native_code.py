@@ -346,6 +346,171 @@ def test_training_through_kernels_of_paddle(make, tmp_path):
     np.testing.assert_allclose(saved, made.program.variable("mean"), rtol=1e-6)
 
 
+# -- whole numbers ---------------------------------------------------------------------------------
+
+
+def doubled(x):
+    def turn(i, n):
+        return [i + 1, n * 2 + x]
+
+    return paddle.static.nn.while_loop(lambda i, _: i < 3, turn, [paddle.zeros([1], "int64"), x])[1]
+
+
+def squared_if_positive(x):
+    return paddle.static.nn.cond(
+        paddle.sum(x.astype("float32")) > 0.0, lambda: x * x, lambda: x - 1
+    )
+
+
+# What is made of x, and numbers of which that takes more than 32 bits.
+OF_32_BITS = {
+    "add": (lambda x: x + x, [2**31 - 1, -(2**31)]),
+    "subtract": (lambda x: x - paddle.full([1], 7, "int64"), [-(2**31)]),
+    "multiply": (lambda x: x * x % 5, [2**31 - 1, 46341]),
+    "scale": (lambda x: x * 3, [2**31 - 1]),
+    "abs": (paddle.abs, [-(2**31)]),
+    "while": (doubled, [2**31 - 1, 10**9]),
+    "if": (squared_if_positive, [2**31 - 1]),
+}
+OF_FLOATS = [3e9, -1e30, np.nan, np.inf]
+OF_64_BITS = {"fed_if": squared_if_positive, "fed_while": doubled}
+TABLE = np.arange(18, dtype="float32").reshape(9, 2)
+
+
+def whole_numbers():
+    made = []
+    for name, (build, _) in OF_32_BITS.items():
+        made.append(build(paddle.static.data(name, [-1], "int32").astype("int64")))
+    made.append(paddle.floor(paddle.static.data("cast", [-1], "float32")).astype("int64"))
+    for name, build in OF_64_BITS.items():
+        made.append(build(paddle.static.data(name, [-1], "int64")))
+    ids = paddle.static.data("ids", [-1], "int64")
+    table = nn.initializer.Assign(TABLE)
+    table = paddle.static.create_parameter([9, 2], "float32", default_initializer=table)
+    return [*made, F.embedding(ids, table), paddle.gather(table, ids)]
+
+
+def whole_numbers_and_a_sum():
+    """The sum outlives runs."""
+    made = whole_numbers()
+    x = paddle.static.data("summand", [4], "int64")
+    total = paddle.static.create_parameter(
+        [4], "int64", name="total", default_initializer=nn.initializer.Constant(0)
+    )
+    total.stop_gradient = True
+    paddle.assign(total + x, total)
+    return [*made, total * 1]
+
+
+def small_numbers(functions, model):
+    """Something for each input."""
+    return {name: np.arange(4).astype(dtype) for name, dtype, _ in functions.inputs(model)}
+
+
+def drawn_numbers(small, seed):
+    """Of up to 33 bits, and positions within the table; runs differ in both, and in size."""
+    random = np.random.default_rng(seed)
+    most = 2.0 ** random.integers(2, 34)
+    size = random.integers(1, 7)
+    drawn = {name: random.uniform(-most, most, 4 if name == "summand" else size) for name in small}
+    drawn["ids"] = random.integers(0, len(TABLE), size)
+    least, end = -(2.0**31), 2.0**31 - 1
+    return {
+        name: (np.clip(drawn[name], least, end) if each.dtype == "int32" else drawn[name]).astype(
+            each.dtype
+        )
+        for name, each in small.items()
+    }
+
+
+def assert_same(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_whole_numbers_that_need_64_bits(make):
+    """A run says where they were met, and never goes on with others."""
+    made = make(whole_numbers, "ngraph_model")
+    text = (made.folder / "main.cc").read_text()
+    assert text.count("run.interval(") == 1 and "kernels::" not in text
+    functions = Library(made.folder / "build" / "libngraph_model.so")
+    model = functions.open(made.folder / "model")
+    small = small_numbers(functions, model)
+
+    def is_right(feed):
+        found = functions.run(model, *feed.values())
+        assert_same(found, made.program.run(engine=False, **feed))
+
+    def refuses(name, number, reason):
+        wrong = np.array([1, 2, number, 3], small[name].dtype)
+        with pytest.raises(ValueError, match=reason):
+            functions.run(model, *{**small, name: wrong}.values())
+
+    is_right(small)
+    where = {"while": "(scale|add)", "if": "multiply"}
+    words = ": a whole number needs 64 bits in this run. A project that .* --wide-integers .* 64$"
+    for name, (_, numbers) in OF_32_BITS.items():
+        for number in numbers:
+            refuses(name, number, rf"^pd_op.{where.get(name, name)} \(operator \d+\){words}")
+    for number in OF_FLOATS:
+        refuses("cast", number, rf"^pd_op.cast \(operator \d+\){words}")
+    for name in (*OF_64_BITS, "ids"):
+        for number in (2**40, -(2**32)):
+            refuses(name, number, f"^{name} holds {number}, .* --wide-integers .* only positions")
+    for number in (9, -1, -(2**31)):
+        reason = f"input 'x' is out of range. Expected 0 <= value < 9, but got {number}"
+        refuses("ids", number, rf"^pd_op.embedding \(operator \d+\): {reason}")
+    refused = 0
+    for seed in range(60):
+        try:
+            is_right(drawn_numbers(small, seed))
+        except ValueError as error:
+            refused += "--wide-integers" in str(error)
+    assert 20 < refused < 50
+    is_right(small)
+    functions.close(model)
+
+
+def test_whole_numbers_of_64_bits(make):
+    """Where they are left to Paddle, every run is right, but for positions out of range."""
+    made = make(whole_numbers_and_a_sum, "ngraph_model", wide_integers=True)
+    functions = Library(made.folder / "build" / "libngraph_model.so")
+    model = functions.open(made.folder / "model")
+    small = small_numbers(functions, model)
+    numbers = {name: numbers for name, (_, numbers) in OF_32_BITS.items()}
+    numbers |= {name: [2**40, -(2**40)] for name in (*OF_64_BITS, "summand")}
+    numbers |= {"cast": OF_FLOATS, "ids": [8]}
+    feeds = []
+    for name, of_name in numbers.items():
+        for number in of_name:
+            feeds.append({**small, name: np.array([1, 2, number, 3], small[name].dtype)})
+    for feed in [*feeds, *(drawn_numbers(small, seed) for seed in range(60))]:
+        found = functions.run(model, *feed.values())
+        assert_same(found, made.program.run(engine=False, **feed))
+    for number in (9, 2**40):
+        with pytest.raises(ValueError, match=r"ids holds|out of range"):
+            functions.run(model, *{**small, "ids": np.array([1, 2, number, 3])}.values())
+    functions.close(model)
+
+
+def test_sizes_that_need_64_bits(tmp_path, capsys):
+    def build():
+        x = paddle.static.data("x", [-1, -1], "bool")
+        height, width = paddle.shape(x)
+        return height * width + 1
+
+    prefix, out = save_model(tmp_path, build), tmp_path / "out"
+    words = ["codegen", prefix, "-o", str(out), "--shapes", "x=65536x65536"]
+    assert command_line(words) == 2
+    assert (
+        "a whole number needs 64 bits in this run; give --wide-integers" in capsys.readouterr().err
+    )
+    assert not out.exists()
+    assert command_line([*words, "--wide-integers"]) == 0
+    assert "native::multiply" in (out / "main.cc").read_text()
+
+
 # -- training --------------------------------------------------------------------------------------
 
 

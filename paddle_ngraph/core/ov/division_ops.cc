@@ -57,13 +57,16 @@ void FlooredDivision::infer() {
   require(type == ov::element::f32 || type == ov::element::i32, "input 0 is ", type,
           ", not f32 or i32");
   require(get_input_element_type(1) == type, "the inputs differ in type");
-  require(get_input_shape(0) == get_input_shape(1), "the inputs differ in shape");
-  set_output_type(0, type, get_input_shape(0));
+  auto shape = get_input_partial_shape(0);
+  require(ov::PartialShape::merge_into(shape, get_input_partial_shape(1)),
+          "the inputs differ in shape");
+  set_output_type(0, type, shape);
 }
 
 template <typename Float, typename Integer>
 void FlooredDivision::compute_each(const ov::TensorVector& inputs, ov::TensorVector* outputs,
                                    const Float& of_floats, const Integer& of_integers) const {
+  require(inputs[0].get_shape() == inputs[1].get_shape(), "the inputs differ in shape");
   if (inputs[0].get_element_type() == ov::element::f32) {
     return for_each<float>(inputs, outputs, of_floats);
   }

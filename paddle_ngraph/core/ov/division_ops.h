@@ -26,6 +26,7 @@ class FlooredDivision : public OperatorWith<FlooredDivisionAttributes, FindingOp
   void set_findings(int64_t number) override { attributes().findings = number; }
 
  protected:
+  bool allows_open_shapes() const override { return true; }
   void infer() override;
 
   template <typename Float, typename Integer>

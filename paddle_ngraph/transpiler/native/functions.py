@@ -23,7 +23,7 @@ import numpy as np
 import openvino as ov
 
 from paddle_ngraph.dtypes import DTYPES
-from paddle_ngraph.errors import ConversionError, NgraphError
+from paddle_ngraph.errors import TOO_WIDE, ConversionError, NgraphError
 from paddle_ngraph.function import build, dynamic_shapes
 from paddle_ngraph.function.bridge import Draw, NgraphBridge
 from paddle_ngraph.function.dynamic_shapes import Opening
@@ -364,8 +364,15 @@ def _built(
         bridge = NgraphBridge(interval.graph, signature)
         draft = build.make_model(bridge, views, Settings())
     except (ConversionError, ValueError, RuntimeError) as error:
-        raise NgraphError(f"{place} cannot be built: {error}") from error
+        raise NgraphError(f"{place} cannot be built: {error}{_way_out(error)}") from error
     return _variant(interval, draft, rows)
+
+
+def _way_out(error: Exception) -> str:
+    """What can be done where whole numbers do not fit, that a run would look at."""
+    if isinstance(error, ConversionError) and error.op.checked and TOO_WIDE in error.reason:
+        return "; give --wide-integers (wide_integers=True)"
+    return ""
 
 
 def _without(positions: Sequence[int], interval: Interval) -> list[int]:
@@ -394,7 +401,8 @@ def _open(
         found = dynamic_shapes.opened(opening, draft)
     except Exception as error:  # nGraph's own too: the shapes alone may do better
         reason = str(error).strip().partition("\n")[0] or "something in it is empty"
-        raise NgraphError(f"{place} needs known shapes: {reason}; give shapes") from error
+        way_out = _way_out(error) or "; give shapes"
+        raise NgraphError(f"{place} needs known shapes: {reason}{way_out}") from error
     fixed = sorted(opening.guards.fixed())
     if found is None or fixed:
         sizes = " and ".join(str(hints[number]) for number in fixed)

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +19,9 @@ import paddle
 
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.function import processor
+from paddle_ngraph.ops.nodes import too_wide
 from paddle_ngraph.paddle_seam.protocols import Program, Scope
-from paddle_ngraph.program import packed_layers
+from paddle_ngraph.program import integers, packed_layers
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.transpiler import ngraph_transpiler
 from paddle_ngraph.transpiler.native import functions, kernels_cc, main_cc, toolchain
@@ -31,7 +32,7 @@ from paddle_ngraph.version import __version__
 
 _TEMPLATE = Path(__file__).parent / "project"
 _PACKAGE = Path(__file__).parents[2]
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "model/manifest.json"
 # What the runtime takes from the core; all that these include comes with them.
 _CORE = (
@@ -54,6 +55,7 @@ def generate(
     processor_name: str = "any",
     seed: int = 0,
     train: bool | None = None,
+    wide_integers: bool = False,
     force: bool = False,
 ) -> Report:
     """See :func:`paddle_ngraph.transpiler.generate_native`."""
@@ -65,7 +67,8 @@ def generate(
     names, wanted = _named(fetches)
     given = ngraph_transpiler.static_program(program, "generate_native")
     copy, fetching = ngraph_transpiler.copied(given, wanted)
-    with packed_layers.left_out():  # the packed operators need Paddle
+    leaving = integers.left_wide() if wide_integers else nullcontext()
+    with packed_layers.left_out(), leaving:  # the packed operators need Paddle
         report = ngraph_transpiler.rewrite(copy, open_size=None)
     values = ngraph_transpiler.taken_out(copy, fetching)
     scheduled = program.lr_name if getattr(program, "lr_scheduler", None) is not None else ""
@@ -300,7 +303,14 @@ def _write_functions(
                 }
             )
         place = f"interval {interval.number} ({interval.place})"
-        described.append({"name": place, "variants": rows})
+        described.append(
+            {
+                "name": place,
+                "inputs": [each.name for each in (*interval.inputs, *interval.states)],
+                "too_wide": [too_wide(op) for op in interval.graph.all_ops() if op.checked],
+                "variants": rows,
+            }
+        )
     return described
 
 

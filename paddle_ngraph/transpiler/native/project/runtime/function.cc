@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <openvino/openvino.hpp>
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int64_t kUnknown = -1;  // an open size that no input has told yet
 constexpr int64_t kMostOpen = 1000;
+constexpr char kWideIntegers[] = "--wide-integers (wide_integers=True)";
 
 // Reads models; functions are compiled by the core's own.
 ov::Core& reader() {
@@ -65,14 +67,20 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// The engine computes positions in 32 bits.
-void require_32_bits(const Tensor& tensor) {
-  if (tensor.type != ElementType::i64) return;
+// The first element that needs more than 32 bits.
+std::optional<int64_t> too_wide(const Tensor& tensor) {
+  if (tensor.type != ElementType::i64) return std::nullopt;
   const auto* values = tensor.data<int64_t>();
   const auto* end = values + tensor.count();
   const auto* found =
       std::find_if(values, end, [](int64_t v) { return v != static_cast<int32_t>(v); });
-  if (found != end) throw Error(concat("a position of ", *found, " is beyond 32 bits"));
+  return found == end ? std::nullopt : std::optional<int64_t>(*found);
+}
+
+std::vector<std::string> texts(const Json& row) {
+  std::vector<std::string> made;
+  for (const auto& text : row.list()) made.push_back(text.text());
+  return made;
 }
 
 }  // namespace
@@ -151,10 +159,20 @@ Tensors Variant::draw(size_t num_inputs, Stream* stream) const {
   return drawn;
 }
 
-Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
+void Variant::require_32_bits(const std::vector<const Tensor*>& inputs,
+                              const std::vector<std::string>& names) const {
   for (size_t parameter : parameters_) {
-    if (parameter < inputs.size()) require_32_bits(*inputs[parameter]);
+    if (parameter >= inputs.size()) continue;
+    if (const auto found = too_wide(*inputs[parameter])) {
+      throw Error(
+          concat(names.at(parameter), " holds ", *found,
+                 ", and intervals compute with 32 bits; in a project that is generated with ",
+                 kWideIntegers, " only positions and lengths have to fit"));
+    }
   }
+}
+
+Tensors Variant::run(const std::vector<const Tensor*>& inputs, Stream* stream) {
   const Tensors drawn = draw(inputs.size(), stream);
   std::vector<const Tensor*> given;
   for (size_t parameter : parameters_) {
@@ -237,7 +255,9 @@ void Variant::keep(size_t number, Tensor tensor) {
 }
 
 Function::Function(const std::string& folder, const Json& description, Threads threads)
-    : name_(description.at("name").text()) {
+    : name_(description.at("name").text()),
+      inputs_(texts(description.at("inputs"))),
+      too_wide_(texts(description.at("too_wide"))) {
   for (const auto& variant : description.at("variants").list()) {
     variants_.emplace_back(folder, variant, threads);
   }
@@ -257,6 +277,22 @@ Variant& Function::variant(const std::vector<const Tensor*>& inputs) {
   throw Error(
       concat(name_, " was not generated for inputs of the shapes", shapes,
              is_empty ? ": it computes nothing that is empty" : ": generate it with such shapes"));
+}
+
+Tensors Function::run(Variant* variant, const std::vector<const Tensor*>& inputs,
+                      Stream* stream) const {
+  try {
+    variant->require_32_bits(inputs, inputs_);
+    return variant->run(inputs, stream);
+  } catch (const paddle_ngraph::InvalidInput& error) {
+    const std::string said = error.what();
+    for (const auto& sentence : too_wide_) {
+      if (said.rfind(sentence, 0) != 0) continue;
+      throw Error(concat(sentence, " A project that is generated with ", kWideIntegers,
+                         " computes it with 64"));
+    }
+    throw;
+  }
 }
 
 }  // namespace native

@@ -35,6 +35,11 @@ class Variant {
 
   bool draws() const { return !draws_.empty(); }
 
+  // Throws Error, which names one of these, where int64 numbers that it reads need more than 32
+  // bits.
+  void require_32_bits(const std::vector<const Tensor*>& inputs,
+                       const std::vector<std::string>& names) const;
+
   // Takes numbers from the stream if the interval draws. The results: outputs, then new values of
   // the states, which are the last inputs. Those that steps of optimizers write are in the memory
   // of the old values, unless somebody else has that, too.
@@ -80,10 +85,15 @@ class Function {
   // The variant for these inputs, states included. Throws Error if there is none.
   Variant& variant(const std::vector<const Tensor*>& inputs);
 
+  // A run of a variant. Throws Error where whole numbers need more than 32 bits.
+  Tensors run(Variant* variant, const std::vector<const Tensor*>& inputs, Stream* stream) const;
+
   bool draws() const { return variants_.front().draws(); }
 
  private:
   std::string name_;
+  std::vector<std::string> inputs_;    // what main.cc calls them
+  std::vector<std::string> too_wide_;  // what operators say whose results do not fit
   std::deque<Variant> variants_;
 };
 

@@ -11,7 +11,7 @@ namespace native {
 
 namespace {
 
-constexpr int64_t kFormat = 2;
+constexpr int64_t kFormat = 3;
 constexpr size_t kMaxRank = NGRAPH_MODEL_MAX_RANK;
 
 Declared parsed(const Json& row, bool has_file) {

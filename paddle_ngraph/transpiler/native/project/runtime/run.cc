@@ -36,8 +36,9 @@ Tensors Run::interval(size_t number, const Tensors& inputs, const std::vector<Te
   given.insert(given.end(), states.begin(), states.end());
   if (number >= model_->functions_.size())
     throw Error("main.cc and the manifest do not agree about functions");
-  Variant& variant = model_->functions_[number].variant(given);
-  Tensors results = variant.run(given, &model_->stream_);
+  Function& function = model_->functions_[number];
+  Variant& variant = function.variant(given);
+  Tensors results = function.run(&variant, given, &model_->stream_);
   const size_t num_outputs = results.size() - states.size();
   for (size_t i = 0; i < states.size(); ++i) {
     std::swap(*states[i], results[num_outputs + i]);
