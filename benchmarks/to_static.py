@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import paddle
@@ -32,9 +32,10 @@ STEPS = 3  # whose losses are compared
 TOLERANCE = 1e-3
 DYNAMIC, TO_STATIC, ENGINE, PROGRAM = "dynamic", "to_static", "to_static, engine", "program, engine"
 COMPILED, SWITCHED = "compile(), engine", "enable(dynamic=True), engine"
-TRAINING_WAYS = (DYNAMIC, TO_STATIC, COMPILED, ENGINE, PROGRAM)
+SWITCHED_TRAINING = 'enable(dynamic="training"), engine'
+TRAINING_WAYS = (DYNAMIC, TO_STATIC, COMPILED, SWITCHED_TRAINING, ENGINE, PROGRAM)
 LAYER_WAYS = (DYNAMIC, COMPILED, SWITCHED)
-_CALLS_TO_DECIDE = 14  # enable(dynamic=True) looks at the clock for fewer
+_CALLS_TO_DECIDE = 14  # enable(dynamic=...) looks at the clock for fewer
 LOADED, LOADED_BY_ENGINE, PREDICTOR, EXECUTOR = (
     "jit.load",
     "jit.load, engine",
@@ -49,9 +50,10 @@ INTRODUCTION = """\
 Networks of dynamic mode, in all the ways in which they run, natively and through the engine."""
 TRAINING = """\
 A step is forward pass, backward pass and optimizer (momentum). *dynamic*: native Paddle, operator
-by operator. *compile()*: the layer by `paddle_ngraph.compile`. *to_static*: `paddle.jit.to_static`,
-natively and through the engine; the optimizer is Paddle's in all of these. *program, engine*: a
-static program of the same network, optimizer included, by `Executor.run`."""
+by operator. *compile()*: the layer by `paddle_ngraph.compile`. *enable(dynamic="training")*: without
+any other change; measured is what follows the steps by which it decides. *to_static*:
+`paddle.jit.to_static`, natively and through the engine; the optimizer is Paddle's in all of these.
+*program, engine*: a static program of the same network, optimizer included, by `Executor.run`."""
 LAYERS = """\
 The same layers in evaluation, under `paddle.no_grad()`, batch 1. *dynamic*: native Paddle, operator
 by operator. *enable(dynamic=True)* leaves a layer to Paddle where compiling does not pay."""
@@ -182,6 +184,11 @@ def _made(net: Net) -> Any:
         return net.make()
 
 
+def _switch_on(dynamic: bool | Literal["training"]) -> None:
+    dynamic_hook._SHARE = float("inf")  # measured is what it decides, not when
+    paddle_ngraph.enable(dynamic=dynamic)
+
+
 class DynamicTraining(Way):
     """A layer, by ``to_static`` or not."""
 
@@ -190,7 +197,9 @@ class DynamicTraining(Way):
         paddle_ngraph.enable() if way == ENGINE else paddle_ngraph.disable()
         layer = _made(net)
         self._network = layer
-        if way == COMPILED:
+        if way == SWITCHED_TRAINING:
+            _switch_on("training")
+        elif way == COMPILED:
             self._network = paddle_ngraph.compile(layer)
         elif way != DYNAMIC:
             self._network = paddle.jit.to_static(layer, full_graph=True)
@@ -198,6 +207,9 @@ class DynamicTraining(Way):
         batch = _batch(net.quick_shape if is_quick else net.shape)
         self._data, self._labels = map(paddle.to_tensor, batch)
         super().__init__()
+        if way == SWITCHED_TRAINING:
+            for _ in range(_CALLS_TO_DECIDE):
+                self.run()
 
     def run(self) -> Array:
         loss = F.cross_entropy(self._network(self._data), self._labels)
@@ -243,8 +255,7 @@ class LayerInference(Way):
     def __init__(self, name: str, way: str, is_quick: bool) -> None:
         net = NETS[name]
         if way == SWITCHED:
-            dynamic_hook._SHARE = float("inf")  # measured is what it decides, not when
-            paddle_ngraph.enable(dynamic=True)
+            _switch_on(True)
         layer = _made(net)
         layer.eval()
         self._network = paddle_ngraph.compile(layer) if way == COMPILED else layer
