@@ -3,12 +3,16 @@
 A run that trains leaves in its scope what the backward program needs. Paddle's node of the run has
 one backward pass, which empties the scope and gives it back. For another pass, what was left is
 kept, and put there again.
+
+``paddle.grad`` works on copies of all nodes, and each copy that it does not come to empties the
+scope when it goes, though the node is still there. So what was left is held meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import paddle
@@ -27,6 +31,10 @@ from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
 
 _claims = new_lock()
 _here = threading.local()  # latest: the scope that this thread has claimed last
+# By the address of a scope, guarded by the lock; Paddle keeps each scope for good. How often it was
+# claimed, and who holds what is in it.
+_times: Counter[int] = Counter()
+_held: dict[int, list[Held]] = {}
 
 
 def claim(find: Callable[[], Scope]) -> Scope:
@@ -36,14 +44,72 @@ def claim(find: Callable[[], Scope]) -> Scope:
     """
     with _claims:
         scope = find()
-        set_reusable(scope, False)
+        while holders := _held.get(scope.raw_address()):
+            for holder in holders:
+                holder.is_emptied = True
+            set_reusable(scope, False)
+            scope = find()
+        _claim(scope)
     _here.latest = scope
     return scope
+
+
+def _claim(scope: Scope) -> int:
+    set_reusable(scope, False)
+    _times[scope.raw_address()] += 1
+    return _times[scope.raw_address()]
 
 
 def latest() -> Scope | None:
     """The scope that this thread has claimed last."""
     return getattr(_here, "latest", None)
+
+
+class Claim:
+    """The latest claim of a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._number = _times[scope.raw_address()]
+
+    def is_over(self) -> bool:
+        """Whether the scope was given back, by a backward pass or when the node has gone."""
+        return is_reusable(self.scope) or _times[self.scope.raw_address()] != self._number
+
+
+class Held:
+    """What a run has left in its scope, held while Paddle may empty that.
+
+    Attributes:
+        is_emptied: Whether somebody has found the scope empty.
+
+    Raises:
+        Exception: Something of it is no dense tensor.
+    """
+
+    def __init__(self, scope: Scope, names: Iterable[str]) -> None:
+        self.is_emptied = False
+        self._scope = scope
+        self._tensors = {name: _shared(tensor) for name, tensor in _filled(scope, names)}
+        with _claims:
+            _held.setdefault(scope.raw_address(), []).append(self)
+
+    def put_back(self) -> None:
+        """Puts all back, if it is gone."""
+        with _claims:
+            if self.is_emptied or is_reusable(self._scope):
+                for name, tensor in self._tensors.items():
+                    share_memory(_tensor(self._scope, name), tensor)
+                set_reusable(self._scope, False)
+                self.is_emptied = False
+
+    def let_go(self) -> None:
+        """Ends it."""
+        address = self._scope.raw_address()
+        with _claims:
+            _held[address].remove(self)
+            if not _held[address]:
+                del _held[address]
 
 
 class Leftovers:
@@ -58,31 +124,39 @@ class Leftovers:
         tensors: What the user has of it: what was given and returned.
 
     Attributes:
-        is_claimed: Whether the scope is kept from others.
+        scope: The scope, as it was claimed last.
 
     Raises:
         Exception: Something of it is no dense tensor.
     """
 
     def __init__(self, scope: Scope, names: Iterable[str], tensors: Iterable[Any]) -> None:
+        self.scope = Claim(scope)
         self._scope = scope
-        self.is_claimed = False
+        self._is_claimed = False
         of_user = {each.data_ptr() for each in tensors}
         self._shared: dict[str, Tensor] = {}
         self._copied: dict[str, Tensor] = {}
-        for name in names:
-            if scope.find_var(name) is None or not is_initialized(tensor := _tensor(scope, name)):
-                continue
+        for name, tensor in _filled(scope, names):
             if address_of(tensor) in of_user:
-                share_memory(self._shared.setdefault(name, DenseTensor()), tensor)
+                self._shared[name] = _shared(tensor)
             else:
                 self._copied[name] = _copy(tensor)
 
-    def claim(self) -> None:
-        """Keeps the scope, which a backward pass has given back, unless another run has it."""
+    def claim(self) -> bool:
+        """Keeps the scope, which a backward pass has given back, unless another run has it.
+
+        It was not given back where something was raised before the pass came to the run.
+
+        Returns:
+            Whether it is kept from others.
+        """
         with _claims:
-            self.is_claimed = is_reusable(self._scope)
-            set_reusable(self._scope, False)
+            self._is_claimed = is_reusable(self._scope) or not self.scope.is_over()
+            if self._is_claimed:
+                _claim(self._scope)
+                self.scope = Claim(self._scope)
+            return self._is_claimed
 
     def put_back(self) -> None:
         """Fills the scope for a backward pass, which gives it back."""
@@ -90,17 +164,30 @@ class Leftovers:
             share_memory(_tensor(self._scope, name), tensor)
         for name, tensor in self._copied.items():
             share_memory(_tensor(self._scope, name), _copy(tensor))
-        self.is_claimed = False
+        self._is_claimed = False
 
     def __del__(self) -> None:
-        if self.is_claimed:
+        if self._is_claimed and not self.scope.is_over():
             set_reusable(self._scope, True)
+
+
+def _filled(scope: Scope, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
+    """The variables among these that have memory."""
+    for name in names:
+        if scope.find_var(name) is not None and is_initialized(tensor := _tensor(scope, name)):
+            yield name, tensor
 
 
 def _tensor(scope: Scope, name: str) -> Tensor:
     variable = scope.find_var(name)
     assert variable is not None
     return variable.get_tensor()
+
+
+def _shared(tensor: Tensor) -> Tensor:
+    shared: Tensor = DenseTensor()
+    share_memory(shared, tensor)
+    return shared
 
 
 def _copy(tensor: Tensor) -> Tensor:
