@@ -319,6 +319,18 @@ def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any
     return [gradients, found(layer), x.grad.clone()]
 
 
+def called_in_the_pass(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Behind the graph, whose scope Paddle has given back by then."""
+    kept: list[Any] = []
+    z = x * 1.0
+    z.register_hook(lambda gradient: kept.append(layer(floats(3, 4, seed=20))))
+    y = layer(z)
+    y.mean().backward(retain_graph=True)
+    y.square().sum().backward()
+    sum(each.mean() for each in kept).backward()
+    return [found(layer), x.grad.clone()]
+
+
 class Stop(Exception):
     """Raised by a hook."""
 
@@ -381,6 +393,7 @@ def never_again(layer: Any, x: Any, optimizer: Any) -> list[Any]:
         two_losses,
         up_to_a_tensor_between,
         by_grad_that_retains_nothing,
+        called_in_the_pass,
         stopped_and_repeated,
         stopped_for_good,
         stopped_grad,

@@ -245,6 +245,7 @@ class _Watch:
         self.is_done = True
         _here.latest = self
         if _here.retains and self._left is not None:
+            self._left.hold()
             _here.kept.append(self._left)
 
     def end(self) -> None:

@@ -34,7 +34,7 @@ _here = threading.local()  # latest: the scope that this thread has claimed last
 # By the address of a scope, guarded by the lock; Paddle keeps each scope for good. How often it was
 # claimed, and who holds what is in it.
 _times: Counter[int] = Counter()
-_held: dict[int, list[Held]] = {}
+_held: dict[int, list[Held | Leftovers]] = {}
 
 
 def claim(find: Callable[[], Scope]) -> Scope:
@@ -54,10 +54,23 @@ def claim(find: Callable[[], Scope]) -> Scope:
     return scope
 
 
-def _claim(scope: Scope) -> int:
+def _claim(scope: Scope) -> None:
     set_reusable(scope, False)
     _times[scope.raw_address()] += 1
-    return _times[scope.raw_address()]
+
+
+def _hold(scope: Scope, holder: Held | Leftovers) -> None:
+    """From here on, no other run gets the scope, though it be given back."""
+    with _claims:
+        _held.setdefault(scope.raw_address(), []).append(holder)
+
+
+def _let_go(scope: Scope, holder: Held | Leftovers) -> None:
+    address = scope.raw_address()
+    with _claims:
+        _held[address].remove(holder)
+        if not _held[address]:
+            del _held[address]
 
 
 def latest() -> Scope | None:
@@ -91,8 +104,7 @@ class Held:
         self.is_emptied = False
         self._scope = scope
         self._tensors = {name: _shared(tensor) for name, tensor in _filled(scope, names)}
-        with _claims:
-            _held.setdefault(scope.raw_address(), []).append(self)
+        _hold(scope, self)
 
     def put_back(self) -> None:
         """Puts all back, if it is gone."""
@@ -105,11 +117,7 @@ class Held:
 
     def let_go(self) -> None:
         """Ends it."""
-        address = self._scope.raw_address()
-        with _claims:
-            _held[address].remove(self)
-            if not _held[address]:
-                del _held[address]
+        _let_go(self._scope, self)
 
 
 class Leftovers:
@@ -125,6 +133,7 @@ class Leftovers:
 
     Attributes:
         scope: The scope, as it was claimed last.
+        is_emptied: Whether somebody has found it empty while it was held.
 
     Raises:
         Exception: Something of it is no dense tensor.
@@ -133,7 +142,7 @@ class Leftovers:
     def __init__(self, scope: Scope, names: Iterable[str], tensors: Iterable[Any]) -> None:
         self.scope = Claim(scope)
         self._scope = scope
-        self._is_claimed = False
+        self.is_emptied = self._is_held = self._is_claimed = False
         of_user = {each.data_ptr() for each in tensors}
         self._shared: dict[str, Tensor] = {}
         self._copied: dict[str, Tensor] = {}
@@ -142,6 +151,12 @@ class Leftovers:
                 self._shared[name] = _shared(tensor)
             else:
                 self._copied[name] = _copy(tensor)
+
+    def hold(self) -> None:
+        """Keeps the scope from others until it is claimed, since a backward pass gives it back."""
+        if not self._is_held:
+            self._is_held = True
+            _hold(self._scope, self)
 
     def claim(self) -> bool:
         """Keeps the scope, which a backward pass has given back, unless another run has it.
@@ -156,6 +171,9 @@ class Leftovers:
             if self._is_claimed:
                 _claim(self._scope)
                 self.scope = Claim(self._scope)
+            if self._is_held:
+                self._is_held = False
+                _let_go(self._scope, self)
             return self._is_claimed
 
     def put_back(self) -> None:
