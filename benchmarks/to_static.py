@@ -50,8 +50,8 @@ INTRODUCTION = """\
 Networks of dynamic mode, in all the ways in which they run, natively and through the engine."""
 TRAINING = """\
 A step is forward pass, backward pass and optimizer (momentum). *dynamic*: native Paddle, operator
-by operator. *compile()*: the layer by `paddle_ngraph.compile`. *enable(dynamic="training")*: without
-any other change; measured is what follows the steps by which it decides. *to_static*:
+by operator. *compile()*: the layer by `paddle_ngraph.compile`. *enable(dynamic="training")*: with
+no other change; measured is what follows the steps by which it decides. *to_static*:
 `paddle.jit.to_static`, natively and through the engine; the optimizer is Paddle's in all of these.
 *program, engine*: a static program of the same network, optimizer included, by `Executor.run`."""
 LAYERS = """\

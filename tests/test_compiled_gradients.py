@@ -299,13 +299,106 @@ def two_losses(layer: Any, x: Any, optimizer: Any) -> list[Any]:
     return [y, z, found(layer), x.grad.clone()]
 
 
+def up_to_a_tensor_between(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Natively the graphs that paddle.grad does not come to are as they were."""
+    y = layer(x)
+    z = layer(y)
+    (one,) = paddle.grad(z.square().sum(), y)
+    kept = layer(floats(3, 4, seed=20))  # in a scope of its own
+    (other,) = paddle.grad(z.mean(), layer.other.weight, retain_graph=True)
+    z.mean().backward()
+    kept.mean().backward()
+    return [one, other, kept, found(layer), x.grad.clone()]
+
+
+def by_grad_that_retains_nothing(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Natively paddle.grad works on copies."""
+    y = layer(layer(x))
+    gradients = [*paddle.grad(y.sum(), x), *paddle.grad(y.square().sum(), [x, layer.one.weight])]
+    y.mean().backward()
+    return [gradients, found(layer), x.grad.clone()]
+
+
+def called_in_the_pass(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Behind the graph, whose scope Paddle has given back by then."""
+    kept: list[Any] = []
+    z = x * 1.0
+    z.register_hook(lambda gradient: kept.append(layer(floats(3, 4, seed=20))))
+    y = layer(z)
+    y.mean().backward(retain_graph=True)
+    y.square().sum().backward()
+    sum(each.mean() for each in kept).backward()
+    return [found(layer), x.grad.clone()]
+
+
+class Stop(Exception):
+    """Raised by a hook."""
+
+
+def stopped(layer: Any, x: Any, differentiate: Any) -> list[Any]:
+    """A hook raises before a pass comes to the second graph."""
+    is_on = [True]
+
+    def hook(gradient: Any) -> None:
+        if is_on[0]:
+            raise Stop
+
+    y = layer(x)
+    z = layer(y)
+    y.register_hook(hook)
+    with pytest.raises(Exception, match="Stop"):
+        differentiate(z)
+    is_on[0] = False
+    kept = layer(floats(3, 4, seed=20))
+    return [y, z, kept]
+
+
+def stopped_and_repeated(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    _, z, kept = stopped(layer, x, lambda z: z.mean().backward(retain_graph=True))
+    z.square().sum().backward(retain_graph=True)
+    z.mean().backward()
+    kept.mean().backward()
+    return [found(layer), x.grad.clone()]
+
+
+def stopped_for_good(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Where it did not come to is as it was."""
+    y, _, kept = stopped(layer, x, lambda z: z.mean().backward())
+    y.square().sum().backward()
+    kept.mean().backward()
+    return [found(layer), x.grad.clone()]
+
+
+def stopped_grad(layer: Any, x: Any, optimizer: Any) -> list[Any]:
+    """Paddle lets go of its copies when the next one begins."""
+    _, z, kept = stopped(layer, x, lambda z: paddle.grad(z.mean(), x))
+    gradients = paddle.grad(z.square().sum(), x)
+    z.mean().backward()
+    kept.mean().backward()
+    return [gradients, found(layer), x.grad.clone()]
+
+
 def never_again(layer: Any, x: Any, optimizer: Any) -> list[Any]:
     layer(x).mean().backward(retain_graph=True)
     return [found(layer)]
 
 
 @pytest.mark.parametrize(
-    "act", [several, several_steps, others_in_between, by_grad, two_losses, never_again]
+    "act",
+    [
+        several,
+        several_steps,
+        others_in_between,
+        by_grad,
+        two_losses,
+        up_to_a_tensor_between,
+        by_grad_that_retains_nothing,
+        called_in_the_pass,
+        stopped_and_repeated,
+        stopped_for_good,
+        stopped_grad,
+        never_again,
+    ],
 )
 def test_a_backward_pass_may_be_repeated(act):
     def scenario(compiled):

@@ -710,7 +710,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("number_of_settings", &number_of_settings);
   module.def("tensor_versions", &tensor_versions, py::arg("tensors"));
   py::class_<KeptTensors>(module, "KeptTensors")
-      .def(py::init<const std::vector<const phi::DenseTensor*>&, const py::list&>(),
+      .def(py::init<const std::vector<const phi::DenseTensor*>&, const std::optional<py::list>&>(),
            py::arg("tensors"), py::arg("of_user"))
       .def("put_into", &KeptTensors::put_into, py::arg("tensors"));
   module.def("settle_captures", [] {

@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from time import perf_counter
 from typing import Any
+from weakref import WeakSet
 
 from paddle_ngraph import _core, interruptions
 from paddle_ngraph.errors import NgraphError
 from paddle_ngraph.hook import run_scopes
+from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import (
     outputs_of,
@@ -35,6 +37,8 @@ class _Here(threading.local):
         is_differentiating: Whether gradients of the latest are to have gradients.
         retains: Whether there may be another one.
         error: What a graph has said in it.
+        kept: What is kept for another one.
+        latest: The graph that it has come to last.
     """
 
     depth = 0
@@ -42,9 +46,10 @@ class _Here(threading.local):
     is_differentiating = False
     retains = False
     error: NgraphError | None = None
+    latest: _Watch | None = None
 
     def __init__(self) -> None:
-        self.kept: list[run_scopes.Leftovers] = []  # in it
+        self.kept: list[run_scopes.Leftovers] = []
 
 
 _here = _Here()
@@ -69,7 +74,9 @@ def install() -> None:
     """Has backward passes say what they are asked for."""
     retain, create = "retain_graph", "create_graph"
     replaced.RUN_BACKWARD.replace(lambda original: _reporting(original, {retain: 2}))
-    replaced.RUN_PARTIAL_GRAD.replace(lambda original: _reporting(original, {retain: 3, create: 4}))
+    replaced.RUN_PARTIAL_GRAD.replace(
+        lambda original: _holding(_reporting(original, {create: 4}, retains=True))
+    )
 
 
 def may_compile() -> bool:
@@ -85,8 +92,14 @@ def seconds() -> float:
     return _here.seconds
 
 
-def _reporting(original: Callable[..., Any], places: dict[str, int]) -> Callable[..., Any]:
-    """Has a function say what it is asked for, by arguments in these places."""
+def _reporting(
+    original: Callable[..., Any], places: dict[str, int], retains: bool = False
+) -> Callable[..., Any]:
+    """Has a function say what it is asked for, by arguments in these places.
+
+    Args:
+        retains: Whether there may always be another pass.
+    """
 
     @wraps(original)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -94,19 +107,39 @@ def _reporting(original: Callable[..., Any], places: dict[str, int]) -> Callable
         asked = {name for name, at in places.items() if kwargs.get(name) or any(args[at : at + 1])}
         is_twice = "create_graph" in asked
         _has_differentiated_twice |= is_twice
-        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice, bool(asked)):
+        with interruptions.put_off(but_ctrl_c=True), _pass(is_twice, retains or bool(asked)):
             return original(*args, **kwargs)
 
     return run_backward
 
 
+def _holding(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``paddle.grad`` leaves the graphs that it does not come to as they are.
+
+    Natively it leaves all as they are, whatever it is told to retain: it works on copies.
+    """
+
+    @wraps(original)
+    def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
+        with _watching:
+            watches = list(_watches)
+        held = [watch for watch in watches if watch.hold()]
+        try:
+            return original(*args, **kwargs)
+        finally:
+            for watch in held:
+                watch.let_go()
+
+    return run_partial_grad
+
+
 @contextmanager
 def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
     """Paddle has words of its own for what is raised inside of a backward pass."""
-    before = _here.is_differentiating, _here.retains, _here.kept, _here.error
+    before = _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest
     kept: list[run_scopes.Leftovers] = []
     _here.is_differentiating, _here.retains = is_differentiating, retains
-    _here.kept, _here.error = kept, None
+    _here.kept, _here.error, _here.latest = kept, None, None
     _here.depth += 1
     start = perf_counter()
     try:
@@ -119,7 +152,9 @@ def _pass(is_differentiating: bool, retains: bool) -> Iterator[None]:
         _here.depth -= 1
         if _here.depth == 0:
             _here.seconds += perf_counter() - start
-        _here.is_differentiating, _here.retains, _here.kept, _here.error = before
+        if _here.latest is not None:
+            _here.latest.end()
+        _here.is_differentiating, _here.retains, _here.kept, _here.error, _here.latest = before
         for each in kept:
             each.claim()
 
@@ -161,6 +196,10 @@ class Gradients:
             first.register_hook(_Watch(needed, inputs, self._handed_on, scope))
 
 
+_watches: WeakSet[_Watch] = WeakSet()
+_watching = new_lock()
+
+
 class _Watch:
     """Looks at what a backward pass needs when it comes to the graph, and keeps it for another one.
 
@@ -169,6 +208,9 @@ class _Watch:
         inputs: All that were given.
         handed_on: The names of what the forward run has left for the backward pass.
         scope: Where.
+
+    Attributes:
+        is_done: Whether a backward pass has come to it.
     """
 
     def __init__(
@@ -181,26 +223,61 @@ class _Watch:
         self._needed = needed
         self._inputs = inputs
         self._handed_on = handed_on
-        self._scope = scope
+        self._claim = None if scope is None else run_scopes.Claim(scope)
         self._versions = _core.tensor_versions(list(needed))
-        self._is_done = False
+        self.is_done = False
         self._left: run_scopes.Leftovers | None = None
+        self._held: list[run_scopes.Held] = []
+        with _watching:
+            _watches.add(self)
 
     def __call__(self, gradient: Any) -> None:
+        if _here.latest is not None:
+            _here.latest.end()
+        if self._held and not self.is_done:
+            self._held[-1].put_back()
         reason = self._why_not()
         if reason is not None:
             _here.error = NgraphError(reason)
             raise _here.error
         if self._left is not None:
             self._left.put_back()
-        elif _here.retains and self._scope is not None:
+        elif _here.retains and self._claim is not None:
             with suppress(Exception):  # who repeats it is told so
-                self._left = self._leftovers(self._scope)
-        self._is_done = True
+                self._left = self._leftovers(self._claim.scope)
+        self.is_done = True
+        _here.latest = self
         if _here.retains and self._left is not None:
+            self._left.hold()
             _here.kept.append(self._left)
-        else:
-            self._needed, self._inputs, self._scope, self._left = [], [], None, None
+
+    def end(self) -> None:
+        """The pass that came to it last goes on, or is over."""
+        _here.latest = None
+        claim = self._claim if self._left is None else self._left.scope
+        has_run = claim is None or claim.is_over()
+        if self._left is None:
+            self.is_done = has_run  # else something was raised before the graph ran
+        elif not has_run and self._left not in _here.kept:
+            _here.kept.append(self._left)
+        if has_run and not (_here.retains and self._left is not None):
+            self._needed, self._inputs, self._claim, self._left = [], [], None, None
+
+    def hold(self) -> bool:
+        """Holds what its run has left until a backward pass comes to it, if none has."""
+        if self.is_done or self._claim is None or self._claim.is_over():
+            return False
+        with suppress(Exception):  # who needs it is told so
+            self._held.append(run_scopes.Held(self._claim.scope, self._handed_on))
+            return True
+        return False
+
+    def let_go(self) -> None:
+        """Ends what was held last, which stays where it was."""
+        held = self._held.pop()
+        if not self.is_done:
+            held.put_back()
+        held.let_go()
 
     def _leftovers(self, scope: Scope) -> run_scopes.Leftovers:
         return run_scopes.Leftovers(scope, self._handed_on, [*self._needed, *self._inputs])
@@ -208,10 +285,16 @@ class _Watch:
     def _why_not(self) -> str | None:
         if _here.is_differentiating:
             return _NO_SECOND
-        if self._is_done and (self._left is None or not self._left.is_claimed):
+        if not self._is_filled():
             return _NO_REPEAT
         is_same = _core.tensor_versions(list(self._needed)) == self._versions
         return None if is_same else _OVERWRITTEN
+
+    def _is_filled(self) -> bool:
+        """Whether its scope has what its run has left, or that can be put there."""
+        if self._left is not None:
+            return self._left.claim()
+        return not self.is_done and (self._claim is None or not self._claim.is_over())
 
 
 def _kept(programs: StaticPrograms) -> set[str]:

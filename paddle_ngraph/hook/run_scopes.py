@@ -3,11 +3,15 @@
 A run that trains leaves in its scope what the backward program needs. Paddle's node of the run has
 one backward pass, which empties the scope and gives it back. For another pass, what was left is
 kept, and put there again.
+
+``paddle.grad`` works on copies of all nodes, and each copy that it does not come to empties the
+scope when it goes, though the node is still there. So what was left is held meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +23,10 @@ from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
 
 _claims = new_lock()
 _here = threading.local()  # latest: the scope that this thread has claimed last
+# By the address of a scope, guarded by the lock; Paddle keeps each scope for good. How often it was
+# claimed, and who holds what is in it.
+_times: Counter[int] = Counter()
+_held: dict[int, list[Held | Leftovers]] = {}
 
 
 def claim(find: Callable[[], Scope]) -> Scope:
@@ -28,14 +36,79 @@ def claim(find: Callable[[], Scope]) -> Scope:
     """
     with _claims:
         scope = find()
-        set_reusable(scope, False)
+        while holders := _held.get(scope.raw_address()):
+            for holder in holders:
+                holder.is_emptied = True
+            set_reusable(scope, False)
+            scope = find()
+        _claim(scope)
     _here.latest = scope
     return scope
+
+
+def _claim(scope: Scope) -> None:
+    set_reusable(scope, False)
+    _times[scope.raw_address()] += 1
+
+
+def _hold(scope: Scope, holder: Held | Leftovers) -> None:
+    """From here on, no other run gets the scope, though it be given back."""
+    with _claims:
+        _held.setdefault(scope.raw_address(), []).append(holder)
+
+
+def _let_go(scope: Scope, holder: Held | Leftovers) -> None:
+    address = scope.raw_address()
+    with _claims:
+        _held[address].remove(holder)
+        if not _held[address]:
+            del _held[address]
 
 
 def latest() -> Scope | None:
     """The scope that this thread has claimed last."""
     return getattr(_here, "latest", None)
+
+
+class Claim:
+    """The latest claim of a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._number = _times[scope.raw_address()]
+
+    def is_over(self) -> bool:
+        """Whether the scope was given back, by a backward pass or when the node has gone."""
+        return is_reusable(self.scope) or _times[self.scope.raw_address()] != self._number
+
+
+class Held:
+    """What a run has left in its scope, held while Paddle may empty that.
+
+    Attributes:
+        is_emptied: Whether somebody has found the scope empty.
+
+    Raises:
+        Exception: Something of it is no dense tensor.
+    """
+
+    def __init__(self, scope: Scope, names: Iterable[str]) -> None:
+        self.is_emptied = False
+        self._scope = scope
+        self._contents = _Contents(scope, names)
+        _hold(scope, self)
+
+    def put_back(self) -> None:
+        """Puts all back, if it is gone."""
+        with _claims:
+            if self.is_emptied or is_reusable(self._scope):
+                self._contents.put_back()
+                set_reusable(self._scope, False)
+                self.is_emptied = False
+
+    def let_go(self) -> None:
+        """Ends it."""
+        _let_go(self._scope, self)
 
 
 class Leftovers:
@@ -50,36 +123,76 @@ class Leftovers:
         of_user: Tensors that the user has.
 
     Attributes:
-        is_claimed: Whether the scope is kept from others.
+        scope: The scope, as it was claimed last.
+        is_emptied: Whether somebody has found it empty while it was held.
 
     Raises:
         Exception: Something of it is no dense tensor.
     """
 
     def __init__(self, scope: Scope, names: Iterable[str], of_user: list[Any]) -> None:
+        self.scope = Claim(scope)
         self._scope = scope
-        self.is_claimed = False
+        self.is_emptied = self._is_held = self._is_claimed = False
+        self._contents = _Contents(scope, names, of_user)
+
+    def hold(self) -> None:
+        """Keeps the scope from others until it is claimed, since a backward pass gives it back."""
+        if not self._is_held:
+            self._is_held = True
+            _hold(self._scope, self)
+
+    def claim(self) -> bool:
+        """Keeps the scope, which a backward pass has given back, unless another run has it.
+
+        It was not given back where something was raised before the pass came to the run.
+
+        Returns:
+            Whether it is kept from others.
+        """
+        with _claims:
+            self._is_claimed = is_reusable(self._scope) or not self.scope.is_over()
+            if self._is_claimed:
+                _claim(self._scope)
+                self.scope = Claim(self._scope)
+            if self._is_held:
+                self._is_held = False
+                _let_go(self._scope, self)
+            return self._is_claimed
+
+    def put_back(self) -> None:
+        """Fills the scope for a backward pass, which gives it back."""
+        self._contents.put_back()
+        self._is_claimed = False
+
+    def __del__(self) -> None:
+        if self._is_claimed and not self.scope.is_over():
+            set_reusable(self._scope, True)
+
+
+class _Contents:
+    """Variables of a scope, as they are now.
+
+    Args:
+        scope: The scope.
+        names: Of the variables, as far as they have memory.
+        of_user: If given, the rest is copied, now and when it is put back.
+    """
+
+    def __init__(
+        self, scope: Scope, names: Iterable[str], of_user: list[Any] | None = None
+    ) -> None:
+        self._scope = scope
         found = {name: scope.find_var(name) for name in names}
         tensors = {name: tensor_of(each) for name, each in found.items() if each is not None}
         self._names = [name for name, tensor in tensors.items() if is_initialized(tensor)]
         self._kept = _core.KeptTensors([tensors[name] for name in self._names], of_user)
 
-    def claim(self) -> None:
-        """Keeps the scope, which a backward pass has given back, unless another run has it."""
-        with _claims:
-            self.is_claimed = is_reusable(self._scope)
-            set_reusable(self._scope, False)
-
     def put_back(self) -> None:
-        """Fills the scope for a backward pass, which gives it back."""
+        """Has the variables be that again."""
         self._kept.put_into([self._tensor(name) for name in self._names])
-        self.is_claimed = False
 
     def _tensor(self, name: str) -> Tensor:
         variable = self._scope.find_var(name)
         assert variable is not None
         return tensor_of(variable)
-
-    def __del__(self) -> None:
-        if self.is_claimed:
-            set_reusable(self._scope, True)

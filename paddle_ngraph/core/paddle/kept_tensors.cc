@@ -24,11 +24,11 @@ std::set<const void*> addresses_of(const pybind11::list& tensors) {
 }  // namespace
 
 KeptTensors::KeptTensors(const std::vector<const phi::DenseTensor*>& tensors,
-                         const pybind11::list& of_user) {
-  const auto of_user_at = addresses_of(of_user);
+                         const std::optional<pybind11::list>& of_user) {
+  const auto of_user_at = of_user ? addresses_of(*of_user) : std::set<const void*>();
   for (const auto* tensor : tensors) {
     if (!is_in_order(*tensor)) throw NgraphError("a tensor has no plain layout");
-    const bool is_shared = of_user_at.count(memory(*tensor)) > 0;
+    const bool is_shared = !of_user || of_user_at.count(memory(*tensor)) > 0;
     kept_.push_back({is_shared ? *tensor : copy_of(*tensor), is_shared});
   }
 }

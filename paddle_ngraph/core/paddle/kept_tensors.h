@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <optional>
 #include <vector>
 
 #include "paddle/phi/core/dense_tensor.h"
@@ -11,12 +12,13 @@ namespace paddle_ngraph {
 
 class KeptTensors {
  public:
-  // What the user has, one of the tensors in `of_user`, is shared: it is what the user makes of it.
-  // The rest is copied. Throws NgraphError for a tensor that is not plain.
-  KeptTensors(const std::vector<const phi::DenseTensor*>& tensors, const pybind11::list& of_user);
+  // Shares them; or, if tensors of the user are given, only what these hold, since it is what the
+  // user makes of it, and copies the rest. Throws NgraphError for a tensor that is not plain.
+  KeptTensors(const std::vector<const phi::DenseTensor*>& tensors,
+              const std::optional<pybind11::list>& of_user);
 
-  // Gives these tensors, in the same order, the contents that were kept: copies, except of what is
-  // the user's, for whoever is given them may write over them.
+  // Gives these tensors, in the same order, what was kept: of copies others, for whoever is given
+  // them may write over them.
   void put_into(const std::vector<phi::DenseTensor*>& tensors) const;
 
  private:
