@@ -178,7 +178,7 @@ class Gradients:
         self._inputs = [n for n, name in enumerate(names["fx_names"]) if name in kept]
         self._outputs = [n for n, at in enumerate(positions) if names["fo_names"][at] in kept]
 
-    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope | None) -> None:
+    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope) -> None:
         """Has the backward pass of a run watch over it.
 
         Args:
@@ -215,12 +215,12 @@ class _Watch:
         needed: Sequence[Any],
         inputs: Sequence[Any],
         handed_on: Sequence[str],
-        scope: Scope | None,
+        scope: Scope,
     ) -> None:
         self._needed = needed
         self._inputs = inputs
         self._handed_on = handed_on
-        self._claim = None if scope is None else run_scopes.Claim(scope)
+        self._claim: run_scopes.Claim | None = run_scopes.Claim(scope)
         self._versions = _core.tensor_versions(list(needed))
         self.is_done = False
         self._left: run_scopes.Leftovers | None = None
