@@ -13,7 +13,7 @@ import pytest
 from paddle import nn
 
 import paddle_ngraph
-from paddle_ngraph.hook import run_scopes
+from paddle_ngraph.hook import captured_graph, run_scopes
 from tests.dynamic import agree, dynamic_mode, floats, made, values
 from tests.test_compile import Warm, both, warm
 
@@ -547,6 +547,32 @@ def test_scopes_of_what_was_kept_serve_other_calls():
         scopes.add(run_scopes.latest().raw_address())
     assert len(scopes) <= 6, "those of y, and of the y before"
     assert paddle_ngraph.stats()["engine_runs"] > 30
+
+
+def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
+    """Paddle keeps threads of each."""
+    monkeypatch.setattr(captured_graph, "_MOST_OF_PROGRAM", 8)
+    scopes: set[int] = set()
+    claim = run_scopes.claim
+    monkeypatch.setattr(
+        run_scopes, "claim", lambda find: scopes.add((scope := claim(find)).raw_address()) or scope
+    )
+
+    def scenario(compiled):
+        layer, results = compiled(made(Body)), []
+        for number in range(4):
+            y = x = floats(3, 4, seed=number)
+            x.stop_gradient = False
+            for _ in range(50):
+                y = layer(y)
+            y.sum().backward(retain_graph=number % 2 == 0)
+            if number % 2 == 0:
+                y.mean().backward()
+            results += [y, x.grad, found(layer)]
+        return results
+
+    both(scenario, runs=8)
+    assert 8 <= len(scopes) <= 24, "those of each of its programs"
 
 
 # -- memory --------------------------------------------------------------------------------------

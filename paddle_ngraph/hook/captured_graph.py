@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from time import monotonic
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from paddle_ngraph.paddle_seam.names import (
     set_training,
     switch_tracer,
 )
+from paddle_ngraph.paddle_seam.protocols import Scope
 from paddle_ngraph.program.report import Report
 
 # is_building: whether this thread makes a graph; may_build: whom it asks before that.
@@ -49,8 +50,10 @@ _NONE: frozenset[int] = frozenset()
 _building = new_lock()
 # Sets of parameters that one stage is compiled for.
 _PARAMETERS = 32
-# Paddle keeps six threads and some megabytes of each program that trains, for good.
+# Paddle keeps six threads and a megabyte of each scope that a program trains in, for good. It has
+# as many as runs that wait for their backward passes (a cell that is called in a loop).
 _MOST_TRAINING = 128
+_MOST_OF_PROGRAM = 32
 _training = itertools.count(1)
 
 
@@ -206,6 +209,8 @@ class Graph:
             if flags.get("ngraph_strict"):
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
+            return None
+        if not all(program.may_run() for program in programs):
             return None
         with to_static_hook.switched_on():
             for stage in self.stages:
@@ -467,8 +472,9 @@ class Stage:
         with paddle.set_grad_enabled(self.trains):  # as where the operators were called
             inputs = [self._input(values, number) for number in self._others]
             results = program.layer.sot_call(inputs)
-        if program.gradients is not None:
-            program.gradients.attach(inputs, results, run_scopes.latest())
+        if program.gradients is not None and (scope := run_scopes.latest()) is not None:
+            program.scopes[scope.raw_address()] = scope
+            program.gradients.attach(inputs, results, scope)
         values.update(zip(self._outputs, results))
 
     def _input(self, values: dict[int, Any], number: int) -> Any:
@@ -620,11 +626,19 @@ class _Program:
         layer: The ``PartialProgramLayer``.
         weights: The parameters that it was made for.
         gradients: What its backward pass has to say, if there is one.
+        scopes: Those that it has trained in, by address.
     """
 
     layer: Any
     weights: list[weakref.ref[Any]]
     gradients: gradients.Gradients | None
+    scopes: dict[int, Scope] = field(default_factory=dict)
+
+    def may_run(self) -> bool:
+        """Whether there is a scope for it, or may be another one."""
+        if not self.scopes or any(map(run_scopes.is_free, self.scopes.values())):
+            return True
+        return len(self.scopes) < _MOST_OF_PROGRAM and next(_training) <= _MOST_TRAINING
 
     def is_of(self, weights: Sequence[Any]) -> bool:
         """Whether it was made for these."""

@@ -181,7 +181,7 @@ class Gradients:
         self._inputs = [n for n, name in enumerate(given) if name in kept or n in read]
         self._outputs = [n for n, name in enumerate(returned) if name in kept or n in made]
 
-    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope | None) -> None:
+    def attach(self, inputs: Sequence[Any], outputs: Sequence[Any], scope: Scope) -> None:
         """Has the backward pass of a run watch over it.
 
         Args:
@@ -218,12 +218,12 @@ class _Watch:
         needed: Sequence[Any],
         inputs: Sequence[Any],
         handed_on: Sequence[str],
-        scope: Scope | None,
+        scope: Scope,
     ) -> None:
         self._needed = needed
         self._inputs = inputs
         self._handed_on = handed_on
-        self._claim = None if scope is None else run_scopes.Claim(scope)
+        self._claim: run_scopes.Claim | None = run_scopes.Claim(scope)
         self._versions = _core.tensor_versions(list(needed))
         self.is_done = False
         self._left: run_scopes.Leftovers | None = None

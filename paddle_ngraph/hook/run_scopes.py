@@ -65,6 +65,11 @@ def _let_go(scope: Scope, holder: Held | Leftovers) -> None:
             del _held[address]
 
 
+def is_free(scope: Scope) -> bool:
+    """Whether no run has it."""
+    return is_reusable(scope) and scope.raw_address() not in _held
+
+
 def latest() -> Scope | None:
     """The scope that this thread has claimed last."""
     return getattr(_here, "latest", None)
