@@ -123,8 +123,11 @@ def _holding(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_partial_grad(*args: Any, **kwargs: Any) -> Any:
         with _watching:
             watches = list(_watches)
-        held = [watch for watch in watches if watch.hold()]
+        held: list[_Watch] = []
         try:
+            for watch in watches:
+                if watch.hold():
+                    held.append(watch)
             return original(*args, **kwargs)
         finally:
             for watch in held:
