@@ -105,10 +105,16 @@ def vision(name: str, full_size: bool = False, dynamic: bool = False) -> Model:
 
 
 class ShortResNet(paddle.vision.models.ResNet):  # type: ignore[misc]
-    """With two blocks of each size: one that changes the size, one that does not."""
+    """Half as wide, with two blocks of each size: one that changes the size, one that does not."""
+
+    def __init__(self, **options: Any) -> None:
+        block = paddle.vision.models.resnet.BottleneckBlock
+        super().__init__(block, 50, num_classes=0, **options)
+        self.num_classes = CLASSES
+        self.fc = nn.Linear(256 * block.expansion, CLASSES)
 
     def _make_layer(self, block: Any, planes: int, blocks: int, **options: Any) -> Any:
-        return super()._make_layer(block, planes, min(blocks, 2), **options)
+        return super()._make_layer(block, planes // 2, min(blocks, 2), **options)
 
 
 def short_network(name: str) -> nn.Layer:
@@ -119,7 +125,7 @@ def short_network(name: str) -> nn.Layer:
     models, narrow = paddle.vision.models, 64
     if name in ("resnext50_32x4d", "wide_resnet50_2"):
         sizes = {"groups": 32, "width": 4} if name == "resnext50_32x4d" else {"width": 128}
-        return ShortResNet(models.resnet.BottleneckBlock, 50, num_classes=CLASSES, **sizes)
+        return ShortResNet(**sizes)
     if name not in ("vgg11", "alexnet", "inception_v3"):
         return picture_network(name)
     if name == "inception_v3":
