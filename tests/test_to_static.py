@@ -1300,14 +1300,14 @@ weight, bias = (each.numpy() for each in network.parameters())
 function = paddle.jit.to_static(network.forward, full_graph=True)
 raised = 0
 with paddle_ngraph.use_ngraph(sys.argv[2] == "True"):
-    for size in range(3, 63):
+    for size in range(3, 27):
         try:
             function(paddle.ones([2, 3]))
         except Exception:
             raised += 1
         found = function(paddle.ones([size, 3])).numpy()
         np.testing.assert_allclose(found, np.ones([size, 3]) @ weight + bias, rtol=1e-4, atol=1e-5)
-assert raised == 60
+assert raised == 24
 print(paddle_ngraph.stats()["engine_runs"])
 """
 
