@@ -59,7 +59,7 @@ def measure(options: Namespace) -> None:
     works = [(f"batch {batch}", str(batch), turns, batch) for batch in (1, 8)] + [
         (f"{kind}, batch {batch}", f"{kind}, {batch}", growing_turns, batch, kind == CACHE)
         for kind in (CACHE, AGAIN)
-        for batch in (1, 8)
+        for batch in ((1,) if options.quick else (1, 8))
     ]
     with Progress("decoder", len(works)) as progress:
         for label, key, work, *arguments in works:

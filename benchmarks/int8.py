@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,14 @@ class Plan:
         calibrated: Batches that scales are of.
         compared: Batches whose answers are compared.
         stages: What the networks learn from, by name.
+        algorithm: By which scales follow from activations.
     """
 
     pace: Pace
     calibrated: int
     compared: int
     stages: dict[str, tuple[Stage, ...]]
+    algorithm: str = "hist"
 
     @property
     def basis(self) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def measure(options: Namespace) -> None:
     """Measures it; writes ``int8.md`` and ``.json``."""
     plan = Plan(Pace(options.rounds), CALIBRATED, COMPARED, learning.STAGES)
     if options.quick:
-        plan = Plan(Pace(1, 0.1), 1, 2, dict.fromkeys(learning.STAGES, learning.QUICK))
+        plan = Plan(Pace(1, 0.1), 1, 2, dict.fromkeys(learning.STAGES, learning.QUICK), "avg")
     names = chosen(options, MODELS)
     earlier = report.earlier(options.output, "int8")
     kept = earlier["models"] if earlier.get("basis") == plan.basis else []
@@ -186,7 +189,7 @@ def _made(name: str, folder: Path, plan: Plan, say: Callable[[str], None]) -> di
         say(f"{name}: pictures")
         worker.call(draw, name, folder, plan.compared)
         say(f"{name}: quantized")
-        made = worker.call(quantized, name, program, folder, plan.calibrated)
+        made = worker.call(quantized, name, program, folder, plan.calibrated, plan.algorithm)
     return {"float32": program, "int8": made}
 
 
@@ -203,12 +206,18 @@ def _learn(
 # -- in a process of its own -----------------------------------------------------------------------
 
 
+@cache
+def _source(name: str) -> Lines | Crops:
+    """Of pictures: a page is read for it."""
+    return Lines() if name == "rec" else Crops()
+
+
 def _batches(name: str, count: int, purpose: str) -> tuple[Array, list[Any]]:
     """So many batches of pictures [count, batch, ...], and what is told right of each."""
     import paddle
 
     paddle.enable_static()
-    source = Lines() if name == "rec" else Crops()
+    source = _source(name)
     generator = np.random.default_rng(_SEEDS[purpose])
     batches, wanted = zip(*(source.batch(generator, BATCH) for _ in range(count)))
     return np.stack(batches), [each for batch in wanted for each in batch]
@@ -221,14 +230,16 @@ def draw(name: str, folder: Path, count: int) -> None:
     (folder / _WANTED).write_text(json.dumps(wanted))
 
 
-def quantized(name: str, program: Path, folder: Path, count: int) -> Path:
+def quantized(name: str, program: Path, folder: Path, count: int, algorithm: str) -> Path:
     """The quantized program of a network, with scales of so many batches."""
     from benchmarks import quantizing
 
     pictures, _ = _batches(name, count, "calibrated")
     feeds = [{"x": each} for each in pictures]
     operators = quantizing.DENSE if name == "rec" else quantizing.OPERATORS
-    return quantizing.post_training(program, feeds, folder / "int8", operators=operators)
+    return quantizing.post_training(
+        program, feeds, folder / "int8", algorithm=algorithm, operators=operators
+    )
 
 
 class Subject:

@@ -78,6 +78,7 @@ def measure(options: Namespace) -> None:
     """Measures it; writes ``memory.md`` and ``.json`` after each network."""
     names = ["rnn"] if options.quick else chosen(options, NETWORKS)
     rounds = 1 if options.quick else options.rounds
+    pace = (3, 1) if options.quick else (RUNS, TURNS)
     wanted = ("training",) if options.quick else ("training", "inference")
     kinds = [(kind, name) for kind in wanted for name in names]
     earlier = report.earlier(options.output, "memory").get("memory", {})
@@ -85,32 +86,32 @@ def measure(options: Namespace) -> None:
     with Progress("memory", len(kinds)) as progress:
         for kind, name in kinds:
             progress.say(f"{kind}, {name}")
-            items = _median([_compare(name, kind == "training") for _ in range(rounds)])
+            items = _median([_compare(name, kind == "training", *pace) for _ in range(rounds)])
             _check(f"{kind}, {name}", items)
             found[kind][name] = {way: asdict(item) for way, item in items.items()}
             summary = (
                 f"{way} {item.peak_mb:.0f} MB {item.ratio:.2f}x" for way, item in items.items()
             )
             progress.done(f"{kind}, {name}: {', '.join(summary)}")
-            about = ABOUT.format(runs=RUNS, turns=TURNS, rounds=rounds)
+            about = ABOUT.format(runs=pace[0], turns=pace[1], rounds=rounds)
             tables = [_table(kind, rows) for kind, rows in found.items() if rows]
             sections, data = [about, *tables], {"memory": found}
             report.write(options.output, "memory", "Memory", sections, data, _beside(found))
 
 
-def _compare(name: str, trains: bool) -> dict[str, Found]:
+def _compare(name: str, trains: bool, runs: int, turns: int) -> dict[str, Found]:
     """All ways of a network: the native ones, then those through the engine."""
     found = {}
     for base in ("native", "engine"):
         ways = [way for way in WAYS if way.partition(",")[0] == base]
         with ExitStack() as stack:
             workers = {way: stack.enter_context(_worker(name, trains, way)) for way in ways}
-            first = {way: worker.ask("first_runs") for way, worker in workers.items()}
-            turns = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(TURNS)]
+            first = {way: worker.ask("first_runs", runs) for way, worker in workers.items()}
+            taken = [{w: worker.ask("turn") for w, worker in workers.items()} for _ in range(turns)]
         for way in ways:
             peak, value = first[way]
-            ms = statistics.median(turn[way] for turn in turns) * 1000
-            ratio = statistics.median(turn[way] / turn[base] for turn in turns)
+            ms = statistics.median(turn[way] for turn in taken) * 1000
+            ratio = statistics.median(turn[way] / turn[base] for turn in taken)
             found[way] = Found(peak, ms, ratio, value)
     return found
 
@@ -206,13 +207,13 @@ class Subject:
                 self._program, self._fetches, recompute=budget, input_shapes=shapes
             )
 
-    def first_runs(self) -> tuple[float, float]:
-        """The peak in MB over some runs, and the mean of what the last one fetched."""
+    def first_runs(self, runs: int) -> tuple[float, float]:
+        """The peak in MB over so many runs, and the mean of what the last one fetched."""
         import paddle_ngraph
 
-        for _ in range(RUNS):
+        for _ in range(runs):
             value = self._run()
-        if self._engine and paddle_ngraph.stats()["engine_runs"] < RUNS:
+        if self._engine and paddle_ngraph.stats()["engine_runs"] < runs:
             raise PeerError("the engine did not run")
         return memory_mb("VmHWM") - self._before, float(np.mean(value))
 

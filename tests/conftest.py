@@ -84,9 +84,22 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-@pytest.fixture
-def little_to_collect() -> Iterator[None]:
-    """Paddle's SOT collects garbage for each graph; not among what other tests have left."""
+def _keep_what_there_is() -> None:
+    """Whatever is left by now is looked through for garbage no more."""
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_to_collect_of_other_files() -> None:
+    """A process comes to hold millions of objects, as Paddle's of each program.
+
+    Models collect garbage again and again; it is looked for among what their own file has made.
+    """
+    _keep_what_there_is()
+
+
+@pytest.fixture
+def little_to_collect() -> None:
+    """Paddle's SOT collects garbage for each graph; not among what other tests have left."""
+    _keep_what_there_is()

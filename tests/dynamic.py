@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+import pytest
 from paddle import nn
 from paddle.jit.sot.opcode_translator.executor.executor_cache import OpcodeExecutorCache
 from paddle.jit.sot.utils.envs import min_graph_size_guard
@@ -19,6 +20,7 @@ from paddle_ngraph.hook import captured_graph
 
 CLASSES = 5
 WORDS = 60
+BY = pytest.mark.parametrize("by_ast", [True, False], ids=["AST", "SOT"])
 
 
 @contextmanager
@@ -41,6 +43,10 @@ def made(build: Callable[[], Any], seed: int = 3) -> Any:
     with paddle.utils.unique_name.guard():
         paddle.seed(seed)
         return build()
+
+
+def static(layer: Any, by_ast: bool = True) -> Any:
+    return paddle.jit.to_static(layer, full_graph=by_ast)
 
 
 def twice(

@@ -16,7 +16,7 @@ from tests.fuzz import graphs
 from tests.programs import Program, at_once, floats
 
 _THREADS = 4
-_TRIES = 15
+_TRIES = 8
 _RUNS = 5
 
 

@@ -20,7 +20,7 @@ def test_inference(name):
 
 @pytest.mark.parametrize("name", zoo.FAMILIES)
 def test_a_training_step(name):
-    check(zoo.vision_training(name))
+    check(zoo.vision_training(name, short=True))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small"])

@@ -104,14 +104,61 @@ def vision(name: str, full_size: bool = False, dynamic: bool = False) -> Model:
     return Model(f"{name}, any batch and size" if dynamic else name, build, feeds)
 
 
-def vision_training(name: str, batch: int = 4, size: int | None = None) -> Model:
-    """One step of training with momentum."""
+class ShortResNet(paddle.vision.models.ResNet):  # type: ignore[misc]
+    """Half as wide, with two blocks of each size: one that changes the size, one that does not."""
+
+    def __init__(self, **options: Any) -> None:
+        block = paddle.vision.models.resnet.BottleneckBlock
+        super().__init__(block, 50, num_classes=0, **options)
+        self.num_classes = CLASSES
+        self.fc = nn.Linear(256 * block.expansion, CLASSES)
+
+    def _make_layer(self, block: Any, planes: int, blocks: int, **options: Any) -> Any:
+        return super()._make_layer(block, planes // 2, min(blocks, 2), **options)
+
+
+def short_network(name: str) -> nn.Layer:
+    """As :func:`picture_network`, where blocks repeat with fewer of them, or of fewer neurons.
+
+    The operators are those of the whole network, and so is what each of them reads.
+    """
+    models, narrow = paddle.vision.models, 64
+    if name in ("resnext50_32x4d", "wide_resnet50_2"):
+        sizes = {"groups": 32, "width": 4} if name == "resnext50_32x4d" else {"width": 128}
+        return ShortResNet(**sizes)
+    if name not in ("vgg11", "alexnet", "inception_v3"):
+        return picture_network(name)
+    if name == "inception_v3":
+        network = picture_network(name)
+        kept = [b for n, b in enumerate(network.inception_block_list) if n not in (2, 5, 6)]
+        network.inception_block_list = nn.LayerList(kept)
+        return network
+    network = getattr(models, name)(num_classes=0)
+    network.num_classes = CLASSES
+    if name == "vgg11":
+        wide, half = nn.Linear(512 * 7 * 7, narrow), nn.Linear(narrow, narrow)
+        network.classifier = nn.Sequential(
+            *(wide, nn.ReLU(), nn.Dropout(), half, nn.ReLU(), nn.Dropout()),
+            nn.Linear(narrow, CLASSES),
+        )
+    else:
+        network._drop1 = nn.Dropout(0.5, mode="downscale_in_infer")
+        network._drop2 = nn.Dropout(0.5, mode="downscale_in_infer")
+        network._fc6, network._fc7 = nn.Linear(256 * 6 * 6, narrow), nn.Linear(narrow, narrow)
+        network._fc8 = nn.Linear(narrow, CLASSES)
+    return network
+
+
+def vision_training(
+    name: str, batch: int = 4, size: int | None = None, short: bool = False
+) -> Model:
+    """One step of training with momentum; ``short``: of a network with fewer blocks."""
     shape = picture_shape(name, batch, size)
 
     def build() -> Any:
         x = paddle.static.data("x", shape)
         label = paddle.static.data("label", [batch, 1], "int64")
-        network = picture_network(name)
+        network = short_network(name) if short else picture_network(name)
         if name == "googlenet":
             # Its three heads drop out independently, and Paddle's executor chooses which of them
             # draws its random numbers first: not the order of the program.

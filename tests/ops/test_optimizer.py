@@ -40,26 +40,28 @@ def gradients_are_given(make_optimizer: Callable[[], Any]) -> Callable[[], Any]:
     return build
 
 
-def feeds(step: int, bad: float | None = None) -> dict[str, np.ndarray]:
+def feeds(step: int, bad: bool = False) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(step)
     found = {
         f"gradient_{number}": np.asarray(generator.normal(size=shape), dtype="float32")
         for number, shape in enumerate(SHAPES)
     }
-    if bad is not None:
-        found["gradient_2"][3] = bad
+    if bad:  # one in each of three parameters
+        found["gradient_2"][3] = np.nan
+        found["gradient_3"][1, 2] = np.inf
+        found["gradient_4"][0, 1, 2, 3] = -np.inf
     return found
 
 
-def states_after(make_optimizer: Callable[[], Any], engine: bool, bad: float | None = None) -> Any:
+def states_after(make_optimizer: Callable[[], Any], engine: bool, bad: bool = False) -> Any:
     program = Program(gradients_are_given(make_optimizer))
     for step in range(STEPS):
-        program.run(engine, **feeds(step, bad if step == STEPS - 2 else None))
+        program.run(engine, **feeds(step, bad and step == STEPS - 2))
     state = program.main.state_dict("all", program.scope)
     return program, {name: np.array(value) for name, value in state.items()}
 
 
-def check(make_optimizer: Callable[[], Any], kind: str, bad: float | None = None) -> None:
+def check(make_optimizer: Callable[[], Any], kind: str, bad: bool = False) -> None:
     """Asserts that ``kind`` ran in the engine and left what native steps leave."""
     _, native = states_after(make_optimizer, engine=False, bad=bad)
     paddle_ngraph.reset_stats()
@@ -133,10 +135,9 @@ def test_large_parameters(kind, monkeypatch):
         check(make_optimizer, kind)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind, make_optimizer", CASES)
-def test_bad_gradients(kind, make_optimizer, bad):
-    check(make_optimizer, kind, bad)
+def test_bad_gradients(kind, make_optimizer):
+    check(make_optimizer, kind, bad=True)
 
 
 @pytest.mark.parametrize(
