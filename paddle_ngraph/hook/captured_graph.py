@@ -505,8 +505,8 @@ class Stage:
     def _build(self, weights: Sequence[Any]) -> _Program:
         if self.trains and next(_training) > _MOST_TRAINING:
             raise NgraphError(
-                f"{_MOST_TRAINING} graphs train already or wait for backward passes, and Paddle keeps "
-                "threads of each: give it batches of fewer shapes, or call backward() earlier"
+                f"{_MOST_TRAINING} graphs train already or wait for backward passes, of which "
+                "Paddle keeps threads: give it batches of fewer shapes, or call backward() earlier"
             )
         layer = _in_static_mode(self._layer, weights)
         set_training(layer, self.trains)
