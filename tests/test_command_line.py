@@ -29,21 +29,27 @@ def test_a_missing_script_is_one_sentence(capsys):
 def test_run_compiles_plain_layers_when_asked(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import paddle, paddle_ngraph\n"
+        "import sys, paddle, paddle_ngraph\n"
         "paddle.disable_static()\n"
         "paddle.set_flags({'FLAGS_ngraph_min_interval_us': 0})\n"
         "layers = [paddle.nn.Linear(512, 512) for _ in range(3)]\n"
         "layer = paddle.nn.Sequential(*layers)\n"
         "with paddle.no_grad():\n"
-        "    for _ in range(300):\n"  # until trying it costs little beside that
+        "    for _ in range(int(sys.argv[1])):\n"
         "        layer(paddle.ones([128, 512]))\n"
         "        if (runs := paddle_ngraph.stats()['engine_runs']) > 0:\n"
         "            break\n"
         "print('runs', runs)\n"
         "paddle.enable_static()\n"
     )
-    assert run_alone([str(script)]) == 0
-    assert run_alone(["--dynamic", str(script)]) > 0
+    few, enough = "20", "5000"  # until trying it costs little beside that
+    assert run_alone([str(script), few]) == 0
+    assert run_alone(["--dynamic", str(script), enough]) > 0
+    training = script.read_text().replace("with paddle.no_grad():", "if True:")
+    training = training.replace("(paddle.ones([128, 512]))", "(paddle.ones([128, 512])).backward()")
+    script.write_text(training)
+    assert run_alone(["--dynamic", str(script), few]) == 0
+    assert run_alone(["--dynamic-training", str(script), enough]) > 0
 
 
 def run_alone(arguments: list[str]) -> int:
