@@ -20,6 +20,7 @@
 #include "core/paddle/exposure.h"
 #include "core/paddle/flags.h"
 #include "core/paddle/interruption.h"
+#include "core/paddle/python_tensors.h"
 
 namespace paddle_ngraph {
 
@@ -61,7 +62,7 @@ bool any_tensor(PyObject* argument, const Visit& visit, int depth = 0) {
     return false;
   }
   if (!paddle::pybind::PyCheckTensor(argument)) return false;
-  const auto& tensor = reinterpret_cast<paddle::pybind::TensorObject*>(argument)->tensor;
+  const auto& tensor = tensor_of(argument);
   const phi::TensorBase* base = tensor.impl().get();
   if (base == nullptr) return false;
   if (phi::DenseTensor::classof(base)) {

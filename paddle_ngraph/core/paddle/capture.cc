@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "paddle/phi/core/dense_tensor.h"
-#include "paddle/utils/pybind.h"
 
 #include "core/common/error.h"
 #include "core/paddle/announced_calls.h"
 #include "core/paddle/exposure.h"
+#include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
 
 namespace py = pybind11;
@@ -90,10 +90,6 @@ class NoCollection {
 
 bool is_lazy(PyObject* tensor) {
   return !lazy_tensors().empty() && lazy_tensors().count(tensor) > 0;
-}
-
-paddle::Tensor& tensor_of(PyObject* object) {
-  return reinterpret_cast<paddle::pybind::TensorObject*>(object)->tensor;
 }
 
 bool get_flag(PyObject* object, const char* name) {

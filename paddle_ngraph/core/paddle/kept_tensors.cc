@@ -2,9 +2,8 @@
 
 #include <set>
 
-#include "paddle/utils/pybind.h"
-
 #include "core/common/error.h"
+#include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
 
 namespace paddle_ngraph {
@@ -15,7 +14,7 @@ namespace {
 std::set<const void*> addresses_of(const pybind11::list& tensors) {
   std::set<const void*> found;
   for (const auto& object : tensors) {
-    const auto& tensor = reinterpret_cast<paddle::pybind::TensorObject*>(object.ptr())->tensor;
+    const auto& tensor = tensor_of(object.ptr());
     if (tensor.is_dense_tensor() && tensor.initialized()) found.insert(memory(*dense(tensor)));
   }
   return found;

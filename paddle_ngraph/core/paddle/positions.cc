@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "paddle/utils/pybind.h"
+#include "core/paddle/python_tensors.h"
 
 namespace paddle_ngraph {
 
@@ -45,10 +45,6 @@ NumberRange range_of_type(const phi::DenseTensor& tensor, std::optional<int64_t>
     range.most = std::max(range.most, number);
   });
   return range;
-}
-
-const paddle::Tensor& tensor_of(PyObject* object) {
-  return reinterpret_cast<paddle::pybind::TensorObject*>(object)->tensor;
 }
 
 bool is_tensor(PyObject* object) { return paddle::pybind::PyCheckTensor(object); }

@@ -1,6 +1,5 @@
 #include "core/paddle/switched_flag.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -17,22 +16,15 @@ COMMON_DECLARE_bool(pir_apply_inplace_pass);
 
 namespace paddle_ngraph {
 
-namespace {
-
-// The uses of this thread, by the numbers of flags.
-thread_local std::array<std::array<size_t, 2>, 4> uses_here{};
-
-}  // namespace
-
-std::array<SwitchedFlag*, SwitchedFlag::kFlags>& SwitchedFlag::all() {
-  const auto make = [](size_t number, bool& flag, bool to) {
-    return std::unique_ptr<SwitchedFlag>(new SwitchedFlag(number, flag, to)).release();
+const std::array<SwitchedFlag*, SwitchedFlag::kFlags>& SwitchedFlag::all() {
+  const auto make = [](size_t number, const char* name, bool& flag, bool to) {
+    return std::unique_ptr<SwitchedFlag>(new SwitchedFlag(number, name, flag, to)).release();
   };
-  static std::array<SwitchedFlag*, kFlags> flags{
-      make(0, FLAGS_enable_pir_in_executor, true),
-      make(1, FLAGS_enable_pir_in_executor_trace_run, true),
-      make(2, FLAGS_new_executor_sequential_run, true),
-      make(3, FLAGS_pir_apply_inplace_pass, false)};
+  static const std::array<SwitchedFlag*, kFlags> flags{
+      make(0, "enable_pir_in_executor", FLAGS_enable_pir_in_executor, true),
+      make(1, "enable_pir_in_executor_trace_run", FLAGS_enable_pir_in_executor_trace_run, true),
+      make(2, "new_executor_sequential_run", FLAGS_new_executor_sequential_run, true),
+      make(3, "pir_apply_inplace_pass", FLAGS_pir_apply_inplace_pass, false)};
   // Behind the mutexes, which are free then.
   static const int registered = pthread_atfork(nullptr, nullptr, forget_other_threads);
   static_cast<void>(registered);
@@ -40,12 +32,15 @@ std::array<SwitchedFlag*, SwitchedFlag::kFlags>& SwitchedFlag::all() {
 }
 
 SwitchedFlag& SwitchedFlag::of(const std::string& name) {
-  static const std::array<const char*, kFlags> names{
-      "enable_pir_in_executor", "enable_pir_in_executor_trace_run", "new_executor_sequential_run",
-      "pir_apply_inplace_pass"};
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw InvalidInput(concat("FLAGS_", name, " is not switched for runs"));
-  return *all().at(found - names.begin());
+  for (auto* flag : all()) {
+    if (flag->name_ == name) return *flag;
+  }
+  throw InvalidInput(concat("FLAGS_", name, " is not switched for runs"));
+}
+
+SwitchedFlag::Uses& SwitchedFlag::uses_here() const {
+  thread_local std::array<Uses, kFlags> uses{};
+  return uses.at(number_);
 }
 
 bool SwitchedFlag::may_enter(Use use) const {
@@ -60,14 +55,14 @@ void SwitchedFlag::enter(Use use) {
   --waiting_[use];
   next_ = use == kSwitched ? kAsSet : kSwitched;
   if (users_[use]++ == 0 && use == kSwitched) before_ = std::exchange(flag_, to_);
-  ++uses_here[number_][use];
+  ++uses_here()[use];
   left_->notify_all();
 }
 
 void SwitchedFlag::exit(Use use) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (--users_[use] == 0 && use == kSwitched) flag_ = before_;
-  if (uses_here[number_][use] > 0) --uses_here[number_][use];
+  if (uses_here()[use] > 0) --uses_here()[use];
   left_->notify_all();
 }
 
@@ -80,7 +75,7 @@ void SwitchedFlag::forget_others() {
   static_cast<void>(left_.release());
   left_ = std::make_unique<std::condition_variable>();
   const bool was_switched = users_[kSwitched] > 0;
-  users_ = uses_here[number_];
+  users_ = uses_here();
   waiting_ = {};
   if (was_switched && users_[kSwitched] == 0) flag_ = before_;
 }

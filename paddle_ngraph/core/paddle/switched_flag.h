@@ -41,15 +41,18 @@ class SwitchedFlag {
   using Uses = std::array<size_t, 2>;
 
   // All of them, which are never destroyed.
-  static std::array<SwitchedFlag*, kFlags>& all();
+  static const std::array<SwitchedFlag*, kFlags>& all();
   static void forget_other_threads();
 
-  SwitchedFlag(size_t number, bool& flag, bool to) : number_(number), flag_(flag), to_(to) {}
+  SwitchedFlag(size_t number, const char* name, bool& flag, bool to)
+      : number_(number), name_(name), flag_(flag), to_(to) {}
+  Uses& uses_here() const;  // of this thread
   bool is_the_users() const { return (users_[kSwitched] > 0 ? before_ : flag_) == to_; }
   bool may_enter(Use use) const;
   void forget_others();
 
   const size_t number_;
+  const char* const name_;
   bool& flag_;
   const bool to_;
   ForkSafeMutex mutex_;
