@@ -267,8 +267,8 @@ class _Tried:
 class _Training(_Mode):
     """What is known of a layer where it trains.
 
-    A call takes what the backward passes take, too, which follow before its next one: those of the
-    whole process, since autograd tells no layers apart. So one layer is tried at a time, and once
+    A call takes what the backward passes take, too, which follow in its thread before its next one:
+    all of them, since autograd tells no layers apart. So one layer is tried at a time, and once
     it is compiled, the times of others begin anew.
     """
 

@@ -257,7 +257,7 @@ class _Watch:
     def end(self) -> None:
         """The pass that came to it last goes on, or is over."""
         _here.latest = None
-        claim = self._claim if self._left is None else self._left.scope
+        claim = self._claim if self._left is None else self._left.latest_claim
         has_run = claim is None or claim.is_over()
         if self._left is None:
             self.is_done = has_run  # else something was raised before the graph ran

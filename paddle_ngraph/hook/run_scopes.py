@@ -23,8 +23,8 @@ from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
 
 _claims = new_lock()
 _here = threading.local()  # latest: the scope that this thread has claimed last
-# By the address of a scope, guarded by the lock; Paddle keeps each scope for good. How often it was
-# claimed, and who holds what is in it.
+# By the address of a scope, guarded by the lock: how often it was claimed, and who holds what is in
+# it. Whoever asks for either holds the scope, so that no other one has its address.
 _times: Counter[int] = Counter()
 _held: dict[int, list[Held | Leftovers]] = {}
 
@@ -128,7 +128,7 @@ class Leftovers:
         of_user: Tensors that the user has.
 
     Attributes:
-        scope: The scope, as it was claimed last.
+        latest_claim: Of the scope.
         is_emptied: Whether somebody has found it empty while it was held.
 
     Raises:
@@ -136,8 +136,7 @@ class Leftovers:
     """
 
     def __init__(self, scope: Scope, names: Iterable[str], of_user: list[Any]) -> None:
-        self.scope = Claim(scope)
-        self._scope = scope
+        self.latest_claim = Claim(scope)
         self.is_emptied = self._is_held = self._is_claimed = False
         self._contents = _Contents(scope, names, of_user)
 
@@ -145,7 +144,7 @@ class Leftovers:
         """Keeps the scope from others until it is claimed, since a backward pass gives it back."""
         if not self._is_held:
             self._is_held = True
-            _hold(self._scope, self)
+            _hold(self.latest_claim.scope, self)
 
     def claim(self) -> bool:
         """Keeps the scope, which a backward pass has given back, unless another run has it.
@@ -155,14 +154,15 @@ class Leftovers:
         Returns:
             Whether it is kept from others.
         """
+        scope = self.latest_claim.scope
         with _claims:
-            self._is_claimed = is_reusable(self._scope) or not self.scope.is_over()
+            self._is_claimed = is_reusable(scope) or not self.latest_claim.is_over()
             if self._is_claimed:
-                _claim(self._scope)
-                self.scope = Claim(self._scope)
+                _claim(scope)
+                self.latest_claim = Claim(scope)
             if self._is_held:
                 self._is_held = False
-                _let_go(self._scope, self)
+                _let_go(scope, self)
             return self._is_claimed
 
     def put_back(self) -> None:
@@ -171,8 +171,8 @@ class Leftovers:
         self._is_claimed = False
 
     def __del__(self) -> None:
-        if self._is_claimed and not self.scope.is_over():
-            set_reusable(self._scope, True)
+        if self._is_claimed and not self.latest_claim.is_over():
+            set_reusable(self.latest_claim.scope, True)
 
 
 class _Contents:
