@@ -37,6 +37,7 @@ from tests.dynamic import (
     mlp,
     mobilenet,
     resnet,
+    trained,
     values,
 )
 
@@ -98,18 +99,6 @@ def both(scenario: Callable[[Callable[[Any], Any]], Any], runs: int = 1, **toler
     counted = paddle_ngraph.stats()["engine_runs"] - before
     assert counted >= runs, f"the engine ran {counted} times"
     return results
-
-
-def trained(layer: Any, build: Any, steps: int) -> list[Any]:
-    optimizer = paddle.optimizer.Momentum(0.003, 0.9, layer.parameters())
-    losses = []
-    for step in range(steps):
-        loss = F.cross_entropy(layer(inputs(build, step, 16)), labels(step, 16))
-        loss.backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        losses.append(loss)
-    return losses
 
 
 # -- whole networks ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tests.dynamic import (
     lstm,
     made,
     mlp,
+    trained,
     values,
 )
 from tests.test_captured_sizes import Writer, generated
@@ -73,18 +74,6 @@ def both(scenario: Callable[[], Any], runs: int = 1, dynamic: Any = True, **tole
     assert counted >= runs, f"the engine ran {counted} times"
     agree(results, expected, **tolerances)
     return results
-
-
-def trained(layer: Any, build: Any, steps: int) -> list[Any]:
-    optimizer = paddle.optimizer.Momentum(0.003, 0.9, layer.parameters())
-    losses = []
-    for step in range(steps):
-        loss = F.cross_entropy(layer(inputs(build, step, 16)), labels(step, 16))
-        loss.backward()
-        optimizer.step()
-        optimizer.clear_grad()
-        losses.append(loss)
-    return losses
 
 
 def asked(layer: Any, build: Any = mlp, count: int = 14) -> list[Any]:

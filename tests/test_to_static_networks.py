@@ -21,6 +21,7 @@ from tests.dynamic import (
     mobilenet,
     resnet,
     static,
+    trained,
     twice,
     values,
 )
@@ -47,15 +48,7 @@ def test_training_follows_native_training(build, by_ast):
     def train() -> Any:
         layer = made(build)
         network = static(layer, by_ast)
-        optimizer = paddle.optimizer.Momentum(0.003, 0.9, layer.parameters())
-        losses = []
-        for step in range(steps):
-            loss = F.cross_entropy(network(inputs(build, step, 16)), labels(step, 16))
-            loss.backward()
-            optimizer.step()
-            optimizer.clear_grad()
-            losses.append(loss.numpy())
-        return losses, values(layer)
+        return trained(network, build, steps), values(layer)
 
     tolerance = 2e-3 if build in CHAOTIC else 1e-4
     twice(train, runs=2 * steps, rtol=tolerance, atol=tolerance)
