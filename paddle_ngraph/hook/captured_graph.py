@@ -15,7 +15,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from time import monotonic
@@ -42,10 +42,12 @@ from paddle_ngraph.paddle_seam.names import (
     switch_tracer,
 )
 from paddle_ngraph.paddle_seam.protocols import Scope
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program.report import Report
 
 # is_building: whether this thread makes a graph; may_build: whom it asks before that.
-_here = threading.local()
+_may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)
+_is_building = PerThread(False)
 _NONE: frozenset[int] = frozenset()
 _building = new_lock()
 # Sets of parameters that one stage is compiled for.
@@ -242,14 +244,9 @@ class _Busy(Exception):
     """Other threads would not leave Paddle alone, or it is too soon; some time later it may do."""
 
 
-@contextmanager
-def building_if(may_build: Callable[[int], bool]) -> Iterator[None]:
+def building_if(may_build: Callable[[int], bool]) -> AbstractContextManager[None]:
     """Inside of ``with``, this thread asks before it makes a program of so many operators."""
-    _here.may_build = may_build
-    try:
-        yield
-    finally:
-        del _here.may_build
+    return _may_build.set_to(may_build)
 
 
 # Between two trials to be alone: those who wait for a trial lose a twentieth of their time at most.
@@ -493,7 +490,7 @@ class Stage:
         key = tuple(map(id, weights))
         found = self._programs.get(key)
         if found is None or not found.is_of(weights):
-            may_build = getattr(_here, "may_build", None)
+            may_build = _may_build.value
             if may_build is not None and not may_build(len(self.calls)):
                 raise _Busy
             training = paddle.set_grad_enabled
@@ -583,17 +580,12 @@ def _dtype_name(dtype: Any) -> str:
     return str(dtype).rpartition(".")[2]
 
 
-@contextmanager
-def _mode_of_this_thread() -> Iterator[None]:
+def _mode_of_this_thread() -> AbstractContextManager[None]:
     """Threads that begin meanwhile do not begin in static mode.
 
     Paddle has new threads take over the mode that was set last, in any thread.
     """
-    _here.is_building = True
-    try:
-        yield
-    finally:
-        _here.is_building = False
+    return _is_building.set_to(True)
 
 
 def install() -> None:
@@ -604,7 +596,7 @@ def install() -> None:
 def _setting_mode(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def __setattr__(self: Any, name: str, val: Any) -> None:
-        if name == TRACER and getattr(_here, "is_building", False):
+        if name == TRACER and _is_building.value:
             switch_tracer(val)
             attributes_of(self)[name] = val
         else:

@@ -40,6 +40,7 @@ from paddle_ngraph.paddle_seam.names import (
     never_give_up,
 )
 from paddle_ngraph.paddle_seam.replaced import CALL_LAYER
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import background
 
 _WRAPPING = "_ngraph_wrapping"  # of a layer: what it keeps of ours
@@ -67,7 +68,7 @@ _WAITS = 64
 
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
-_here = threading.local()  # is_inside: whether this thread is inside an outermost layer
+_is_inside = PerThread(False)  # an outermost layer
 
 
 def switch(on: bool, trains: bool = False) -> None:
@@ -105,7 +106,7 @@ def _with_compilation(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         if is_read_by_sot():  # it has to find Paddle's method, or it ends its graph here
             return original(self, *inputs, **kwargs)
-        if not _is_on or getattr(_here, "is_inside", False) or not flags.get("use_ngraph"):
+        if not _is_on or _is_inside.value or not flags.get("use_ngraph"):
             return original(self, *inputs, **kwargs)
         return _outermost(original, self, inputs, kwargs)
 
@@ -128,13 +129,13 @@ def _outermost(original: Callable[..., Any], layer: Any, inputs: Any, kwargs: An
         mode = kept_on(layer, _WRAPPING, _Wrapping).mode(trains)
         if mode.is_given_up:
             return original(layer, *inputs, **kwargs)
-    _here.is_inside = True  # the layers that are called are left to this one
+    _is_inside.value = True  # the layers that are called are left to this one
     try:
         if mode is None:
             return original(layer, *inputs, **kwargs)
         return mode.run(original, layer, inputs, kwargs)
     finally:
-        _here.is_inside = False
+        _is_inside.value = False
 
 
 class _Wrapping:

@@ -8,7 +8,6 @@ the flag may change between any two runs.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -47,6 +46,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Variable,
 )
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.plan import data_dependency_engine, data_parallel
 from paddle_ngraph.plan.data_dependency_engine import PlannedProgram
 from paddle_ngraph.program import cost
@@ -76,7 +76,7 @@ _ONE_BY_ONE = _core.SwitchedFlag("new_executor_sequential_run")
 _IN_THIS_THREAD = _core.SwitchedFlag("enable_pir_in_executor_trace_run")
 
 _preparing = new_lock()
-_thread = threading.local()
+_was_on: PerThread[bool | None] = PerThread(None)  # when this thread fed its run
 T = TypeVar("T")
 
 
@@ -101,7 +101,7 @@ def _feeding(original: Callable[..., None]) -> Callable[..., None]:
     @wraps(original)
     def feed_data(self: Any, program: Any, *args: Any) -> None:
         repeated_run.prepared(program)
-        _thread.is_on = flags.get("use_ngraph")
+        _was_on.value = flags.get("use_ngraph")
         original(self, program, *args)
 
     return feed_data
@@ -109,7 +109,7 @@ def _feeding(original: Callable[..., None]) -> Callable[..., None]:
 
 def _take_flag() -> bool:
     """What the flag said when this thread fed its run; another thread may have changed it since."""
-    is_on, _thread.is_on = getattr(_thread, "is_on", None), None
+    is_on, _was_on.value = _was_on.value, None
     return bool(flags.get("use_ngraph") if is_on is None else is_on)
 
 
@@ -148,7 +148,7 @@ def _feed_both_forms(original: Callable[..., None]) -> Callable[..., None]:
     def feed_data(
         self: Any, program: Any, feed: dict[str, Any], feed_var_name: str, scope: Scope
     ) -> None:
-        if _thread.is_on and self.place.is_cpu_place():
+        if _was_on.value and self.place.is_cpu_place():
             feed = {name: _as_tensor(value, self.place) for name, value in feed.items()}
             with _PIR_IN_EXECUTOR:
                 original(self, program, feed, feed_var_name, scope)

@@ -10,7 +10,6 @@ scope when it goes, though the node is still there. So what was left is held mea
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,9 +19,10 @@ from paddle_ngraph.hook.weight_writes import tensor_of
 from paddle_ngraph.locks import new_lock
 from paddle_ngraph.paddle_seam.names import is_initialized, is_reusable, set_reusable
 from paddle_ngraph.paddle_seam.protocols import Scope, Tensor
+from paddle_ngraph.per_thread import PerThread
 
 _claims = new_lock()
-_here = threading.local()  # latest: the scope that this thread has claimed last
+_latest: PerThread[Scope | None] = PerThread(None)  # that this thread has claimed
 # By the address of a scope, guarded by the lock: how often it was claimed, and who holds what is in
 # it. Whoever asks for either holds the scope, so that no other one has its address.
 _times: Counter[int] = Counter()
@@ -42,7 +42,7 @@ def claim(find: Callable[[], Scope]) -> Scope:
             set_reusable(scope, False)
             scope = find()
         _claim(scope)
-    _here.latest = scope
+    _latest.value = scope
     return scope
 
 
@@ -72,7 +72,7 @@ def is_free(scope: Scope) -> bool:
 
 def latest() -> Scope | None:
     """The scope that this thread has claimed last."""
-    return getattr(_here, "latest", None)
+    return _latest.value
 
 
 class Claim:

@@ -10,9 +10,8 @@ that ran: both programs of a layer are rewritten before the first of them runs, 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -59,6 +58,7 @@ from paddle_ngraph.paddle_seam.protocols import (
     StaticPrograms,
     Value,
 )
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import cost, packed_layers, program_pass
 from paddle_ngraph.program.report import Report
 from paddle_ngraph.program.view import (
@@ -92,7 +92,8 @@ _OLD_STYLE = (
 )
 _rewriting = new_lock()
 # is_on: whether this thread runs a function that was compiled by name; claimed: its run's scope.
-_here = threading.local()
+_is_switched_on = PerThread(False)
+_claimed: PerThread[Scope | None] = PerThread(None)  # of the run that this thread is in
 # By the number that Paddle has for it: the program that was traced last.
 _traced: dict[int, ref[Program]] = {}
 
@@ -127,18 +128,12 @@ def _with_switch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_wanted() -> bool:
-    return bool(flags.get("use_ngraph")) or getattr(_here, "is_on", False)
+    return bool(flags.get("use_ngraph")) or _is_switched_on.value
 
 
-@contextmanager
-def switched_on() -> Iterator[None]:
+def switched_on() -> AbstractContextManager[None]:
     """Inside of ``with``, this thread runs programs through the engine, whatever the flag says."""
-    before = getattr(_here, "is_on", False)
-    _here.is_on = True
-    try:
-        yield
-    finally:
-        _here.is_on = before
+    return _is_switched_on.set_to(True)
 
 
 def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
@@ -148,8 +143,8 @@ def _claiming(original: Callable[..., Scope]) -> Callable[..., Scope]:
     def get_scope(*args: Any, **kwargs: Any) -> Scope:
         if not _is_wanted():
             return original(*args, **kwargs)
-        _here.claimed = run_scopes.claim(lambda: original(*args, **kwargs))
-        return _here.claimed
+        _claimed.value = run_scopes.claim(lambda: original(*args, **kwargs))
+        return _claimed.value
 
     return get_scope
 
@@ -159,16 +154,13 @@ def _giving_back(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(original)
     def call_run_impl_with_hook(*args: Any) -> Any:
-        before = getattr(_here, "claimed", None)
-        _here.claimed = None
-        try:
-            return original(*args)
-        except BaseException:
-            if _here.claimed is not None:
-                set_reusable(_here.claimed, True)
-            raise
-        finally:
-            _here.claimed = before
+        with _claimed.set_to(None):
+            try:
+                return original(*args)
+            except BaseException:
+                if _claimed.value is not None:
+                    set_reusable(_claimed.value, True)
+                raise
 
     return call_run_impl_with_hook
 

@@ -20,10 +20,9 @@ a release which offers more fails there.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache, wraps
 from typing import Any, TypeVar
 
@@ -31,8 +30,9 @@ from paddle_ngraph import _core
 from paddle_ngraph.paddle_seam import replaced
 from paddle_ngraph.paddle_seam.names import DenseTensor
 from paddle_ngraph.paddle_seam.protocols import Tensor, Variable
+from paddle_ngraph.per_thread import PerThread
 
-_thread = threading.local()
+_may_write = PerThread(True)
 T = TypeVar("T")
 
 
@@ -55,15 +55,9 @@ def install() -> None:
     _announce_eager_writes()
 
 
-@contextmanager
-def run_of(may_write: bool) -> Iterator[None]:
+def run_of(may_write: bool) -> AbstractContextManager[None]:
     """Declares whether runs inside, in this thread, may write to variables."""
-    before = getattr(_thread, "may_write", True)
-    _thread.may_write = may_write
-    try:
-        yield
-    finally:
-        _thread.may_write = before
+    return _may_write.set_to(may_write)
 
 
 def may_write_while_it_lives(thing: Any) -> None:
@@ -185,7 +179,7 @@ def _announce_eager_writes() -> None:
 def _running(original: Callable[..., T]) -> Callable[..., T]:
     @wraps(original)
     def run(*args: Any, **kwargs: Any) -> T:
-        with _core.ProgramRun(getattr(_thread, "may_write", True)):
+        with _core.ProgramRun(_may_write.value):
             return original(*args, **kwargs)
 
     return run

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from paddle_ngraph.function import refusals
@@ -21,6 +20,7 @@ from paddle_ngraph.function.registry import (
     range_of,
 )
 from paddle_ngraph.graph import FOLD_LIMIT, Op, TensorSpec, compiled_for
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program import conditions
 from paddle_ngraph.program.capability import Body, Candidates
 from paddle_ngraph.program.view import LISTS, REGIONS, WHILE, OpNode, dtype_name
@@ -40,22 +40,12 @@ _MOST_SEARCHES = 4
 # How often bounds may grow before they are given up: words that are written into a list become no
 # more than words.
 _MOST_JOINS = 2
-_thread = threading.local()
+_leaves_wide = PerThread(False)
 
 
-@contextmanager
-def left_wide() -> Iterator[None]:
+def left_wide() -> AbstractContextManager[None]:
     """In this thread what is not proved to fit is left to Paddle: runs check positions only."""
-    before = _leaves_wide()
-    _thread.leaves_wide = True
-    try:
-        yield
-    finally:
-        _thread.leaves_wide = before
-
-
-def _leaves_wide() -> bool:
-    return getattr(_thread, "leaves_wide", False)
+    return _leaves_wide.set_to(True)
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,7 @@ class Integers:
 
         What follows them may not violate it then. :meth:`what_needs_64_bits` comes first.
         """
-        if _leaves_wide():
+        if _leaves_wide.value:
             return frozenset()
         found = set()
         checked: dict[str, Range] = {}  # what is in 32 bits if these are checked
@@ -314,7 +304,7 @@ class Integers:
         if entry is None:
             return set()
         if node.type in REGIONS:
-            return set() if _leaves_wide() else {vid for _, vid in self._candidates.slots[node]}
+            return set() if _leaves_wide.value else {vid for _, vid in self._candidates.slots[node]}
         roles = (Role.INDEX, *_COMPUTED_WITH) if entry.moves and goes_on else (Role.INDEX,)
         return set(self._candidates.inputs_of(node, *roles))
 

@@ -6,29 +6,22 @@ that pass.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from paddle_ngraph import _core, flags
 from paddle_ngraph.mkl_packed.layers import OPERATORS, OPT_OUT
 from paddle_ngraph.paddle_seam.protocols import Block, Operation, Program, Value
+from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program.view import SHADOW_OUTPUT, blocks_outside_in, dtype_name, scope_name
 
 _LAYER = "pd_op.rnn"
-_thread = threading.local()
+_leaves_out = PerThread(False)
 
 
-@contextmanager
-def left_out() -> Iterator[None]:
+def left_out() -> AbstractContextManager[None]:
     """In this thread layers stay what the engine converts, for what has to consist of intervals."""
-    before = getattr(_thread, "leaves_out", False)
-    _thread.leaves_out = True
-    try:
-        yield
-    finally:
-        _thread.leaves_out = before
+    return _leaves_out.set_to(True)
 
 
 def apply(program: Program | Block) -> int:
@@ -75,7 +68,7 @@ def _apply(ops: list[Operation], other: Block | None = None) -> int:
         ops: Where to look for layers.
         other: Where the gradients are, if not beside them.
     """
-    if not flags.get("use_mkl_packed") or getattr(_thread, "leaves_out", False):
+    if not flags.get("use_mkl_packed") or _leaves_out.value:
         return 0
     layers = [op for op in ops if op.name() == _LAYER and _can_be_replaced(op)]
     found = [(op, _gradients(op, other)) for op in layers]
