@@ -169,8 +169,8 @@ def _announce_eager_writes() -> None:
     kinds.update(dict.fromkeys(replaced.RUNNING_BACKWARD, _core.Announced.ANYTHING))
     for name, function in replaced.eager_functions():
         _core.announce_calls(function, kinds.get(name, _core.Announced.ARGUMENTS))
-    for function in replaced.keeping_functions():
-        _core.announce_calls(function, _core.Announced.KEPT)
+    for function in replaced.collective_functions():
+        _core.announce_calls(function, _core.Announced.ARGUMENTS)
 
 
 # -- runs ----------------------------------------------------------------------------------------

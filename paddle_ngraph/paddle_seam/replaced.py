@@ -276,8 +276,10 @@ _READ = (
     "__ge__ __lt__ __le__ __eq__ __ne__"
 )
 _READING_METHODS = frozenset(_READ.split())
-# What keeps the eager tensors that it is given, and writes them in threads of its own.
-_KEEPING_TENSORS = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
+# What exchanges eager tensors between processes. On a CPU that is Gloo, which has written them when
+# a call returns, also one that does not ask for that (``sync_op=False``). What adds up gradients
+# (``paddle.DataParallel``) keeps the parameters, and writes gradients in backward passes only.
+_COLLECTIVES = (f"{_LIBRARY}:ProcessGroup", f"{_LIBRARY}:EagerReducer")
 
 
 def _behind(found: Any) -> Any:
@@ -314,7 +316,7 @@ def functions_of_tensors() -> Iterator[tuple[str, Any]]:
 
 def other_functions_of_tensors() -> Iterator[tuple[str, Any]]:
     """(name, function) of what else in C sees eager tensors, or the state of random numbers."""
-    for owner in (*_KEEPING_TENSORS, f"{_LIBRARY}:Generator"):
+    for owner in (*_COLLECTIVES, f"{_LIBRARY}:Generator"):
         for name, method in vars(resolve(owner)).items():
             function = getattr(method, "__func__", None)
             if isinstance(function, types.BuiltinFunctionType):
@@ -367,9 +369,9 @@ def attributes_of_tensors() -> Iterator[tuple[str, Any]]:
             yield name, attribute
 
 
-def keeping_functions() -> Iterator[Any]:
-    """All methods of what keeps the eager tensors that it is given."""
-    for owner in _KEEPING_TENSORS:
+def collective_functions() -> Iterator[Any]:
+    """All methods of what exchanges eager tensors between processes."""
+    for owner in _COLLECTIVES:
         for method in vars(resolve(owner)).values():
             function = getattr(method, "__func__", None)
             if isinstance(function, types.BuiltinFunctionType):
