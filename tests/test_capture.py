@@ -213,6 +213,38 @@ def test_wide_numbers_are_wide(number):
         np.testing.assert_allclose(results[1].numpy(), wide + number, rtol=1e-15)
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_names_are_known_of_what_waits(trains):
+    """A network that keeps the names of its layers' results, as for recomputing them."""
+    layer = made(mlp)
+    names: list[str] = []
+
+    def forward(x):
+        hidden = layer(x) * 2
+        names.append(hidden.name)
+        last = F.relu(hidden)
+        return last, hidden, hidden.name
+
+    def scenario(compiled):
+        called = compiled(forward)
+        names.clear()
+        found = []
+        for number in range(CALLS):
+            with paddle.set_grad_enabled(trains):
+                last, hidden, name = called(floats(4, 20, seed=number))
+            assert names[-1] == name == hidden.name
+            found += [last, hidden]
+        assert len(set(names)) == CALLS
+        return found
+
+    both(scenario, runs=2)
+    compiled = paddle_ngraph.compile(forward)
+    for number in range(3):
+        with paddle.set_grad_enabled(trains):
+            compiled(floats(4, 20, seed=number))
+    assert paddle_ngraph.explain(compiled).breaks == []
+
+
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_empty_results(rows):
     def function(x: Any) -> Any:

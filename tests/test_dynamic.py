@@ -414,6 +414,32 @@ def test_the_backward_pass_counts(forward, backward, pays, monkeypatch):
     assert paddle_ngraph.stats()["engine_runs"] > 0
 
 
+def test_batches_of_several_lengths_are_tried_side_by_side(monkeypatch):
+    """As long as their longest texts: each length takes as many calls as it would alone."""
+    clock, layer = Timed(monkeypatch), made(mlp)
+    clock.forward[True] = 0.5
+    paddle_ngraph.enable(dynamic="training")
+    captured = [
+        [clock.step(layer, inputs(mlp, number, size)) for size in (3, 5, 7, 8)]
+        for number in range(15)
+    ]
+    assert captured[:4] == [[False] * 4] * 4
+    assert captured[4:] == [[True] * 4] * 11
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
+def test_a_layer_of_many_lengths_lets_others_have_their_turn(monkeypatch):
+    clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)
+    clock.forward[True] = 0.5
+    paddle_ngraph.enable(dynamic="training")
+    tried: list[bool] = []
+    for number in range(110):  # no length comes often enough to be decided
+        clock.step(first, inputs(mlp, number, 1 + number // 6))
+        tried.append(clock.step(second, inputs(mlp, number)))
+    assert tried[-20:] == [True] * 20
+    assert paddle_ngraph.stats()["engine_runs"] > 0
+
+
 def test_one_layer_is_tried_at_a_time(monkeypatch):
     """Backward passes that became faster are no merit of another layer."""
     clock, first, second = Timed(monkeypatch), made(mlp), made(mlp)

@@ -188,7 +188,9 @@ _KINDS_OF_TENSORS = (
 )
 PASSIVE_METHODS = frozenset(_KINDS_OF_TENSORS.split())
 # Attributes that do not when they are read.
-PASSIVE_ATTRIBUTES = frozenset({"dtype", "persistable", "place", "shape", "stop_gradient", "type"})
+PASSIVE_ATTRIBUTES = frozenset(
+    {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
+)
 
 # Operators that write over what they are given, and those that draw random numbers.
 WRITERS = frozenset({"batch_norm"})

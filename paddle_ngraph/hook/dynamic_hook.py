@@ -20,7 +20,7 @@ from math import inf
 from statistics import fmean
 from time import perf_counter
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import paddle
 
@@ -270,13 +270,20 @@ class _Training(_Mode):
 
     A call takes what the backward passes take, too, which follow in its thread before its next one:
     all of them, since autograd tells no layers apart. So one layer is tried at a time, and once
-    it is compiled, the times of others begin anew.
+    it is compiled, the times of others begin anew. Those of one layer for several kinds of inputs
+    do not mix: batches that are as long as their longest text are tried side by side.
+
+    Attributes:
+        undecided: Of its kinds, those that are being tried.
+        compiled: How many were decided to be compiled.
     """
 
     trains = True
 
     def __init__(self) -> None:
         super().__init__()
+        self.undecided: WeakSet[_Trial] = WeakSet()
+        self.compiled = 0
         self._ended: tuple[_Tried, int, float] | None = None
 
     def run(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
@@ -291,8 +298,8 @@ class _Training(_Mode):
         return _Form(is_trained=True)
 
     def _tries(self, form: _Form, trial: _Trial) -> bool:
-        _turn.begin(trial)
-        return super()._tries(form, trial) and _turn.take(trial)
+        _turn.begin(self, trial)
+        return super()._tries(form, trial) and _turn.take(self, trial)
 
     def _end(self, tried: _Tried) -> None:
         self._ended = tried, threading.get_ident(), gradients.seconds()
@@ -300,39 +307,47 @@ class _Training(_Mode):
     def _add(self, tried: _Tried, seconds: float) -> None:
         if tried.trial.is_compiled is None:
             super()._add(tried, seconds)
-            _turn.end(tried.trial)
+            _turn.end(self, tried.trial)
 
 
 class _Turn:
     """Which layer that trains is tried now."""
 
     def __init__(self) -> None:
-        self._holder: ref[_Trial] | None = None
+        self._holder: ref[_Training] | None = None
         self._waited = 0
-        self._number = 0  # of those that were compiled
+        self._number = 0  # of kinds that were compiled, of all layers
 
-    def begin(self, trial: _Trial) -> None:
+    def begin(self, layer: _Training, trial: _Trial) -> None:
         """Times from before another layer was compiled do not count."""
-        if trial.turn != self._number and trial.calls[True] == 0:
+        others = self._number - layer.compiled
+        if trial.turn != others and trial.calls[True] == 0:
             trial.begin_anew()
-        trial.turn = self._number
+        trial.turn = others
 
-    def take(self, trial: _Trial) -> bool:
-        """Whether it is this one's turn."""
+    def take(self, layer: _Training, trial: _Trial) -> bool:
+        """Whether it is this layer's turn, or was when this kind was first tried."""
         holder = None if self._holder is None else self._holder()
-        if holder is trial:
-            self._waited = 0
-            return True
-        is_free = holder is None or holder.is_compiled is not None or self._waited >= _WAITS
-        if is_free:
-            self._holder, self._waited = ref(trial), 0
-        else:
+        if holder is layer:
+            if trial in layer.undecided:
+                self._waited = 0
+                return True
+            if self._waited > 0 and layer.undecided:
+                return False  # another layer is next
+        elif holder is not None and holder.undecided and self._waited < _WAITS:
             self._waited += 1
-        return is_free
+            return False
+        self._holder, self._waited = ref(layer), 0
+        layer.undecided.add(trial)
+        return True
 
-    def end(self, trial: _Trial) -> None:
+    def end(self, layer: _Training, trial: _Trial) -> None:
         """Something may have been decided."""
+        if trial.is_compiled is None:
+            return
+        layer.undecided.discard(trial)
         if trial.is_compiled:
+            layer.compiled += 1
             self._number += 1
 
 
@@ -350,7 +365,7 @@ class _Trial:
         is_compiled: What was decided; ``None``: nothing yet.
         why_native: What was measured, if it speaks for Paddle.
         calls: How many there were, natively and compiled.
-        turn: The number of layers that were compiled when it began.
+        turn: How many kinds of other layers were compiled when it began.
     """
 
     def __init__(self, is_trained: bool = False) -> None:

@@ -21,6 +21,9 @@ _NO_SUM = 1e30  # no axis is that long
 _LONG_ROW = 16
 # No attention is that wide: rows of many classes, such as characters or words.
 _ROW_OF_CLASSES = 4096
+# Paddle's vectorised softmax takes so many elements of a row at once.
+_REGISTER = 8
+_LOWEST = float(np.finfo("float32").min)
 # Paddle's cross entropy takes this for infinity.
 _LARGE = 1e20
 
@@ -33,7 +36,8 @@ def softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = exp(s) / sum(exp(s))`` along axis, ``s = max(x - max(x), -64)`` (Paddle ``softmax``).
 
     A NaN or +inf makes its whole row NaN. So does Paddle, except where its vectorised kernel
-    replaces the NaN by -64.
+    replaces the NaN by -64. It is followed in that where a row is nothing but -inf, as that of a
+    padding word which may look at no other word.
     """
     x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
     # In this order: what is asked of an open size is true of all that the function is for.
@@ -87,7 +91,8 @@ def _gains_by_rows(bridge: NgraphBridge, x: NodeInput) -> bool:
 @converter("pd_op.log_softmax")
 def log_softmax(bridge: NgraphBridge, op: Op) -> None:
     """``out = s - log(sum(exp(s)))`` with the ``s`` of :func:`softmax` (Paddle ``log_softmax``)."""
-    terms = Softmax(bridge, bridge.get_input_node(op, "x"), op.attr("axis"))
+    x, axis = bridge.get_input_node(op, "x"), op.attr("axis")
+    terms = Softmax(bridge, x, axis, is_vectorized=False)
     bridge.set_output_node(op, "out", terms.logarithms())
 
 
@@ -107,14 +112,25 @@ class Softmax:
 
     The sum of the exponentials is between 1 and the length of the axis, unless the row holds a NaN
     or +inf, or nothing but -inf; such rows become NaN.
+
+    Args:
+        bridge, x, axis: Of what.
+        is_vectorized: Whether Paddle's kernel is, which clamps the NaN that -inf less -inf is, in
+            all the elements that fill registers: a row of nothing but -inf is uniform if they all
+            do.
     """
 
-    def __init__(self, bridge: NgraphBridge, x: NodeInput, axis: int) -> None:
+    def __init__(
+        self, bridge: NgraphBridge, x: NodeInput, axis: int, is_vectorized: bool = True
+    ) -> None:
         self._shape = bridge.shape(x)
         if not self._shape:
             x, axis = opset15.unsqueeze(x, bridge.ints([0])), 0
         self._bridge = bridge
         largest = opset15.reduce_max(x, bridge.ints([axis]), keep_dims=True)
+        clamps = self._clamps(axis) if is_vectorized else None
+        if clamps is not None:
+            largest = opset15.maximum(largest, chosen(clamps, _LOWEST, -math.inf))
         self.distance = opset15.subtract(x, largest)
         self.powers = opset15.exp(self.distance)
         self.total = sum_over(bridge, self.powers, [axis])
@@ -123,6 +139,26 @@ class Softmax:
             opset15.subtract(constant(_NO_SUM), self.total),
         )
         self._is_sound = opset15.greater(inside, constant(0.0))
+        if clamps is not None:
+            self._allow_rows_of_nothing(clamps, axis)
+
+    def _clamps(self, axis: int) -> Any:
+        """Whether Paddle clamps every NaN of a row; ``None``: surely not."""
+        if not self._shape or axis not in (-1, len(self._shape) - 1):
+            return None
+        length = self._shape[-1]
+        if isinstance(length, int):
+            return None if length % _REGISTER else opset15.constant(True)
+        rest = opset15.mod(self._bridge.ints([length]), self._bridge.ints([_REGISTER]))
+        return opset15.equal(rest, self._bridge.ints([0]))
+
+    def _allow_rows_of_nothing(self, clamps: Any, axis: int) -> None:
+        """The powers of such a row are 0 here, and those of Paddle the least there are."""
+        no_total = chosen(clamps, 0.0, -1.0)
+        self._is_sound = opset15.logical_or(self._is_sound, opset15.equal(self.total, no_total))
+        length = opset15.convert(self._bridge.ints([self._shape[axis]]), Type.f32)
+        least = opset15.multiply(length, constant(math.exp(_LOWEST_EXPONENT)))
+        self.total = opset15.maximum(self.total, least)
 
     # The lower bound comes last: of a row that becomes NaN, both that it compares are NaN. The
     # plugin's maximum drops a NaN that only one of them is, in some of its kernels. In the total

@@ -87,6 +87,39 @@ def test_softmax_of_nan_and_infinity(function, types, axis):
     check(lambda x: function(x, axis=axis), {"x": x}, types)
 
 
+@pytest.mark.parametrize("length", [4, 8, 12, 16, 23, 24, 40, 4096, 4100])
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+def test_rows_of_nothing_but_minus_infinity(function, types, length):
+    """Uniform in Paddle's softmax if the length is a multiple of 8, else NaN."""
+    x = varied(2, 3, length)
+    x[0, 1], x[1, 2], x[1, 0, 1:] = -np.inf, -np.inf, -np.inf
+    check(lambda x: function(x), {"x": x}, types)
+    forward = types[:1]
+    check(lambda x: function(x + x), {"x": x}, [*forward, "add"], gradients=False)
+
+
+def test_rows_of_nothing_but_minus_infinity_of_open_length():
+    program = Program(lambda: F.softmax(paddle.static.data("x", [-1, -1, -1])))
+    for length in (8, 12, 16, 19, 24, 31, 32, 40):
+        x = varied(2, 3, length)
+        x[0, 1], x[1, 2, 2:] = -np.inf, -np.inf
+        program.both(x=x)
+
+
+@pytest.mark.parametrize("length", [12, 16])
+@pytest.mark.parametrize("soft", [False, True])
+def test_cross_entropy_of_nothing_but_minus_infinity(length, soft):
+    x = varied(3, length)
+    x[1] = -np.inf
+    label = np.full((3, length), 1 / length, "float32") if soft else labels([3, 1], length)
+    inputs = {"x": x, "label": label}
+    check(
+        lambda x, label: F.cross_entropy(x, label, soft_label=soft, reduction="none"),
+        inputs,
+        CROSS_ENTROPY,
+    )
+
+
 @pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(

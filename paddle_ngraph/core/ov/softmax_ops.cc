@@ -16,11 +16,21 @@ constexpr float kLowest = -64.0F;
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
+// Paddle's kernel takes so many elements at once, and of these clamps a NaN, too. So a row of
+// nothing but -inf has equal powers if no element is left over; else it is NaN.
+constexpr int64_t kClampedAtOnce = 8;
+
+// What is subtracted from a row with this maximum.
+NGRAPH_INLINE inline float shift_of(float largest, int64_t length) {
+  const bool is_clamped = length % kClampedAtOnce == 0;
+  return is_clamped && largest == kNothing ? std::numeric_limits<float>::lowest() : largest;
+}
+
 // Powers are added up as they are computed: a long row is not in the fastest cache any more when
 // its last one is there.
 NGRAPH_VECTORIZED void softmax_row(const float* __restrict__ x, int64_t length,
                                    float* __restrict__ y) {
-  const float largest = largest_of(x, length, kNothing);
+  const float largest = shift_of(largest_of(x, length, kNothing), length);
   const float total = sum_of(length, [=](int64_t i) NGRAPH_INLINE {
     const float shifted = x[i] - largest;  // 0 at most
     const auto [power, rest] = exponential_within(shifted < kLowest ? kLowest : shifted);

@@ -6,7 +6,7 @@
 namespace paddle_ngraph {
 
 // x [..., L] -> y = exp(s) / sum(exp(s)) with s = max(x - max(x), -64), as in Paddle. A row with
-// a NaN or +inf, or of nothing but -inf, becomes NaN.
+// a NaN or +inf becomes NaN; so does one of nothing but -inf, unless its length is a multiple of 8.
 class RowSoftmax : public OperatorOf<RowSoftmax> {
  public:
   OPENVINO_OP("RowSoftmax", "paddle_ngraph", ExtensionOp);

@@ -1239,6 +1239,18 @@ void Capture::compute_wanted() {
   if (raised != nullptr) throw py::error_already_set(*raised);
 }
 
+namespace {
+
+// A tensor that waited gets what was computed. It keeps its name, if it was asked for; else it has
+// this one, not that of a program's output, which each call would give to another tensor.
+void become(paddle::Tensor* waited, const paddle::Tensor& result, const std::string& name) {
+  const std::string known = waited->name();
+  *waited = result;
+  waited->set_name(known.empty() ? name : known);
+}
+
+}  // namespace
+
 // That of a pattern, or one of the path alone; null if there is none yet.
 py::object Capture::find_or_make_graph(const std::vector<int>& wanted) {
   const auto pattern = paths_->pattern_of(*path_);  // others may forget it meanwhile
@@ -1276,7 +1288,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wan
   if (computed.is_none()) return false;
   const py::list results(computed);
   for (size_t i = 0; i < wanted.size(); ++i) {
-    tensor_of(values_[wanted[i]].ptr()) = tensor_of(results[i].ptr());
+    become(&tensor_of(values_[wanted[i]].ptr()), tensor_of(results[i].ptr()), "");
   }
   return true;
 }
@@ -1326,7 +1338,8 @@ void Capture::assign(const Argument& expected, PyObject* computed) {
     return;
   }
   if (expected.kind == Argument::Kind::kValue) {
-    tensor_of(values_[expected.value].ptr()) = tensor_of(computed);
+    const paddle::Tensor& result = tensor_of(computed);
+    become(&tensor_of(values_[expected.value].ptr()), result, result.name());
     return;
   }
   const std::vector<PyObject*> items = members(computed);
