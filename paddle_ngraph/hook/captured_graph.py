@@ -200,9 +200,7 @@ class Graph:
             return None
         values = dict(enumerate(given))
         try:  # before anything is done
-            programs = [
-                stage.program_for(values) for stage in self.stages if isinstance(stage, Stage)
-            ]
+            programs = self._programs(values)
         except _Busy:
             return None
         except Exception as error:  # Paddle can run it, whatever a program stumbles over
@@ -219,6 +217,27 @@ class Graph:
                 else:
                     stage.run(programs.pop(0), values)
         return [values[number] for number in self.wanted]
+
+    def _programs(self, values: dict[int, Any]) -> list[_Program]:
+        """The program of each stage.
+
+        Raises:
+            NgraphError: The engine takes nothing of any.
+        """
+        programs = []
+        stages: list[Stage | Call] = []
+        for stage in self.stages:
+            program = stage.program_for(values) if isinstance(stage, Stage) else None
+            if isinstance(stage, Stage) and program is None:
+                stages += stage.calls  # sizes, say, beside a network
+            else:
+                stages.append(stage)
+            if program is not None:
+                programs.append(program)
+        if not programs:
+            raise NgraphError("the engine takes nothing of it")
+        self.stages = stages
+        return programs
 
 
 # The thread whose graphs train, guarded by the lock.
@@ -352,8 +371,10 @@ def _stages_of_level(calls: list[Call], kinds: list[Kind], outputs: set[int]) ->
     used = _used(calls, outputs)
     reached: dict[int, frozenset[int]] = {}
     groups: dict[frozenset[int], list[Call]] = {}
+    # What has no gradient is one stage.
+    marks = {value: value if value in differentiable else -1 for value in outputs}
     for call in reversed(used):
-        found = [reached.get(v, _NONE) | ({v} & outputs) for v in call.results]
+        found = [reached.get(v, _NONE) | {marks[v] for v in {v} & outputs} for v in call.results]
         group = frozenset().union(*found)
         for value in call.reads:
             reached[value] = reached.get(value, _NONE) | group
@@ -417,7 +438,20 @@ def _levels(calls: list[Call], kinds: list[Kind], needed: set[int]) -> list[int]
             of_value[value] = level
             made.add(value)
         levels.append(level)
+    _join_readers(levels, calls, needed)
     return levels
+
+
+def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
+    """Moves what reads no tensor of the user, as a bias in another shape, to its first reader."""
+    first_read: dict[int, int] = {}
+    for at in reversed(range(len(calls))):
+        call = calls[at]
+        readers = [first_read[value] for value in call.results if value in first_read]
+        if readers and not call.has_effect and needed.isdisjoint(call.results):
+            levels[at] = min(readers)
+        for value in call.reads:
+            first_read[value] = min(first_read.get(value, levels[at]), levels[at])
 
 
 def _used(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
@@ -483,12 +517,8 @@ class Stage:
             tensor = operators.assign(tensor)  # contiguous() would part the user's from its base
         return tensor if number in self._differentiated else tensor.detach()
 
-    def program_for(self, values: dict[int, Any]) -> _Program:
-        """What runs it with the parameters among these values.
-
-        Raises:
-            NgraphError: The engine takes nothing of it.
-        """
+    def program_for(self, values: dict[int, Any]) -> _Program | None:
+        """What runs it with the parameters among these values; ``None``: Paddle's operators."""
         weights = [values[number] for number in self._weights]
         key = tuple(map(id, weights))
         found = self._programs.get(key)
@@ -499,10 +529,11 @@ class Stage:
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
                 found = self._build(weights)
-            self._programs.put(key, found)
+            if found is not None:
+                self._programs.put(key, found)
         return found
 
-    def _build(self, weights: Sequence[Any]) -> _Program:
+    def _build(self, weights: Sequence[Any]) -> _Program | None:
         if self.trains and next(_training) > _MOST_TRAINING:
             raise NgraphError(
                 f"{_MOST_TRAINING} graphs train already or wait for backward passes, of which "
@@ -513,7 +544,7 @@ class Stage:
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
         if not report.changes:
-            raise NgraphError("the engine takes nothing of it")
+            return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         return _Program(
