@@ -669,3 +669,50 @@ def test_a_bias_in_another_shape_is_no_stage():
     for _ in range(3):
         layer(floats(2, 3, 6, 6), _sizes())
     assert [stage.trains for stage in stages_of(layer)] == [True, True]
+
+
+class Deep(nn.Layer):
+    """Blocks that are left out at random, and return what the next one reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.LayerList([nn.Linear(4, 4) for _ in range(3)])
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: Any) -> Any:
+        results = []
+        for block in self.blocks:
+            kept = paddle.floor(0.7 + paddle.rand([x.shape[0], 1]))
+            x = x + self.drop(block(x)) * kept / 0.7
+            results.append(x)
+        return results
+
+
+def test_random_numbers_are_drawn_where_they_are_read():
+    def scenario(compiled):
+        layer, results = compiled(made(Deep)), []
+        for step in range(4):
+            results += layer(floats(5, 4, seed=step))
+            sum(each.square().mean() for each in results[-3:]).backward()
+            results += [found(layer), paddle.rand([3])]
+        return results
+
+    both(scenario, runs=12)
+    layer = paddle_ngraph.compile(made(Deep))
+    for _ in range(3):
+        layer(floats(5, 4))
+    assert len(stages_of(layer)) == 3
+
+
+def test_random_numbers_that_are_looked_at():
+    @paddle_ngraph.compile
+    def function(x: Any, low: float) -> Any:
+        return paddle.uniform([2, 3], min=low) * 2, F.tanh(x), paddle.rand([2])
+
+    for play in range(3):
+        paddle.seed(7 + play)
+        results = function(floats(3), -3.0)
+        paddle.seed(7 + play)
+        agree(results, [paddle.uniform([2, 3], min=-3.0) * 2, F.tanh(floats(3)), paddle.rand([2])])
+    assert not function.explain().breaks
+    assert paddle_ngraph.stats()["engine_runs"] >= 1

@@ -429,27 +429,35 @@ def _levels(calls: list[Call], kinds: list[Kind], needed: set[int]) -> list[int]
     of_value: dict[int, int] = {}
     made: set[int] = set()
     levels = []
+    drawn = 0  # random numbers are drawn in the order of the calls
     for call in calls:
-        level = 0
+        level = drawn if call.draws else 0
         for value in call.reads:
             is_seen = value in made and value in needed and not kinds[value].stop_gradient
             level = max(level, of_value.get(value, 0) + is_seen)
         for value in call.results:
             of_value[value] = level
             made.add(value)
+        drawn = level if call.draws else drawn
         levels.append(level)
     _join_readers(levels, calls, needed)
     return levels
 
 
 def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
-    """Moves what reads no tensor of the user, as a bias in another shape, to its first reader."""
+    """Moves what reads no tensor of the user to its first reader.
+
+    That is a bias in another shape, or random numbers that decide which path of a network counts.
+    """
     first_read: dict[int, int] = {}
+    drawn = max(levels, default=0)  # the level of the numbers that are drawn next
     for at in reversed(range(len(calls))):
         call = calls[at]
         readers = [first_read[value] for value in call.results if value in first_read]
-        if readers and not call.has_effect and needed.isdisjoint(call.results):
-            levels[at] = min(readers)
+        if readers and not call.writes and needed.isdisjoint(call.results):
+            levels[at] = min(*readers, drawn) if call.draws else min(readers)
+        if call.draws:
+            drawn = levels[at]
         for value in call.reads:
             first_read[value] = min(first_read.get(value, levels[at]), levels[at])
 
