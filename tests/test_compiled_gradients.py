@@ -657,3 +657,113 @@ def test_a_forward_pass_without_a_backward_pass_leaves_nothing():
     gc.collect()
     assert paddle_ngraph.stats()["engine_runs"] == 3
     assert all(each() is None for each in results)
+
+
+# -- stages --------------------------------------------------------------------------------------
+
+
+class Anchors(nn.Layer):
+    """A detector: a tensor from the middle, and numbers in float64, beside its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2D(3, 4, 3), nn.Conv2D(4, 2, 1)
+
+    def forward(self, x: Any, sizes: Any) -> Any:
+        features = F.relu(self.body(x))
+        return features, self.head(features), paddle.log(sizes) * 2.0
+
+
+def _sizes() -> Any:
+    return paddle.to_tensor([3.0, 5.0], "float64")
+
+
+def anchors_trained(compiled: Any) -> list[Any]:
+    layer, results = compiled(made(Anchors)), []
+    for step in range(4):
+        results += layer(floats(2, 3, 6, 6, seed=step), _sizes())
+        results[-2].square().mean().backward()
+        results.append(found(layer))
+    return results
+
+
+def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
+    both(anchors_trained, runs=8)
+
+
+def stages_of(layer: Any) -> list[Any]:
+    (graph,) = layer.forward._captures.graphs()
+    return [each for each in graph.stages if isinstance(each, captured_graph.Stage)]
+
+
+def test_what_has_no_gradient_is_one_stage():
+    class Grid(nn.Layer):
+        """A result with a gradient, and several without one."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: Any, at: Any) -> Any:
+            return self.body(x), F.tanh(at) * 2, F.relu(at + 1), F.sigmoid(at - 1)
+
+    layer = paddle_ngraph.compile(made(Grid))
+    x, at = floats(3, 4), floats(3, 4, seed=1)
+    results = [layer(x, at) for _ in range(3)]
+    agree(results[2], results[0])
+    assert len(stages_of(layer)) == 2
+
+
+def test_a_bias_in_another_shape_is_no_stage():
+    """It depends on a parameter only, and is read behind a tensor that the user has."""
+    layer = paddle_ngraph.compile(made(Anchors))
+    for _ in range(3):
+        layer(floats(2, 3, 6, 6), _sizes())
+    assert [stage.trains for stage in stages_of(layer)] == [True, True]
+
+
+class Deep(nn.Layer):
+    """Blocks that are left out at random, and return what the next one reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.LayerList([nn.Linear(4, 4) for _ in range(3)])
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: Any) -> Any:
+        results = []
+        for block in self.blocks:
+            kept = paddle.floor(0.7 + paddle.rand([x.shape[0], 1]))
+            x = x + self.drop(block(x)) * kept / 0.7
+            results.append(x)
+        return results
+
+
+def test_random_numbers_are_drawn_where_they_are_read():
+    def scenario(compiled):
+        layer, results = compiled(made(Deep)), []
+        for step in range(4):
+            results += layer(floats(5, 4, seed=step))
+            sum(each.square().mean() for each in results[-3:]).backward()
+            results += [found(layer), paddle.rand([3])]
+        return results
+
+    both(scenario, runs=12)
+    layer = paddle_ngraph.compile(made(Deep))
+    for _ in range(3):
+        layer(floats(5, 4))
+    assert len(stages_of(layer)) == 3
+
+
+def test_random_numbers_that_are_looked_at():
+    @paddle_ngraph.compile
+    def function(x: Any, low: float) -> Any:
+        return paddle.uniform([2, 3], min=low) * 2, F.tanh(x), paddle.rand([2])
+
+    for play in range(3):
+        paddle.seed(7 + play)
+        results = function(floats(3), -3.0)
+        paddle.seed(7 + play)
+        agree(results, [paddle.uniform([2, 3], min=-3.0) * 2, F.tanh(floats(3)), paddle.rand([2])])
+    assert not function.explain().breaks
+    assert paddle_ngraph.stats()["engine_runs"] >= 1

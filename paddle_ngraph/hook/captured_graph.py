@@ -206,9 +206,7 @@ class Graph:
             return None
         values = dict(enumerate(given))
         try:  # before anything is done
-            programs = [
-                stage.program_for(values) for stage in self.stages if isinstance(stage, Stage)
-            ]
+            programs = self._programs(values)
         except _Busy:
             return None
         except Exception as error:  # Paddle can run it, whatever a program stumbles over
@@ -225,6 +223,27 @@ class Graph:
                 else:
                     stage.run(programs.pop(0), values)
         return [values[number] for number in self.wanted]
+
+    def _programs(self, values: dict[int, Any]) -> list[_Program]:
+        """The program of each stage.
+
+        Raises:
+            NgraphError: The engine takes nothing of any.
+        """
+        programs = []
+        stages: list[Stage | Call] = []
+        for stage in self.stages:
+            program = stage.program_for(values) if isinstance(stage, Stage) else None
+            if isinstance(stage, Stage) and program is None:
+                stages += stage.calls  # sizes, say, beside a network
+            else:
+                stages.append(stage)
+            if program is not None:
+                programs.append(program)
+        if not programs:
+            raise NgraphError("the engine takes nothing of it")
+        self.stages = stages
+        return programs
 
 
 # The thread whose graphs train, guarded by the lock.
@@ -380,8 +399,10 @@ def _stages_of_level(calls: list[Call], kinds: list[Kind], outputs: set[int]) ->
     used = _used(calls, outputs)
     reached: dict[int, frozenset[int]] = {}
     groups: dict[frozenset[int], list[Call]] = {}
+    # What has no gradient is one stage.
+    marks = {value: value if value in differentiable else -1 for value in outputs}
     for call in reversed(used):
-        found = [reached.get(v, _NONE) | ({v} & outputs) for v in call.results]
+        found = [reached.get(v, _NONE) | {marks[v] for v in {v} & outputs} for v in call.results]
         group = frozenset().union(*found)
         for value in call.reads:
             reached[value] = reached.get(value, _NONE) | group
@@ -436,16 +457,37 @@ def _levels(calls: list[Call], kinds: list[Kind], needed: set[int]) -> list[int]
     of_value: dict[int, int] = {}
     made: set[int] = set()
     levels = []
+    drawn = 0  # random numbers are drawn in the order of the calls
     for call in calls:
-        level = 0
+        level = drawn if call.draws else 0
         for value in call.reads:
             is_seen = value in made and value in needed and not kinds[value].stop_gradient
             level = max(level, of_value.get(value, 0) + is_seen)
         for value in call.results:
             of_value[value] = level
             made.add(value)
+        drawn = level if call.draws else drawn
         levels.append(level)
+    _join_readers(levels, calls, needed)
     return levels
+
+
+def _join_readers(levels: list[int], calls: list[Call], needed: set[int]) -> None:
+    """Moves what reads no tensor of the user to its first reader.
+
+    That is a bias in another shape, or random numbers that decide which path of a network counts.
+    """
+    first_read: dict[int, int] = {}
+    drawn = max(levels, default=0)  # the level of the numbers that are drawn next
+    for at in reversed(range(len(calls))):
+        call = calls[at]
+        readers = [first_read[value] for value in call.results if value in first_read]
+        if readers and not call.writes and needed.isdisjoint(call.results):
+            levels[at] = min(*readers, drawn) if call.draws else min(readers)
+        if call.draws:
+            drawn = levels[at]
+        for value in call.reads:
+            first_read[value] = min(first_read.get(value, levels[at]), levels[at])
 
 
 def _used(calls: list[Call], outputs: Iterable[int]) -> list[Call]:
@@ -511,12 +553,8 @@ class Stage:
             tensor = operators.assign(tensor)  # contiguous() would part the user's from its base
         return tensor if number in self._differentiated else tensor.detach()
 
-    def program_for(self, values: dict[int, Any]) -> _Program:
-        """What runs it with the parameters among these values.
-
-        Raises:
-            NgraphError: The engine takes nothing of it.
-        """
+    def program_for(self, values: dict[int, Any]) -> _Program | None:
+        """What runs it with the parameters among these values; ``None``: Paddle's operators."""
         weights = [values[number] for number in self._weights]
         key = tuple(map(id, weights))
         found = self._programs.get(key)
@@ -527,10 +565,11 @@ class Stage:
             training = paddle.set_grad_enabled
             with _building, _be_alone(), _mode_of_this_thread(), training(self.trains):
                 found = self._build(weights)
-            self._programs.put(key, found)
+            if found is not None:
+                self._programs.put(key, found)
         return found
 
-    def _build(self, weights: Sequence[Any]) -> _Program:
+    def _build(self, weights: Sequence[Any]) -> _Program | None:
         if self.trains and next(_training) > _MOST_TRAINING:
             raise NgraphError(
                 f"{_MOST_TRAINING} graphs train already or wait for backward passes, of which "
@@ -541,7 +580,7 @@ class Stage:
         report = to_static_hook.explain_programs(layer, in_sot_mode=True)
         self.report = report
         if not report.changes:
-            raise NgraphError("the engine takes nothing of it")
+            return None
         given = [*self._others, *self._weights]
         to_static_hook.expect(layer, [[shapes[at] for at in given] for shapes in self.examples])
         return _Program(

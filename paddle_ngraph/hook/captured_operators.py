@@ -148,6 +148,7 @@ OPERATORS: dict[str, _core.WaitRule] = {
     "dropout": _rule(draws=True),
     "embedding": _rule(needed=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
+    "uniform": _rule(most_tensors=0, draws=True),
 }
 
 # What does not depend on random numbers, and may not wait: computed at once of what is known. Of
@@ -194,9 +195,13 @@ PASSIVE_ATTRIBUTES = frozenset(
 
 # Operators that write over what they are given, and those that draw random numbers.
 WRITERS = frozenset({"batch_norm"})
-DRAWING = frozenset({"dropout"})
-# Arguments, by their place, with which they do neither.
-IN_EVALUATION = {"batch_norm": {5: True, 10: False}, "dropout": {3: True}}
+DRAWING = frozenset({"dropout", "uniform"})
+# Arguments, by their place, with which they do neither; no operator is called without any.
+IN_EVALUATION: dict[str, dict[int, Any]] = {
+    "batch_norm": {5: True, 10: False},
+    "dropout": {3: True},
+    "uniform": {0: None},
+}
 
 
 def in_programs(name: str, is_method: bool) -> Callable[..., Any]:
@@ -222,6 +227,10 @@ def _detach(x: Any) -> Any:
 
 def _rnn(x: Any, states: Any, weights: Any, lengths: Any, unread: Any, *others: Any) -> Any:
     return _C_ops.rnn(x, states, weights, lengths, paddle.zeros([1], "uint8"), *others)
+
+
+def _uniform(shape: Any, dtype: Any, low: Any, high: Any, *others: Any, out: Any = None) -> Any:
+    return _C_ops.uniform(shape, dtype, low, high, *others)
 
 
 def _item(x: Any, index: Any) -> Any:
@@ -251,6 +260,7 @@ _OTHERWISE: dict[str, Callable[..., Any]] = {
     "detach": _detach,
     "linear": _linear,
     "rnn": _rnn,
+    "uniform": _uniform,
     "_getitem_dygraph": _item,
     "_tensor_use_gpudnn": lambda x, _: x,
 }

@@ -63,12 +63,19 @@ _SECONDS_PER_PROGRAM = 0.05
 _SECONDS_PER_OPERATOR = 0.004
 _SECONDS_PER_TRAINED_OPERATOR = 0.012  # with its gradient
 
+# Once a layer has been trained with so many kinds of inputs, so many of its calls are watched.
+# The layers that it calls are looked at instead, if those with fewer kinds take this share of it.
+_MANY = 16
+_WATCHED = 16
+_INSIDE = 0.5
+
 # Calls of other layers after which a layer that trains and is not called is no longer waited for.
 _WAITS = 64
 
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
 _is_inside = PerThread(False)  # an outermost layer
+_watch: PerThread[_Watch | None] = PerThread(None)  # who looks at what that layer calls
 
 
 def switch(on: bool, trains: bool = False) -> None:
@@ -106,8 +113,13 @@ def _with_compilation(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         if is_read_by_sot():  # it has to find Paddle's method, or it ends its graph here
             return original(self, *inputs, **kwargs)
-        if not _is_on or _is_inside.value or not flags.get("use_ngraph"):
+        if not _is_on or not flags.get("use_ngraph"):
             return original(self, *inputs, **kwargs)
+        if _is_inside.value:
+            watch = _watch.value
+            if watch is None:
+                return original(self, *inputs, **kwargs)
+            return watch.run_inner(original, self, inputs, kwargs)
         return _outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _outermost.__code__  # type: ignore[attr-defined]
@@ -200,7 +212,7 @@ class _Mode:
         start = perf_counter()
         try:
             if not is_compiled:
-                return original(layer, *inputs, **kwargs)
+                return self._run_natively(form, tuple(sizes), original, layer, inputs, kwargs)
             self._expected = self._put_off = 0.0
             with background.awaited(), building_if(self._may_build):
                 return self.captures.run(original, (layer, *inputs), kwargs)
@@ -209,6 +221,18 @@ class _Mode:
 
     def _form(self) -> _Form:
         return _Form()
+
+    def _run_natively(
+        self,
+        form: _Form,
+        sizes: tuple[int, ...],
+        original: Callable[..., Any],
+        layer: Any,
+        inputs: Any,
+        kwargs: Any,
+    ) -> Any:
+        """A call that is not decided."""
+        return original(layer, *inputs, **kwargs)
 
     def _tries(self, form: _Form, trial: _Trial) -> bool:
         """Whether a call that is not decided is to be compiled."""
@@ -296,6 +320,23 @@ class _Training(_Mode):
 
     def _form(self) -> _Form:
         return _Form(is_trained=True)
+
+    def _run_natively(
+        self,
+        form: _Form,
+        sizes: tuple[int, ...],
+        original: Callable[..., Any],
+        layer: Any,
+        inputs: Any,
+        kwargs: Any,
+    ) -> Any:
+        if not form.is_watched:
+            return original(layer, *inputs, **kwargs)
+        result = form.watch.run(sizes, original, layer, inputs, kwargs)
+        if form.watch.is_better_inside and not self.captures.graphs():
+            self.is_given_up = True
+            self.why_native = "layers that it calls have fewer kinds of inputs"
+        return result
 
     def _tries(self, form: _Form, trial: _Trial) -> bool:
         _turn.begin(self, trial)
@@ -403,20 +444,85 @@ class _Trial:
             )
 
 
+class _Watch:
+    """Whether what a layer calls has fewer kinds of inputs than itself, in some of its calls.
+
+    A detector that trains is given as many boxes as there are on the pictures, so that hardly two
+    of its batches are of one kind. Its backbone is given the pictures only.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._seconds = 0.0
+        self._kinds: set[tuple[int, ...]] = set()
+        # Of each layer that is called, by its address: kinds of inputs, and seconds.
+        self._inner: dict[int, set[Hashable]] = {}
+        self._inner_seconds: dict[int, float] = {}
+
+    def run(
+        self,
+        sizes: tuple[int, ...],
+        original: Callable[..., Any],
+        layer: Any,
+        inputs: Any,
+        kwargs: Any,
+    ) -> Any:
+        """Calls the layer with inputs of these sizes."""
+        start = perf_counter()
+        try:
+            with _watch.set_to(self):
+                return original(layer, *inputs, **kwargs)
+        finally:
+            self.calls += 1
+            self._kinds.add(sizes)
+            self._seconds += perf_counter() - start
+
+    def run_inner(self, original: Callable[..., Any], layer: Any, inputs: Any, kwargs: Any) -> Any:
+        """Calls a layer that the other one calls."""
+        sizes: list[int] = []
+        form = _form_of(inputs, sizes), _form_of(kwargs, sizes)
+        self._inner.setdefault(id(layer), set()).add((form, tuple(sizes)))
+        start = perf_counter()
+        try:
+            with _watch.set_to(None):  # it looks no deeper
+                return original(layer, *inputs, **kwargs)
+        finally:
+            spent = self._inner_seconds.get(id(layer), 0.0)
+            self._inner_seconds[id(layer)] = spent + perf_counter() - start
+
+    @property
+    def is_better_inside(self) -> bool:
+        """Whether layers with half as many kinds take enough of the time, as far as was seen."""
+        if self.calls < _WATCHED:
+            return False
+        few = [at for at, kinds in self._inner.items() if 2 * len(kinds) <= len(self._kinds)]
+        spent = [self._inner_seconds[at] for at in few]
+        return bool(spent) and sum(spent) >= _INSIDE * self._seconds
+
+
 class _Form:
     """Kinds of inputs that differ in sizes only.
 
     Args:
         is_trained: Whether the layer trains. Then each kind has graphs of its own, and is decided
             alone.
+
+    Attributes:
+        watch: Looks at some calls, once there are many kinds.
     """
 
     def __init__(self, is_trained: bool = False) -> None:
+        self.watch = _Watch()
         self._is_trained = is_trained
         self._trials: Latest[tuple[int, ...], _Trial] = Latest(_SIZES)
         self._together = _Trial()  # of those that come seldom
         self._measured: set[_Trial] = set()
         self._natively = 0.0
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether its next call is one of those."""
+        return len(self._trials) >= _MANY and self.watch.calls < _WATCHED
 
     def trial(self, sizes: tuple[int, ...]) -> _Trial:
         """The one for inputs of these sizes."""
