@@ -16,7 +16,9 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib import metadata
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -222,15 +224,18 @@ def _paddle_library(name: str) -> Path:
 
 
 def _paddle_flags() -> list[str]:
+    import paddle
     from paddle.utils.cpp_extension import CppExtension
-    from paddle.utils.cpp_extension.cpp_extension import _get_pybind11_abi_build_flags
 
     # The headers of others are not held to our warnings.
     headers = [f"-isystem{path}" for path in CppExtension(sources=["none.cc"]).include_dirs]
     # Paddle's own pybind11 ABI: both modules then share their registered types.
-    abi = [flag.replace('\\"', '"') for flag in _get_pybind11_abi_build_flags()]
-    platform = f'-DNGRAPH_OPENVINO_PLATFORM="{_openvino_platform()}"'
-    return ["-DPADDLE_WITH_CUSTOM_KERNEL", "-D_GLIBCXX_USE_CXX11_ABI=1", platform, *abi, *headers]
+    platform = _platform_of(Path(paddle.__file__).parent / "base" / "libpaddle.so")
+    names = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
+    parts = zip(names, re.findall("_[a-z0-9]+", platform))
+    abi = [f'-DPYBIND11_{name}="{part}"' for name, part in parts]
+    openvino = f'-DNGRAPH_OPENVINO_PLATFORM="{_openvino_platform()}"'
+    return ["-D_GLIBCXX_USE_CXX11_ABI=1", openvino, *abi, *headers]
 
 
 def _openvino_flags() -> list[str]:
@@ -244,12 +249,17 @@ def _openvino_flags() -> list[str]:
 
 
 def _openvino_platform() -> str:
-    """The platform that OpenVINO's bindings were built for, as pybind11 writes it into them."""
-    bindings = next(_openvino().glob("_pyopenvino*.so")).read_bytes()
-    found = re.search(rb"__pybind11_internals_v\d+(_\w+?)__\0", bindings)
-    if found is None:
-        raise SystemExit("this openvino wheel does not say which platform its bindings are for")
-    return found[1].decode()
+    return _platform_of(next(_openvino().glob("_pyopenvino*.so")))
+
+
+@cache
+def _platform_of(bindings: Path) -> str:
+    """The platform that bindings were built for, as pybind11 writes it into them."""
+    with bindings.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as code:
+        found = re.search(rb"__pybind11_internals_v\d+(_\w+?)__\0", code)
+        if found is None:
+            raise SystemExit(f"{bindings.name} does not say which platform it was built for")
+        return found[1].decode()
 
 
 _LIBRARY_FOLDERS = ("openvino/libs", "paddle/base", "paddle/libs")
