@@ -1713,6 +1713,22 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
     thread.join()
 
 
+@pytest.mark.parametrize(
+    "make", [lambda: paddle.full([2], 1.0), lambda: paddle.arange(2), lambda: paddle.ones([2])]
+)
+def test_what_makes_tensors_of_numbers_waits_for_who_is_alone(make):
+    """Else it would be added to the program that is made, as all operators."""
+    paddle_ngraph.compile(made(mlp))
+    made_one = threading.Event()
+    thread = threading.Thread(target=lambda: make() is not None and made_one.set())
+    with _core.Alone() as is_alone:
+        assert is_alone
+        thread.start()
+        assert not made_one.wait(0.2)
+    assert made_one.wait(60)
+    thread.join()
+
+
 def test_a_forked_process_waits_for_no_thread_that_it_has_not():
     entered, leave = threading.Event(), threading.Event()
 

@@ -15,7 +15,6 @@ import paddle
 from paddle_ngraph import _core
 from paddle_ngraph.hook import captured_graph, gradients, to_static_hook, weight_writes
 from paddle_ngraph.hook.captured_operators import (
-    ASIDE,
     LOOKING,
     METHODS,
     OF_KNOWN,
@@ -79,7 +78,6 @@ def _settling(original: Callable[..., None]) -> Callable[..., None]:
 _CHECK = "FLAGS_check_nan_inf"
 # What is neither an operator that may wait, nor a break and nothing else.
 _OTHERS = {
-    **dict.fromkeys(ASIDE, _core.Captured.ASIDE),
     **dict.fromkeys(OF_KNOWN, _core.Captured.OF_KNOWN),
     **dict.fromkeys(OF_NUMBERS, _core.Captured.OF_NUMBERS),
     **dict.fromkeys(LOOKING, _core.Captured.LOOKING),

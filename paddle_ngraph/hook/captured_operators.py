@@ -150,13 +150,11 @@ OPERATORS: dict[str, _core.WaitRule] = {
     "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
 }
 
-# What makes tensors of numbers is computed at once, since lookups have to know their numbers.
-ASIDE = frozenset({"arange", "full"})
-
-# What does not depend on random numbers, and may not wait: computed at once of what is known.
+# What does not depend on random numbers, and may not wait: computed at once of what is known. Of
+# what makes tensors of numbers, lookups have to know the numbers.
 _OF_KNOWN = (
-    "bincount eye histogram linspace logspace masked_select nonzero searchsorted sequence_mask "
-    "tril_indices triu_indices unique unique_consecutive"
+    "arange bincount eye full histogram linspace logspace masked_select nonzero searchsorted "
+    "sequence_mask tril_indices triu_indices unique unique_consecutive"
 )
 OF_KNOWN = frozenset(_OF_KNOWN.split())
 
