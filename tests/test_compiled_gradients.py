@@ -86,6 +86,35 @@ def test_gradients_of_several_functions_add_up():
 # -- what is frozen, and what is not reached -----------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm2D, nn.InstanceNorm2D, nn.LayerNorm])
+@pytest.mark.parametrize("thawed", ["all", "none", "weight", "bias", "statistics"])
+def test_normalizations_that_are_frozen_in_part(kind, thawed):
+    """What has no gradient natively is not moved by an optimizer: not even by its decay."""
+
+    def scenario(compiled):
+        body, norm = made(lambda: nn.Linear(4, 4)), made(lambda: kind(4))
+        layer = compiled(made(lambda: nn.Sequential(body, norm)))
+        for each in norm.parameters():
+            name = each.name.rpartition(".")[2]
+            is_statistic = name in ("w_1", "w_2")
+            kinds = {"weight": "w_0", "bias": "b_0"}
+            wanted = thawed == "statistics" or (not is_statistic and thawed == "all")
+            each.stop_gradient = not (wanted or name == kinds.get(thawed))
+        optimizer = paddle.optimizer.Momentum(0.1, parameters=layer.parameters(), weight_decay=0.1)
+        results = []
+        for step in range(4):
+            loss = layer(floats(2, 4, 3, 4, seed=step)).square().square().mean()
+            loss.backward()
+            results += [loss, found(layer)]
+            optimizer.step()
+            optimizer.clear_grad()
+        return [results, values(layer)]
+
+    is_native = kind is not nn.LayerNorm and thawed in ("weight", "bias")
+    is_native |= kind is nn.BatchNorm2D and thawed == "statistics"
+    both(scenario, runs=0 if is_native else 4)
+
+
 def test_frozen_parts_thaw():
     def scenario(compiled):
         layer, results = compiled(made(Body)), []
@@ -573,6 +602,28 @@ def test_a_cell_that_is_called_in_a_long_loop_has_few_scopes(monkeypatch):
 
     both(scenario, runs=8)
     assert 8 <= len(scopes) <= 24, "those of each of its programs"
+
+
+def test_long_loops_leave_scopes_to_other_layers(monkeypatch):
+    monkeypatch.setattr(captured_graph, "_MOST_TRAINING", 12)
+    monkeypatch.setattr(captured_graph, "_MOST_OF_LOOPS", 3)
+
+    def scenario(compiled):
+        cell, results = compiled(made(Body)), []
+        for _ in range(3):
+            y = floats(3, 4)
+            for _ in range(60):
+                y = cell(y)
+            y.sum().backward()
+            results.append(y)
+        return [results, found(cell)]
+
+    both(scenario, runs=8)
+    layer, x = paddle_ngraph.compile(made(Body)), floats(3, 4)
+    warm(layer, x)
+    before = paddle_ngraph.stats()["engine_runs"]
+    layer(x).sum().backward()
+    assert paddle_ngraph.stats()["engine_runs"] - before == 2
 
 
 # -- memory --------------------------------------------------------------------------------------

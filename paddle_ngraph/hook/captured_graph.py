@@ -51,10 +51,14 @@ _building = new_lock()
 # Sets of parameters that one stage is compiled for.
 _PARAMETERS = 32
 # Paddle keeps six threads and a megabyte of each scope that a program trains in, for good. It has
-# as many as runs that wait for their backward passes (a cell that is called in a loop).
+# as many as runs that wait for their backward passes (a cell that is called in a loop). Those that
+# a program has beyond a few are counted for themselves, or long loops would leave none to others.
 _MOST_TRAINING = 128
 _MOST_OF_PROGRAM = 32
+_FEW_OF_PROGRAM = 4
+_MOST_OF_LOOPS = 64
 _training = itertools.count(1)
+_of_loops = itertools.count(1)
 
 
 class Call(NamedTuple):
@@ -304,6 +308,7 @@ def _bind(expected: Any, result: Any, values: dict[int, Any]) -> None:
 def _stages(calls: list[Call], kinds: list[Kind], wanted: list[int]) -> list[Stage | Call]:
     maker = {value: call for call in calls for value in call.results}
     _check_writes(calls)
+    _check_parameters(calls, kinds)
     native, needed = _natively_called(maker, wanted)
     level = _levels(calls, kinds, needed)
     stages: list[Stage | Call] = []
@@ -334,6 +339,32 @@ def _check_writes(calls: list[Call]) -> None:
         written = set(call.views.values()) | set(call.views) if call.writes else set()
         if any(not written.isdisjoint(other.reads) for other in calls if other is not call):
             raise _Native(f"what {call.name} writes is used by another operator")
+
+
+# The arguments that are parameters, and those that are statistics.
+_OF_NORMALIZATION = {"batch_norm": ((3, 4), (1, 2)), "instance_norm": ((1, 2), ())}
+
+
+def _check_parameters(calls: list[Call], kinds: list[Kind]) -> None:
+    """Normalizations whose parameters all get gradients, or none does.
+
+    If one of the two is frozen, Python's operator leaves the other one without a gradient, and a
+    program makes zeros, which an optimizer takes for one. So it is with statistics that are not
+    frozen.
+    """
+    for call in calls:
+        if call.name not in _OF_NORMALIZATION or not call.has_gradient:
+            continue
+        parameters, statistics = (
+            {_is_frozen(call.arguments[at], kinds) for at in places}
+            for places in _OF_NORMALIZATION[call.name]
+        )
+        if len(parameters) > 1 or False in statistics:
+            raise _Native(f"some parameters of {call.name} are frozen, and some are not")
+
+
+def _is_frozen(argument: Any, kinds: list[Kind]) -> bool:
+    return all(kinds[value].stop_gradient for value in _values_in(argument))
 
 
 def _check_order_of_draws(stages: list[Stage | Call]) -> None:
@@ -638,7 +669,9 @@ class _Program:
         """Whether there is a scope for it, or may be another one."""
         if not self.scopes or any(map(run_scopes.is_free, self.scopes.values())):
             return True
-        return len(self.scopes) < _MOST_OF_PROGRAM and next(_training) <= _MOST_TRAINING
+        if len(self.scopes) < _FEW_OF_PROGRAM:
+            return next(_training) <= _MOST_TRAINING
+        return len(self.scopes) < _MOST_OF_PROGRAM and next(_of_loops) <= _MOST_OF_LOOPS
 
     def is_of(self, weights: Sequence[Any]) -> bool:
         """Whether it was made for these."""
