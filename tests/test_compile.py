@@ -1723,11 +1723,21 @@ def test_who_cannot_be_alone_does_not_try_in_each_call(monkeypatch):
 def test_what_makes_tensors_of_numbers_waits_for_who_is_alone(make):
     """Else it would be added to the program that is made, as all operators."""
     paddle_ngraph.compile(made(mlp))
-    made_one = threading.Event()
-    thread = threading.Thread(target=lambda: make() is not None and made_one.set())
+    begun, go, made_one = threading.Event(), threading.Event(), threading.Event()
+
+    def makes():
+        make()  # a new thread has a mode first, which waits, too
+        begun.set()
+        go.wait(60)
+        make()
+        made_one.set()
+
+    thread = threading.Thread(target=makes)
+    thread.start()
+    assert begun.wait(60)
     with _core.Alone() as is_alone:
         assert is_alone
-        thread.start()
+        go.set()
         assert not made_one.wait(0.2)
     assert made_one.wait(60)
     thread.join()
