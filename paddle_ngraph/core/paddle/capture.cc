@@ -92,6 +92,14 @@ bool is_lazy(PyObject* tensor) {
   return !lazy_tensors().empty() && lazy_tensors().count(tensor) > 0;
 }
 
+// Gives a tensor that waits what was computed for it. Its name is the one that it was asked for.
+void fill(PyObject* waiting, const paddle::Tensor& computed) {
+  paddle::Tensor& tensor = tensor_of(waiting);
+  const std::string name = tensor.name();
+  tensor = computed;
+  if (!name.empty()) tensor.set_name(name);
+}
+
 bool get_flag(PyObject* object, const char* name) {
   const py::object flag = py::reinterpret_borrow<py::object>(object).attr(name);
   return flag.ptr() == Py_True;
@@ -215,13 +223,15 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
-// A reason with the line of Python outside of Paddle that it comes from.
+// A reason with the line of Python outside of Paddle, and of what calls its layers, that it comes
+// from.
 std::string line_of_user(const std::string& reason) {
   if (reason == kEndOfFunction) return reason;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame && !frame.is_none()) {
     const std::string file = py::str(frame.attr("f_code").attr("co_filename"));
-    if (file.find("/paddle/") == std::string::npos && file.find("<") != 0) {
+    const bool is_ours = file.find("/paddle_ngraph/hook/") != std::string::npos;
+    if (file.find("/paddle/") == std::string::npos && file.find("<") != 0 && !is_ours) {
       return concat(reason, " (", file, ", line ", std::string(py::str(frame.attr("f_lineno"))),
                     ")");
     }
@@ -1276,7 +1286,7 @@ bool Capture::compute_graph(const py::object& graph, const std::vector<int>& wan
   if (computed.is_none()) return false;
   const py::list results(computed);
   for (size_t i = 0; i < wanted.size(); ++i) {
-    tensor_of(values_[wanted[i]].ptr()) = tensor_of(results[i].ptr());
+    fill(values_[wanted[i]].ptr(), tensor_of(results[i].ptr()));
   }
   return true;
 }
@@ -1326,7 +1336,7 @@ void Capture::assign(const Argument& expected, PyObject* computed) {
     return;
   }
   if (expected.kind == Argument::Kind::kValue) {
-    tensor_of(values_[expected.value].ptr()) = tensor_of(computed);
+    fill(values_[expected.value].ptr(), tensor_of(computed));
     return;
   }
   const std::vector<PyObject*> items = members(computed);
@@ -1479,7 +1489,8 @@ std::optional<CapturedCall> Capture::describe_call(const AnnouncedFunction& func
     call.arguments.push_back(std::move(found));
   }
   if (kwargs != nullptr) {
-    if (PyDict_GET_SIZE(kwargs) > 0 && !function.rule.needed.empty()) return std::nullopt;
+    const bool needs_some = !function.rule.needed.empty() || !function.rule.needed_to_train.empty();
+    if (PyDict_GET_SIZE(kwargs) > 0 && needs_some) return std::nullopt;
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
       call.keywords.push_back(py::reinterpret_borrow<py::str>(key));
@@ -1541,13 +1552,18 @@ bool Capture::may_wait(const CapturedCall& call) const {
     }
   }
   if (has_doubles && has_fine_numbers) return false;  // programs keep numbers in 32 bits
-  for (const auto& [at, value] : call.function->rule.needed) {
-    if (at >= call.arguments.size() || call.arguments[at].kind != Argument::Kind::kConstant ||
-        !call.arguments[at].constant.equal(value)) {
-      return false;
-    }
+  const auto has = [&](const auto& needed) {
+    return call.arguments.size() > needed.first &&
+           call.arguments[needed.first].kind == Argument::Kind::kConstant &&
+           call.arguments[needed.first].constant.equal(needed.second);
+  };
+  const WaitRule& rule = call.function->rule;
+  if (!std::all_of(rule.needed.begin(), rule.needed.end(), has)) return false;
+  if (has_gradient() &&
+      !std::all_of(rule.needed_to_train.begin(), rule.needed_to_train.end(), has)) {
+    return false;
   }
-  if (!call.function->rule.needs_floats) return true;
+  if (!rule.needs_floats) return true;
   for (const Argument& argument : call.arguments) {
     if (argument.kind != Argument::Kind::kValue) continue;
     const PyObject* tensor = argument.value < static_cast<int>(values_.size())
