@@ -167,6 +167,7 @@ class WaitRule:
         most_tensors: int = 0,
         needs_floats: bool = False,
         needed: list[tuple[int, Any]] = ...,
+        needed_to_train: list[tuple[int, Any]] = ...,
         values: ValueRule = ...,
         numbers: NumberRule = ...,
         unread: int = -1,
@@ -179,7 +180,9 @@ END_OF_FUNCTION: str
 MOST_PATHS: int
 
 def tell_captures(function: Any, name: str, captured: Captured, rule: WaitRule = ...) -> None: ...
-def tell_captures_of_attribute(attribute: Any, name: str, get_is_passive: bool) -> None: ...
+def tell_captures_of_attribute(
+    attribute: Any, name: str, get_is_passive: bool, set_is_passive: bool
+) -> None: ...
 
 class Alone:
     def __enter__(self) -> bool: ...

@@ -17,7 +17,8 @@ from paddle import nn
 from paddle.utils import dlpack
 
 import paddle_ngraph
-from tests.dynamic import agree, dynamic_mode, floats, made, mlp
+from paddle_ngraph.hook.compiled import Compiled
+from tests.dynamic import agree, dynamic_mode, floats, gradients, made, mlp
 from tests.test_compile import both
 
 CALLS = 5
@@ -96,6 +97,60 @@ def test_whoever_reads_finds_what_was_computed(read, trains):
 
     found = both(repeated(function, floats(3, 4)))
     assert len(found) == CALLS
+
+
+def test_names_need_no_memory():
+    @paddle_ngraph.compile
+    def function(x: Any) -> Any:
+        y = F.relu(x) * 2.0
+        seen = y.name
+        z = y + 1.0
+        z.name = "given"
+        return y, z, seen
+
+    x = floats(3, 4)
+    for _ in range(CALLS):
+        y, z, seen = function(x)
+        assert y.name == seen and z.name == "given"
+        agree([y, z], [F.relu(x) * 2.0, F.relu(x) * 2.0 + 1.0])
+    report = function.explain()
+    assert report.breaks == [] and report.graphs[0].operators == 3
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_layers_may_keep_what_waits(trains):
+    """Paddle names what is assigned to a layer, as normalized weights are in each call."""
+
+    def scenario(compiled: Callable[[Any], Any]) -> list[Any]:
+        normalized = [nn.utils.weight_norm(layer) for layer in (nn.Linear(4, 5), nn.Linear(5, 3))]
+        layer = compiled(nn.Sequential(normalized[0], nn.Tanh(), normalized[1]))
+        found = []
+        for number in range(CALLS):
+            with paddle.set_grad_enabled(trains):
+                y = layer(floats(3, 4, seed=number))
+            found += [y, *[each.weight for each in normalized]]
+            if trains:
+                y.square().sum().backward()
+                found += gradients(layer)
+        if isinstance(layer.forward, Compiled):
+            assert paddle_ngraph.explain(layer).breaks == []
+        return found
+
+    both(lambda compiled: made(lambda: scenario(compiled)))
+
+
+def test_sparse_lookups_infer_in_one_graph():
+    layer = paddle_ngraph.compile(
+        nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 3), nn.Tanh())
+    )
+    words = paddle.to_tensor([[1, 8], [0, 3]])
+    expected = layer(words).numpy()  # the first one is native
+    with paddle.no_grad():
+        for _ in range(CALLS):
+            agree(layer(words), expected)
+        report = paddle_ngraph.explain(layer)
+    (graph,) = [each for each in report.graphs if each.why_native is None]
+    assert "embedding" in str(graph.reports[0])
 
 
 # -- writers -------------------------------------------------------------------------------------

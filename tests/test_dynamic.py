@@ -81,6 +81,23 @@ def asked(layer: Any, build: Any = mlp, count: int = 14) -> list[Any]:
         return [layer(inputs(build, number)) for number in range(count)]
 
 
+def test_a_break_in_a_layer_of_paddle_is_told_by_the_line_that_calls_it(always_pays):
+    class Drawing(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.act = nn.Linear(20, 20), nn.RReLU()
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(self.act(self.linear(x)))
+
+    layer = Drawing()
+    paddle_ngraph.enable(dynamic=True)
+    asked(layer)
+    paddle_ngraph.disable()
+    (reason,) = paddle_ngraph.explain(layer).breaks
+    assert "test_dynamic.py, line" in reason
+
+
 # -- numbers -------------------------------------------------------------------------------------
 
 

@@ -681,22 +681,31 @@ PYBIND11_MODULE(_core, module) {
            py::arg("axis_at") = 1);
   py::class_<WaitRule>(module, "WaitRule", "When a call of an operator may wait.")
       .def(py::init([](size_t most_tensors, bool needs_floats,
-                       std::vector<std::pair<size_t, py::object>> needed, ValueRule values,
+                       std::vector<std::pair<size_t, py::object>> needed,
+                       std::vector<std::pair<size_t, py::object>> needed_to_train, ValueRule values,
                        NumberRule numbers, int unread, bool has_reserve, bool draws,
                        bool is_arithmetic) {
-             return WaitRule{most_tensors,       needs_floats, std::move(needed), values,
-                             std::move(numbers), unread,       has_reserve,       draws,
+             return WaitRule{most_tensors,
+                             needs_floats,
+                             std::move(needed),
+                             std::move(needed_to_train),
+                             values,
+                             std::move(numbers),
+                             unread,
+                             has_reserve,
+                             draws,
                              is_arithmetic};
            }),
            py::arg("most_tensors") = 0, py::arg("needs_floats") = false,
            py::arg("needed") = std::vector<std::pair<size_t, py::object>>(),
+           py::arg("needed_to_train") = std::vector<std::pair<size_t, py::object>>(),
            py::arg("values") = ValueRule(), py::arg("numbers") = NumberRule(),
            py::arg("unread") = -1, py::arg("has_reserve") = false, py::arg("draws") = false,
            py::arg("is_arithmetic") = false);
   module.def("tell_captures", &tell_captures, py::arg("function"), py::arg("name"),
              py::arg("captured"), py::arg("rule") = WaitRule());
   module.def("tell_captures_of_attribute", &tell_captures_of_attribute, py::arg("attribute"),
-             py::arg("name"), py::arg("get_is_passive"));
+             py::arg("name"), py::arg("get_is_passive"), py::arg("set_is_passive"));
   module.attr("END_OF_FUNCTION") = kEndOfFunction;
   module.attr("MOST_PATHS") = CapturedPaths::kMostPaths;
   py::class_<AloneScope>(module, "Alone", "Inside of `with`, no other thread calls operators.")

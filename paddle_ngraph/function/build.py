@@ -207,6 +207,12 @@ PASSES = (
         _on_models(constants.compute_constants),
     ),
     Pass(
+        "keep sums before constants",
+        "the plugin sums constants up, and loses what is small beside them; only from here on they "
+        "are constants",
+        _on_models(plugin_faults.keep_sums_before_constants),
+    ),
+    Pass(
         "part packed weights",
         "the plugin confuses weights that are packed in two ways; only from here on they are "
         "constants",

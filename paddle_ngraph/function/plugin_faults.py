@@ -52,6 +52,20 @@ _REDUCTIONS = {
     "ReduceProd": opset15.reduce_prod,
     "ReduceSum": opset15.reduce_sum,
 }
+# The plugin makes one node of two of these in a row, each with a constant.
+_LINEAR = frozenset({"Add", "Divide", "Multiply", "Subtract"})
+_SUMMING = frozenset({"Add", "Subtract"})
+_PRODUCTS = frozenset(
+    {
+        "Convolution",
+        "ConvolutionBackpropData",
+        "GroupConvolution",
+        "GroupConvolutionBackpropData",
+        "MatMul",
+    }
+)
+# What it sees through, or moves out of the way, when it looks for two nodes in a row.
+_MOVED = _RESHAPES | {"Broadcast", "Transpose"}
 # The plugin computes a parameter that these read in no loop of its own, as it may that of a - b.
 _READING_AS_IS = frozenset({"Add", "Maximum", "Minimum", "Multiply"})
 
@@ -217,6 +231,46 @@ def keep_what_branches_make(model: Model, extension: Callable[..., Node]) -> Non
                 kept = extension("OfAnySize", [made, made], axes=[]).output(0)
                 for reader in readers:
                     reader.replace_source_output(kept)
+
+
+def keep_sums_before_constants(model: Model) -> None:
+    """Rounds a sum with a constant where another constant is added to it or multiplies it.
+
+    The plugin would compute (x + a) * b + c as x * b + (a * b + c). Where x is exact, as masks are,
+    that loses what is left of a sum: (1 - mask) * -1e9 + c would be 0 for what is not masked. It
+    stops before a PRelu of slope 1, which changes no number. Products are rounded themselves:
+    behind them the loss is no larger, and constants become part of their weights.
+    """
+    products: set[str] = set()
+    for node in model.get_ordered_ops():
+        kind = node.get_type_name()
+        before = [v.get_node() for v in node.input_values() if not constants.is_constant(v)]
+        if kind in _PRODUCTS:
+            products.add(node.get_name())
+        elif len(before) != 1 or kind not in _LINEAR | _MOVED:
+            continue
+        elif before[0].get_name() in products:
+            products.add(node.get_name())
+        elif kind in _SUMMING and node.get_element_type() == Type.f32:
+            _keep(node.output(0))
+
+
+def _keep(total: Output) -> None:
+    readers = total.get_target_inputs()
+    if any(_is_linear(reader.get_node()) for reader in readers):
+        kept = opset15.prelu(total, opset15.constant(np.float32(1.0))).output(0)
+        for reader in readers:
+            reader.replace_source_output(kept)
+
+
+def _is_linear(reader: Node) -> bool:
+    """Whether it, or what reads it in other places, adds a constant or multiplies by one."""
+    kind = reader.get_type_name()
+    if kind in _LINEAR:
+        return any(map(constants.is_constant, reader.input_values()))
+    if kind not in _MOVED:
+        return False
+    return any(_is_linear(each.get_node()) for each in reader.output(0).get_target_inputs())
 
 
 # -- loops behind a unit -------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from paddle_ngraph.hook.captured_operators import (
     OPERATORS,
     PASSIVE_ATTRIBUTES,
     PASSIVE_METHODS,
+    SET_ATTRIBUTES,
     SIZES,
 )
 from paddle_ngraph.paddle_seam import replaced
@@ -56,7 +57,9 @@ def install() -> None:
         _core.tell_captures(function, name, _core.Captured.SETTING)
     _core.tell_captures(switch_tracer, "a static program", _core.Captured.SWITCHING)
     for name, attribute in replaced.attributes_of_tensors():
-        _core.tell_captures_of_attribute(attribute, name, name in PASSIVE_ATTRIBUTES)
+        _core.tell_captures_of_attribute(
+            attribute, name, name in PASSIVE_ATTRIBUTES, name in SET_ATTRIBUTES
+        )
 
 
 # What Python's functions for values of tensors call first.

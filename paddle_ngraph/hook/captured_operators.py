@@ -25,6 +25,7 @@ def _rule(
     most_tensors: int = _ANY,
     needs_floats: bool = False,
     needed: tuple[tuple[int, Any], ...] = (),
+    needed_to_train: tuple[tuple[int, Any], ...] = (),
     values: _core.ValueRule | None = None,
     numbers: _core.NumberRule | None = None,
     unread: int = -1,
@@ -37,6 +38,7 @@ def _rule(
         most_tensors,
         needs_floats,
         list(needed),
+        list(needed_to_train),
         values or _core.ValueRule(),
         numbers or _core.NumberRule(),
         unread,
@@ -146,7 +148,8 @@ OPERATORS: dict[str, _core.WaitRule] = {
     "batch_norm": _rule(has_reserve=True),
     "divide": _rule(needs_floats=True),
     "dropout": _rule(draws=True),
-    "embedding": _rule(needed=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
+    # A gradient of rows only is no dense tensor.
+    "embedding": _rule(needed_to_train=((3, False),), values=_core.ValueRule(_ALONG, 0, 1)),
     "rnn": _rule(needed=((3, None), (5, 0.0)), unread=4),
     "uniform": _rule(most_tensors=0, draws=True),
 }
@@ -188,10 +191,11 @@ _KINDS_OF_TENSORS = (
     "is_sparse_csr"
 )
 PASSIVE_METHODS = frozenset(_KINDS_OF_TENSORS.split())
-# Attributes that do not when they are read.
+# Attributes that do not when they are read, and when they are set. Layers name what they are given.
 PASSIVE_ATTRIBUTES = frozenset(
     {"dtype", "name", "persistable", "place", "shape", "stop_gradient", "type"}
 )
+SET_ATTRIBUTES = frozenset({"name"})
 
 # Operators that write over what they are given, and those that draw random numbers.
 WRITERS = frozenset({"batch_norm"})

@@ -260,6 +260,7 @@ struct ToldAttribute {
   void* closure;
   std::string name;
   bool get_is_passive;
+  bool set_is_passive;
 };
 
 PyObject* get_told(PyObject* self, void* closure) {
@@ -270,6 +271,7 @@ PyObject* get_told(PyObject* self, void* closure) {
 
 int set_told(PyObject* self, PyObject* value, void* closure) {
   const auto& told = *static_cast<ToldAttribute*>(closure);
+  if (told.set_is_passive) return told.set(self, value, told.closure);
   if (told.get_is_passive) {
     const auto now = pybind11::reinterpret_steal<pybind11::object>(told.get(self, told.closure));
     if (!now) return -1;
@@ -364,13 +366,13 @@ void tell_captures(const pybind11::object& function, const std::string& name, Ca
 }
 
 void tell_captures_of_attribute(const pybind11::object& attribute, const std::string& name,
-                                bool get_is_passive) {
+                                bool get_is_passive, bool set_is_passive) {
   if (!PyObject_TypeCheck(attribute.ptr(), &PyGetSetDescr_Type)) {
     throw NgraphError(concat(name, " is no attribute in C"));
   }
   PyGetSetDef* definition = reinterpret_cast<PyGetSetDescrObject*>(attribute.ptr())->d_getset;
   auto* told = new ToldAttribute{definition->get, definition->set, definition->closure, name,
-                                 get_is_passive};
+                                 get_is_passive,  set_is_passive};
   definition->closure = told;
   definition->get = get_told;
   if (definition->set != nullptr) definition->set = set_told;

@@ -48,6 +48,7 @@ struct WaitRule {
   bool needs_floats = false;  // all tensors have to be floating-point
   // Numbers of arguments, and the values that they have to have.
   std::vector<std::pair<size_t, pybind11::object>> needed;
+  std::vector<std::pair<size_t, pybind11::object>> needed_to_train;  // with gradients on
   // The values that it asks of whole numbers, and what is known of those that it makes.
   ValueRule values;
   NumberRule numbers;
@@ -94,9 +95,10 @@ PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* 
 void tell_captures(const pybind11::object& function, const std::string& name, Captured captured,
                    const WaitRule& rule);
 
-// The same of whoever gets or sets an attribute in C.
+// The same of whoever gets or sets an attribute in C. What waits need not be computed if that is
+// passive.
 void tell_captures_of_attribute(const pybind11::object& attribute, const std::string& name,
-                                bool get_is_passive);
+                                bool get_is_passive, bool set_is_passive);
 
 // Has calls of `function` announced from now on: a function or method in C that takes positional
 // and keyword arguments. Without any arguments it has nothing to write. Once is enough.

@@ -215,13 +215,15 @@ bool equals_constant(const Argument& constant, PyObject* given) {
   return is_equal == 1;
 }
 
-// A reason with the line of Python outside of Paddle that it comes from.
+// A reason with the line of Python outside of Paddle, and of what calls its layers, that it comes
+// from.
 std::string line_of_user(const std::string& reason) {
   if (reason == kEndOfFunction) return reason;
   auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame && !frame.is_none()) {
     const std::string file = py::str(frame.attr("f_code").attr("co_filename"));
-    if (file.find("/paddle/") == std::string::npos && file.find("<") != 0) {
+    const bool is_ours = file.find("/paddle_ngraph/hook/") != std::string::npos;
+    if (file.find("/paddle/") == std::string::npos && file.find("<") != 0 && !is_ours) {
       return concat(reason, " (", file, ", line ", std::string(py::str(frame.attr("f_lineno"))),
                     ")");
     }
@@ -1492,7 +1494,8 @@ std::optional<CapturedCall> Capture::describe_call(const AnnouncedFunction& func
     call.arguments.push_back(std::move(found));
   }
   if (kwargs != nullptr) {
-    if (PyDict_GET_SIZE(kwargs) > 0 && !function.rule.needed.empty()) return std::nullopt;
+    const bool needs_some = !function.rule.needed.empty() || !function.rule.needed_to_train.empty();
+    if (PyDict_GET_SIZE(kwargs) > 0 && needs_some) return std::nullopt;
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(kwargs, &at, &key, &value) != 0;) {
       call.keywords.push_back(py::reinterpret_borrow<py::str>(key));
@@ -1554,13 +1557,18 @@ bool Capture::may_wait(const CapturedCall& call) const {
     }
   }
   if (has_doubles && has_fine_numbers) return false;  // programs keep numbers in 32 bits
-  for (const auto& [at, value] : call.function->rule.needed) {
-    if (at >= call.arguments.size() || call.arguments[at].kind != Argument::Kind::kConstant ||
-        !call.arguments[at].constant.equal(value)) {
-      return false;
-    }
+  const auto has = [&](const auto& needed) {
+    return call.arguments.size() > needed.first &&
+           call.arguments[needed.first].kind == Argument::Kind::kConstant &&
+           call.arguments[needed.first].constant.equal(needed.second);
+  };
+  const WaitRule& rule = call.function->rule;
+  if (!std::all_of(rule.needed.begin(), rule.needed.end(), has)) return false;
+  if (has_gradient() &&
+      !std::all_of(rule.needed_to_train.begin(), rule.needed_to_train.end(), has)) {
+    return false;
   }
-  if (!call.function->rule.needs_floats) return true;
+  if (!rule.needs_floats) return true;
   for (const Argument& argument : call.arguments) {
     if (argument.kind != Argument::Kind::kValue) continue;
     const PyObject* tensor = argument.value < static_cast<int>(values_.size())
