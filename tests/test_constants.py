@@ -175,3 +175,36 @@ def test_open_shapes() -> None:
     for rows in (2, 3, 4, 5, 2, 5, 7, 7, 9):
         program.both(x=floats(rows, 8, seed=rows))
     assert np.isfinite(program.run(x=floats(3, 8))[0]).all()
+
+
+# -- sums with constants ---------------------------------------------------------------------------
+
+SUMS = {
+    "masked": lambda mask: (1.0 - mask) * -1e9,
+    "kept": lambda mask: (mask - 1.0) * 1e4,
+    "divided": lambda mask: (mask - 1.0) / 3e-9,
+    "of both": lambda mask: (1.0 - mask * (1.0 - mask)) * -7e6 + 7e6,
+    "added": lambda mask: (mask + 1e8) - 1e8,
+    "twice": lambda mask: ((mask + 3.0) * -1e5 + 4e5) * 1e3,
+    "with axes": lambda mask: paddle.unsqueeze(1.0 - mask, [1, 2]) * -1e9,
+    "transposed": lambda mask: paddle.transpose(mask - 1.0, [1, 0]) * 1e9,
+    "at the end": lambda mask: paddle.reshape((1.0 - mask) * -1e9, [4, 1, 4]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_exact_numbers_with_constants(name: str, dtype: str) -> None:
+    """The plugin would sum up the constants first, and lose what is small beside them."""
+
+    def build() -> Any:
+        mask = paddle.static.data("mask", [-1, 4], dtype).astype("float32")
+        return [SUMS[name](mask) + weight("bias", 4, 4), SUMS[name](mask) + 0.123]
+
+    program = Program(build)
+    rows = np.arange(16).reshape(4, 4) % 3 > 0
+    for mask in (rows, rows[::-1], np.ones_like(rows)):
+        engine = program.run(mask=mask.astype(dtype))
+        for found, expected in zip(engine, program.run(engine=False, mask=mask.astype(dtype))):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert paddle_ngraph.stats()["engine_runs"] > 0
