@@ -192,19 +192,21 @@ SUMS = {
 }
 
 
+@pytest.mark.parametrize("small", ["number", "weight"])
 @pytest.mark.parametrize("dtype", ["bool", "int64", "float32"])
 @pytest.mark.parametrize("name", SUMS)
-def test_sums_of_exact_numbers_with_constants(name: str, dtype: str) -> None:
+def test_sums_of_exact_numbers_with_constants(name: str, dtype: str, small: str) -> None:
     """The plugin would sum up the constants first, and lose what is small beside them."""
 
     def build() -> Any:
         mask = paddle.static.data("mask", [-1, 4], dtype).astype("float32")
-        return [SUMS[name](mask) + weight("bias", 4, 4), SUMS[name](mask) + 0.123]
+        return SUMS[name](mask) + (weight("bias", 4, 4) if small == "weight" else 0.123)
 
     program = Program(build)
     rows = np.arange(16).reshape(4, 4) % 3 > 0
-    for mask in (rows, rows[::-1], np.ones_like(rows)):
-        engine = program.run(mask=mask.astype(dtype))
-        for found, expected in zip(engine, program.run(engine=False, mask=mask.astype(dtype))):
-            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    for mask in (rows, rows[::-1], np.ones_like(rows), rows):
+        found, expected = (
+            program.run(engine=engine, mask=mask.astype(dtype))[0] for engine in (True, False)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert paddle_ngraph.stats()["engine_runs"] > 0
