@@ -1,8 +1,6 @@
 # Everything starts from scratch: each target creates the environment it needs.
 PYTHON ?= python3
 VENV ?= .venv
-# Another release of Paddle to compile against, in an environment of its own: make clean test PADDLE=3.2.2
-PADDLE ?=
 BIN := $(VENV)/bin
 RUN := GLOG_minloglevel=2 $(BIN)/python -W ignore
 PROGRAMS ?= 10000
@@ -107,7 +105,6 @@ $(VENV)/.tools: requirements/build.txt requirements/develop.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -r requirements/build.txt -r requirements/develop.txt
-	$(if $(PADDLE),$(BIN)/python -m pip install --quiet paddlepaddle==$(PADDLE))
 	$(BIN)/python -m pip install --quiet --no-deps onednn-devel==2025.0.0
 	@touch $@
 

@@ -25,7 +25,6 @@ from paddle_ngraph.paddle_seam.protocols import (
     Tensor,
     Value,
 )
-from paddle_ngraph.paddle_seam.releases import TRACES
 
 T = TypeVar("T")
 
@@ -197,8 +196,9 @@ _set_state_of_stream: Callable[[Any, tuple[Any, ...]], None] = _read(
 )
 _Stream = _read(_CORE, "GeneratorState")
 
-_parameters_of_traces = _read(TRACES, "_global_parameter_recorder")
-_overwritten_in_traces = _read(TRACES, "_global_inplace_map")
+_TRACES = "paddle.jit.dy2static.parameter_recorder"
+_parameters_of_traces = _read(_TRACES, "_global_parameter_recorder")
+_overwritten_in_traces = _read(_TRACES, "_global_inplace_map")
 
 # -- what objects have ---------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ PLACES += [
     Place("paddle.base.executor:Executor", "place", ATTRIBUTE),
     Place("paddle.base.executor:Executor", "enable_job_schedule_profiler", ATTRIBUTE),
     Place("paddle.jit.dy2static.program_translator:StaticFunction", "program_cache"),
-    Place(f"{TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
-    Place(f"{TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
-    Place(f"{TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
+    Place(f"{_TRACES}:ParametersRecorder", "params_dict", ATTRIBUTE),
+    Place(f"{_TRACES}:ParametersRecorder", "tensor2value", ATTRIBUTE),
+    Place(f"{_TRACES}:InplaceMap", "params_dict", ATTRIBUTE),
     # A layer overrides it.
     Place(
         "paddle.nn.layer.rnn:RNNBase",

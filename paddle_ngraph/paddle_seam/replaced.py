@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from paddle_ngraph.paddle_seam.place import Place, resolve
-from paddle_ngraph.paddle_seam.releases import TO_DLPACK, TRACES
 
 _LIBRARY = "paddle.base.libpaddle"
 
@@ -54,7 +53,7 @@ RUN_STATIC, GET_SCOPE = _of(
 )
 
 # The number under which Paddle keeps the parameters of a program while it traces a function.
-(KEY_OF_TRACE,) = _of(TRACES, _program_hash="(program)")
+(KEY_OF_TRACE,) = _of("paddle.jit.dy2static.parameter_recorder", _program_hash="(program)")
 # How Paddle comes to the function of what it makes static, and of what that calls.
 UNWRAP, UNWRAP_CALLED = (
     Place(owner, "unwrap_decorators", "(func)")
@@ -173,7 +172,8 @@ PASSING_ON = _of(
     _share_data_nocheck_with="(self, arg0) -> DenseTensor",
     _share_data_with="(self, arg0) -> DenseTensor",
     _slice="(self, arg0, arg1) -> DenseTensor",
-    **TO_DLPACK,
+    _to_dlpack="(self, dl_device=..., copy=...) -> capsule",
+    _to_dlpack_versioned="(self, dl_device=..., copy=...) -> capsule",
 )
 # What remembers the address of the memory of a tensor that it is given, without holding it.
 KEEPING_ADDRESSES = _of(
