@@ -73,7 +73,8 @@ _WAITS = 64
 
 _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
-# is_inside: whether this thread is inside an outermost layer; watch: who looks at what that calls.
+# is_inside: whether this thread is inside an outermost layer; watch: who looks at what that calls;
+# caller: the address of the layer that calls it.
 _here = threading.local()
 
 
@@ -437,11 +438,13 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._outermost = 0  # its address
         self._seconds = 0.0
         self._kinds: set[tuple[int, ...]] = set()
-        # Of each layer that is called, by its address: kinds of inputs, and seconds.
+        # Of each layer that is called, by its address: kinds of inputs, and the seconds that it has
+        # taken in each layer that calls it.
         self._inner: dict[int, set[Hashable]] = {}
-        self._inner_seconds: dict[int, float] = {}
+        self._inner_seconds: dict[int, dict[int, float]] = {}
 
     def run(
         self,
@@ -452,7 +455,8 @@ class _Watch:
         kwargs: Any,
     ) -> Any:
         """Calls the layer with inputs of these sizes."""
-        _here.watch = self
+        _here.watch, _here.caller = self, id(layer)
+        self._outermost = id(layer)
         start = perf_counter()
         try:
             return original(layer, *inputs, **kwargs)
@@ -467,23 +471,30 @@ class _Watch:
         sizes: list[int] = []
         form = _form_of(inputs, sizes), _form_of(kwargs, sizes)
         self._inner.setdefault(id(layer), set()).add((form, tuple(sizes)))
-        _here.watch = None  # it looks no deeper
+        caller, _here.caller = _here.caller, id(layer)
         start = perf_counter()
         try:
             return original(layer, *inputs, **kwargs)
         finally:
-            _here.watch = self
-            spent = self._inner_seconds.get(id(layer), 0.0)
-            self._inner_seconds[id(layer)] = spent + perf_counter() - start
+            _here.caller = caller
+            called = self._inner_seconds.setdefault(caller, {})
+            called[id(layer)] = called.get(id(layer), 0.0) + perf_counter() - start
 
     @property
     def is_better_inside(self) -> bool:
         """Whether layers with half as many kinds take enough of the time, as far as was seen."""
         if self.calls < _WATCHED:
             return False
-        few = [at for at, kinds in self._inner.items() if 2 * len(kinds) <= len(self._kinds)]
-        spent = [self._inner_seconds[at] for at in few]
-        return bool(spent) and sum(spent) >= _INSIDE * self._seconds
+        spent = 0.0
+        open_, known = [self._outermost], {self._outermost}
+        while open_:
+            for at, seconds in self._inner_seconds.get(open_.pop(), {}).items():
+                if 2 * len(self._inner[at]) <= len(self._kinds):
+                    spent += seconds
+                elif at not in known:  # what it calls may have fewer
+                    known.add(at)
+                    open_.append(at)
+        return spent > 0.0 and spent >= _INSIDE * self._seconds
 
 
 class _Form:
