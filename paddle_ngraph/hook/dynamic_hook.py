@@ -76,6 +76,7 @@ _is_on = False
 _trains = False  # whether calls with gradients are compiled, too
 _is_inside = PerThread(False)  # an outermost layer
 _watch: PerThread[_Watch | None] = PerThread(None)  # who looks at what that layer calls
+_caller = PerThread(0)  # the address of the layer that calls
 
 
 def switch(on: bool, trains: bool = False) -> None:
@@ -453,11 +454,13 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._outermost = 0  # its address
         self._seconds = 0.0
         self._kinds: set[tuple[int, ...]] = set()
-        # Of each layer that is called, by its address: kinds of inputs, and seconds.
+        # Of each layer that is called, by its address: kinds of inputs, and the seconds that it has
+        # taken in each layer that calls it.
         self._inner: dict[int, set[Hashable]] = {}
-        self._inner_seconds: dict[int, float] = {}
+        self._inner_seconds: dict[int, dict[int, float]] = {}
 
     def run(
         self,
@@ -468,9 +471,10 @@ class _Watch:
         kwargs: Any,
     ) -> Any:
         """Calls the layer with inputs of these sizes."""
+        self._outermost = id(layer)
         start = perf_counter()
         try:
-            with _watch.set_to(self):
+            with _watch.set_to(self), _caller.set_to(id(layer)):
                 return original(layer, *inputs, **kwargs)
         finally:
             self.calls += 1
@@ -482,22 +486,30 @@ class _Watch:
         sizes: list[int] = []
         form = _form_of(inputs, sizes), _form_of(kwargs, sizes)
         self._inner.setdefault(id(layer), set()).add((form, tuple(sizes)))
+        caller = _caller.value
         start = perf_counter()
         try:
-            with _watch.set_to(None):  # it looks no deeper
+            with _caller.set_to(id(layer)):
                 return original(layer, *inputs, **kwargs)
         finally:
-            spent = self._inner_seconds.get(id(layer), 0.0)
-            self._inner_seconds[id(layer)] = spent + perf_counter() - start
+            called = self._inner_seconds.setdefault(caller, {})
+            called[id(layer)] = called.get(id(layer), 0.0) + perf_counter() - start
 
     @property
     def is_better_inside(self) -> bool:
         """Whether layers with half as many kinds take enough of the time, as far as was seen."""
         if self.calls < _WATCHED:
             return False
-        few = [at for at, kinds in self._inner.items() if 2 * len(kinds) <= len(self._kinds)]
-        spent = [self._inner_seconds[at] for at in few]
-        return bool(spent) and sum(spent) >= _INSIDE * self._seconds
+        spent = 0.0
+        open_, known = [self._outermost], {self._outermost}
+        while open_:
+            for at, seconds in list(self._inner_seconds.get(open_.pop(), {}).items()):
+                if 2 * len(self._inner[at]) <= len(self._kinds):
+                    spent += seconds
+                elif at not in known:  # what it calls may have fewer
+                    known.add(at)
+                    open_.append(at)
+        return spent > 0.0 and spent >= _INSIDE * self._seconds
 
 
 class _Form:
