@@ -45,7 +45,7 @@ from paddle_ngraph.paddle_seam.protocols import Scope
 from paddle_ngraph.per_thread import PerThread
 from paddle_ngraph.program.report import Report
 
-# is_building: whether this thread makes a graph; may_build: whom it asks before that.
+# Whom this thread asks before it makes a graph, and whether it is making one.
 _may_build: PerThread[Callable[[int], bool] | None] = PerThread(None)
 _is_building = PerThread(False)
 _NONE: frozenset[int] = frozenset()
@@ -206,7 +206,7 @@ class Graph:
             return None
         values = dict(enumerate(given))
         try:  # before anything is done
-            programs = self._programs(values)
+            steps = self._steps(values)
         except _Busy:
             return None
         except Exception as error:  # Paddle can run it, whatever a program stumbles over
@@ -214,36 +214,33 @@ class Graph:
                 raise
             self.why_native = f"{type(error).__name__}: {error}"
             return None
-        if not all(program.may_run() for program in programs):
+        if not all(program.may_run() for _, program in steps if program is not None):
             return None
         with to_static_hook.switched_on():
-            for stage in self.stages:
+            for stage, program in steps:
                 if isinstance(stage, Call):
                     _call(stage, values)
-                else:
-                    stage.run(programs.pop(0), values)
+                elif program is not None:
+                    stage.run(program, values)
         return [values[number] for number in self.wanted]
 
-    def _programs(self, values: dict[int, Any]) -> list[_Program]:
-        """The program of each stage.
+    def _steps(self, values: dict[int, Any]) -> list[tuple[Stage | Call, _Program | None]]:
+        """What is called, and the program of each stage; other threads may find others meanwhile.
 
         Raises:
             NgraphError: The engine takes nothing of any.
         """
-        programs = []
-        stages: list[Stage | Call] = []
+        steps: list[tuple[Stage | Call, _Program | None]] = []
         for stage in self.stages:
             program = stage.program_for(values) if isinstance(stage, Stage) else None
             if isinstance(stage, Stage) and program is None:
-                stages += stage.calls  # sizes, say, beside a network
+                steps += [(call, None) for call in stage.calls]  # sizes, say, beside a network
             else:
-                stages.append(stage)
-            if program is not None:
-                programs.append(program)
-        if not programs:
+                steps.append((stage, program))
+        if all(program is None for _, program in steps):
             raise NgraphError("the engine takes nothing of it")
-        self.stages = stages
-        return programs
+        self.stages = [stage for stage, _ in steps]  # the next time they are known
+        return steps
 
 
 # The thread whose graphs train, guarded by the lock.
