@@ -1785,6 +1785,29 @@ def test_threads_train_layers_of_their_own():
     assert paddle_ngraph.stats()["engine_runs"] > before, "alone again, a thread has its graphs"
 
 
+def test_making_graphs_takes_no_names(monkeypatch):
+    """Paddle's names are those of all threads, and optimizers know parameters by their names."""
+    made_graphs, taken = [], []
+    original, names = captured_graph.Stage._build, paddle.base.unique_name
+
+    def build(*args: Any) -> Any:
+        before = names.generator, dict(names.generator.ids)
+        with monkeypatch.context() as patch:
+            patch.setattr(names, "switch", functools.partial(switch, names.switch))
+            made_graphs.append(original(*args))
+        assert names.generator is before[0] and names.generator.ids == before[1]
+        return made_graphs[-1]
+
+    def switch(switches: Callable[..., Any], *args: Any) -> Any:
+        taken.append(args)
+        return switches(*args)
+
+    monkeypatch.setattr(captured_graph.Stage, "_build", build)
+    layer = paddle_ngraph.compile(made(mlp))
+    agree(trained(layer, mlp, 5), trained(made(mlp), mlp, 5))
+    assert paddle_ngraph.stats()["engine_runs"] > 0 and made_graphs and not taken
+
+
 def test_threads_that_begin_while_a_graph_is_made_are_in_dynamic_mode(monkeypatch):
     """They begin, and call nothing of Paddle until the graph is made."""
     threads, modes, original = [], [], captured_graph.in_programs
