@@ -105,7 +105,6 @@ def share_memory(tensor: Any) -> None: ...
 class Announced:
     ARGUMENTS: Announced
     ANYTHING: Announced
-    KEPT: Announced
     PROGRAM: Announced
 
 def announce_calls(function: Any, what: Announced) -> None: ...

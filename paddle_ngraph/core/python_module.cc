@@ -631,7 +631,6 @@ PYBIND11_MODULE(_core, module) {
   py::enum_<Announced>(module, "Announced", "What a function of Paddle's may write.")
       .value("ARGUMENTS", Announced::kArguments)
       .value("ANYTHING", Announced::kAnything)
-      .value("KEPT", Announced::kKept)
       .value("PROGRAM", Announced::kProgram);
   py::enum_<Captured>(module, "Captured", "What a call of a function means to a capture.")
       .value("BREAK", Captured::kBreak)

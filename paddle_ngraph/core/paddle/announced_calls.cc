@@ -85,14 +85,6 @@ bool reaches_watched(PyObject* self, PyObject* args, PyObject* kwargs) {
   return false;
 }
 
-void keep(PyObject* self, PyObject* args, PyObject* kwargs) {
-  const auto expose = [](const phi::DenseTensor& tensor) {
-    give_address(tensor);
-    return false;
-  };
-  for (PyObject* argument : {self, args, kwargs}) any_tensor(argument, expose);
-}
-
 // Calls a function. What it throws that Paddle cannot make a Python exception of would end the
 // process: there is nothing above to catch it.
 PyObject* call_original(const AnnouncedFunction& function, PyObject* self, PyObject* args,
@@ -334,7 +326,6 @@ PyObject* call_now(const AnnouncedFunction& function, PyObject* self, PyObject* 
   if (function.what == Announced::kProgram && std::exchange(next_run_reads, false)) {
     return call_original(function, self, args, kwargs);
   }
-  if (function.what == Announced::kKept) keep(self, args, kwargs);
   const auto may_write = [&] {
     return function.what == Announced::kAnything ? is_any_weight_watched()
                                                  : reaches_watched(self, args, kwargs);

@@ -21,7 +21,6 @@ namespace paddle_ngraph {
 enum class Announced {
   kArguments,  // what it may write are its arguments, until it returns
   kAnything,   // it may write what it is not given
-  kKept,       // it may write its arguments at any time from now on
   kProgram,    // it runs a program on its arguments, see set_next_run_reads
   kNothing,    // it writes nothing
 };
