@@ -149,8 +149,11 @@ class Softmax:
         length = self._shape[-1]
         if isinstance(length, int):
             return None if length % _REGISTER else opset15.constant(True)
-        rest = opset15.mod(self._bridge.ints([length]), self._bridge.ints([_REGISTER]))
-        return opset15.equal(rest, self._bridge.ints([0]))
+        # In floats, exactly: whole numbers that are compared would fix what a function is for.
+        filled = opset15.multiply(
+            opset15.convert(self._bridge.ints([length]), Type.f32), constant(1.0 / _REGISTER)
+        )
+        return opset15.equal(filled, opset15.floor(filled))
 
     def _allow_rows_of_nothing(self, clamps: Any, axis: int) -> None:
         """The powers of such a row are 0 here, and those of Paddle the least there are."""
