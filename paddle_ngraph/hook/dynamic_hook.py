@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from math import inf
 from statistics import fmean
 from time import perf_counter
@@ -114,13 +114,15 @@ def _with_compilation(original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         if is_read_by_sot():  # it has to find Paddle's method, or it ends its graph here
             return original(self, *inputs, **kwargs)
-        if not _is_on or not flags.get("use_ngraph"):
+        if not _is_on:
             return original(self, *inputs, **kwargs)
         if _is_inside.value:
             watch = _watch.value
             if watch is None:
                 return original(self, *inputs, **kwargs)
             return watch.run_inner(original, self, inputs, kwargs)
+        if not flags.get("use_ngraph"):
+            return original(self, *inputs, **kwargs)
         return _outermost(original, self, inputs, kwargs)
 
     codes = __call__.__code__, _outermost.__code__  # type: ignore[attr-defined]
@@ -213,7 +215,8 @@ class _Mode:
         start = perf_counter()
         try:
             if not is_compiled:
-                return self._run_natively(form, tuple(sizes), original, layer, inputs, kwargs)
+                call = partial(original, layer, *inputs, **kwargs)
+                return self._run_natively(form, tuple(sizes), layer, call)
             self._expected = self._put_off = 0.0
             with background.awaited(), building_if(self._may_build):
                 return self.captures.run(original, (layer, *inputs), kwargs)
@@ -224,16 +227,10 @@ class _Mode:
         return _Form()
 
     def _run_natively(
-        self,
-        form: _Form,
-        sizes: tuple[int, ...],
-        original: Callable[..., Any],
-        layer: Any,
-        inputs: Any,
-        kwargs: Any,
+        self, form: _Form, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]
     ) -> Any:
-        """A call that is not decided."""
-        return original(layer, *inputs, **kwargs)
+        """A call of the layer that is not decided."""
+        return call()
 
     def _tries(self, form: _Form, trial: _Trial) -> bool:
         """Whether a call that is not decided is to be compiled."""
@@ -323,17 +320,11 @@ class _Training(_Mode):
         return _Form(is_trained=True)
 
     def _run_natively(
-        self,
-        form: _Form,
-        sizes: tuple[int, ...],
-        original: Callable[..., Any],
-        layer: Any,
-        inputs: Any,
-        kwargs: Any,
+        self, form: _Form, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]
     ) -> Any:
         if not form.is_watched:
-            return original(layer, *inputs, **kwargs)
-        result = form.watch.run(sizes, original, layer, inputs, kwargs)
+            return call()
+        result = form.watch.run(sizes, layer, call)
         if form.watch.is_better_inside and not self.captures.graphs():
             self.is_given_up = True
             self.why_native = "layers that it calls have fewer kinds of inputs"
@@ -462,20 +453,13 @@ class _Watch:
         self._inner: dict[int, set[Hashable]] = {}
         self._inner_seconds: dict[int, dict[int, float]] = {}
 
-    def run(
-        self,
-        sizes: tuple[int, ...],
-        original: Callable[..., Any],
-        layer: Any,
-        inputs: Any,
-        kwargs: Any,
-    ) -> Any:
+    def run(self, sizes: tuple[int, ...], layer: Any, call: Callable[[], Any]) -> Any:
         """Calls the layer with inputs of these sizes."""
         self._outermost = id(layer)
         start = perf_counter()
         try:
             with _watch.set_to(self), _caller.set_to(id(layer)):
-                return original(layer, *inputs, **kwargs)
+                return call()
         finally:
             self.calls += 1
             self._kinds.add(sizes)

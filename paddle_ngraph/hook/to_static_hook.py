@@ -91,8 +91,7 @@ _OLD_STYLE = (
     "paddle.static.load_inference_model run it through the engine"
 )
 _rewriting = new_lock()
-# is_on: whether this thread runs a function that was compiled by name; claimed: its run's scope.
-_is_switched_on = PerThread(False)
+_is_switched_on = PerThread(False)  # by a function that was compiled by name
 _claimed: PerThread[Scope | None] = PerThread(None)  # of the run that this thread is in
 # By the number that Paddle has for it: the program that was traced last.
 _traced: dict[int, ref[Program]] = {}
