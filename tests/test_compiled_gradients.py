@@ -115,6 +115,29 @@ def test_normalizations_that_are_frozen_in_part(kind, thawed):
     both(scenario, runs=0 if is_native else 4)
 
 
+@pytest.mark.parametrize("kind", ["alias", "part", "other statistics", "copy"])
+def test_statistics_of_which_others_have_the_memory(kind):
+    """Who reads them reads what was there before they are written, as natively."""
+
+    def scenario(compiled):
+        body, norm, head = made(lambda: nn.Linear(4, 4)), nn.BatchNorm1D(4), nn.BatchNorm1D(4)
+        seen = norm._mean.detach()
+        if kind == "other statistics":
+            norm._mean._share_buffer_to(head._mean)
+        elif kind != "alias":
+            seen = seen[1:2] if kind == "part" else seen.clone()
+
+        def function(x):
+            before = seen * 2.0
+            y = norm(body(x))
+            return y, head(y) + before
+
+        function = compiled(function)
+        return [function(floats(5, 4, seed=step)) for step in range(5)]
+
+    both(scenario, runs=10 if kind == "copy" else 0)
+
+
 def test_frozen_parts_thaw():
     def scenario(compiled):
         layer, results = compiled(made(Body)), []

@@ -189,6 +189,11 @@ SUMS = {
     "with axes": lambda mask: paddle.unsqueeze(1.0 - mask, [1, 2]) * -1e9,
     "transposed": lambda mask: paddle.transpose(mask - 1.0, [1, 0]) * 1e9,
     "at the end": lambda mask: paddle.reshape((1.0 - mask) * -1e9, [4, 1, 4]),
+    "of pairs": lambda mask: (1.0 - paddle.matmul(mask[:, :1], mask[:1])) * -1e9,
+    "looked up": lambda mask: (1.0 - paddle.matmul(mask, paddle.eye(4))) * -1e9,
+    "convolved": lambda mask: (
+        (F.conv1d(paddle.unsqueeze(mask, 1), paddle.ones([1, 1, 1])).squeeze(1) - 1.0) * 1e9
+    ),
 }
 
 

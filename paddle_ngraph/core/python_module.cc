@@ -47,6 +47,7 @@
 #include "core/paddle/scopes.h"
 #include "core/paddle/shared_parameters.h"
 #include "core/paddle/switched_flag.h"
+#include "core/paddle/python_tensors.h"
 #include "core/paddle/tensors.h"
 #include "core/paddle/whole_program.h"
 #include "mkl_packed/late_threads.h"
@@ -626,6 +627,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("take_back", &take_back, py::arg("number"), "Records that the object is gone.");
   module.def("give_address", &give_address, py::arg("tensor"),
              "Records that somebody may write the memory of the tensor at any time.");
+  module.def("is_memory_shared", &is_memory_shared, py::arg("written"), py::arg("others"),
+             "Whether tensors that are written share memory with each other, or with others.");
   module.def("share_memory", &share_memory, py::arg("tensor"),
              "Records that the memory of the tensor was passed on to something that may keep it.");
   py::enum_<Announced>(module, "Announced", "What a function of Paddle's may write.")

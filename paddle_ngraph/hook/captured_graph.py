@@ -181,6 +181,7 @@ class Graph:
         self.stages: list[Stage | Call] = []
         self.why_native: str | None = None
         self.is_open = bool(examples)
+        self._written = {at for call in calls if call.writes for at in call.views.values()}
         try:
             if self.is_open:
                 _check_open(calls)
@@ -204,6 +205,8 @@ class Graph:
         trains = any(isinstance(stage, Stage) and stage.trains for stage in self.stages)
         if trains and not _may_train():
             return None
+        if self._written and self._writes_what_others_read(given):
+            return None
         values = dict(enumerate(given))
         try:  # before anything is done
             steps = self._steps(values)
@@ -223,6 +226,14 @@ class Graph:
                 elif program is not None:
                     stage.run(program, values)
         return [values[number] for number in self.wanted]
+
+    def _writes_what_others_read(self, given: list[Any]) -> bool:
+        """Whether statistics have the memory of another tensor: when a program reads it is open."""
+        written: list[Any] = []
+        others: list[Any] = []
+        for number, tensor in enumerate(given):
+            (written if number in self._written else others).append(tensor)
+        return _core.is_memory_shared(written, others)
 
     def _steps(self, values: dict[int, Any]) -> list[tuple[Stage | Call, _Program | None]]:
         """What is called, and the program of each stage; other threads may find others meanwhile.

@@ -144,9 +144,11 @@ class Softmax:
 
     def _clamps(self, axis: int) -> Any:
         """Whether Paddle clamps every NaN of a row; ``None``: surely not."""
-        if not self._shape or axis not in (-1, len(self._shape) - 1):
+        if not self._shape:
             return None
-        length = self._shape[-1]
+        length, *inner = self._shape[axis % len(self._shape) :]
+        if any(not isinstance(size, int) or size != 1 for size in inner):  # what is open is no 1
+            return None
         if isinstance(length, int):
             return None if length % _REGISTER else opset15.constant(True)
         # In floats, exactly: whole numbers that are compared would fix what a function is for.

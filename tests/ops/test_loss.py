@@ -98,6 +98,26 @@ def test_rows_of_nothing_but_minus_infinity(function, types, length):
     check(lambda x: function(x + x), {"x": x}, [*forward, "add"], gradients=False)
 
 
+@pytest.mark.parametrize(
+    "shape, axis",
+    [([5, 8, 1], 1), ([8, 1], 0), ([2, 16, 1, 1], 1), ([3, 8, 2], 1), ([5, 12, 1], -2)],
+)
+@pytest.mark.parametrize("function, types", FUNCTIONS)
+def test_columns_of_nothing_but_minus_infinity(function, types, shape, axis):
+    """Paddle takes what no axis but those of one element follows for rows."""
+    x = varied(*shape)
+    x[0] = -np.inf
+    check(lambda x: function(x, axis=axis), {"x": x}, types)
+
+
+def test_columns_of_nothing_but_minus_infinity_of_open_size():
+    program = Program(lambda: F.softmax(paddle.static.data("x", [-1, -1, -1]), 1))
+    for shape in ([3, 8, 1], [3, 8, 2], [3, 16, 1], [4, 12, 1], [4, 16, 3], [5, 24, 1], [3, 8, 1]):
+        x = varied(*shape)
+        x[1] = -np.inf
+        program.both(x=x)
+
+
 def test_rows_of_nothing_but_minus_infinity_of_open_length():
     program = Program(lambda: F.softmax(paddle.static.data("x", [-1, -1, -1])))
     for length in (8, 12, 16, 19, 24, 31, 32, 40):

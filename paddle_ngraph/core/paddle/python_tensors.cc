@@ -1,0 +1,32 @@
+#include "core/paddle/python_tensors.h"
+
+#include <set>
+
+#include "core/paddle/tensors.h"
+
+namespace paddle_ngraph {
+
+namespace {
+
+// What a tensor is in, of which others may be other parts; null if it has no memory.
+const phi::Allocation* allocation_of(const pybind11::handle& object) {
+  const auto& tensor = tensor_of(object.ptr());
+  if (!tensor.is_dense_tensor() || !tensor.initialized()) return nullptr;
+  return dense(tensor)->Holder().get();
+}
+
+}  // namespace
+
+bool is_memory_shared(const pybind11::list& written, const pybind11::list& others) {
+  std::set<const phi::Allocation*> known;
+  for (const auto& object : written) {
+    const auto* allocation = allocation_of(object);
+    if (allocation != nullptr && !known.insert(allocation).second) return true;
+  }
+  for (const auto& object : others) {
+    if (known.count(allocation_of(object)) > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace paddle_ngraph
