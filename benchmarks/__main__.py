@@ -5,7 +5,8 @@
   first_run    the first run, cold and with functions on disk
   overhead     an engine operator, small programs, memory
   memory       peak memory of programs, optimized for memory or not
-  scaling      cost as the batch, the sequence or the number of threads grows
+  scaling      cost as the batch or the sequence grows
+  threads      the same work on one thread and on more, up to all cores and beyond
   products     matrix products by the plugin and by oneDNN
   decoder      a decoder with a loop over its steps, against OpenVINO's own loop
   ocr_widths   500 lines of text of random widths
@@ -52,6 +53,7 @@ from benchmarks import (
     scaling,
     serving,
     side_by_side,
+    threads,
     to_static,
 )
 from benchmarks.options import parser
@@ -64,6 +66,7 @@ TOPICS: dict[str, Callable] = {
     "overhead": overhead.measure,
     "memory": memory.measure,
     "scaling": scaling.measure,
+    "threads": threads.measure,
     "products": products.measure,
     "decoder": decoder.measure,
     "ocr_widths": ocr_widths.measure,

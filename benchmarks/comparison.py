@@ -110,6 +110,7 @@ def compare(
     pace: Pace,
     progress: Progress,
     settings: Mapping[str, str] | None = None,
+    known: dict[Work, Results] | None = None,
 ) -> Iterator[Row]:
     """One row for each work, as soon as it is measured.
 
@@ -123,12 +124,14 @@ def compare(
         pace: For how long.
         progress: Is told what goes on.
         settings: Environment variables on top of each peer's own.
+        known: What native Paddle computes of works; what is not there is put there.
     """
+    results = {} if known is None else known
     with tempfile.TemporaryDirectory() as folder:
         for work in works:
             with ExitStack() as stack:
                 processes = _Processes(stack, settings or {})
-                row = _compare(work, names, pace, Path(folder), processes, progress)
+                row = _compare(work, names, pace, Path(folder), processes, progress, results)
             yield row
 
 
@@ -157,9 +160,10 @@ def _compare(
     folder: Path,
     processes: _Processes,
     progress: Progress,
+    known: dict[Work, Results],
 ) -> Row:
     columns = {name: Column() for name in names}
-    _prepare(work, columns, folder, processes, progress)
+    _prepare(work, columns, folder, processes, progress, known)
     _take_turns(work, columns, pace, processes, progress)
     return Row(work.model, work.name, work.description, work.batch, columns)
 
@@ -170,12 +174,13 @@ def _prepare(
     folder: Path,
     processes: _Processes,
     progress: Progress,
+    known: dict[Work, Results],
 ) -> None:
     """Has each peer do its first steps, and compares what they compute."""
     needs_weights = any(name.startswith("torch") for name in columns)
     weights = processes.of(REFERENCE).call(peers.weights, work) if needs_weights else []
-    expected: Results | None = None
-    for name in dict.fromkeys([REFERENCE, *columns]):
+    expected = known.get(work)
+    for name in dict.fromkeys([*([] if expected else [REFERENCE]), *columns]):
         progress(f"{work.name}: preparing {PEERS[name].title}")
         column = columns.get(name, Column())
         assets = Assets(folder, weights if name.startswith("torch") else [])
@@ -188,7 +193,7 @@ def _prepare(
             column.failed = str(error)
             processes.end(name)
             continue
-        expected = expected or results
+        expected = known.setdefault(work, results)
         column.first_s, column.notes = results.first_seconds, results.notes
         column.error = difference(work, expected, results)
         if not column.error <= 1:  # NaN is wrong too

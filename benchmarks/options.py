@@ -40,6 +40,13 @@ def parser(description: str | None, topics: Iterable[str]) -> argparse.ArgumentP
     options.add_argument(
         "--rounds", type=_positive, default=3, help="turns of each peer (default: %(default)s)"
     )
+    options.add_argument(
+        "--threads",
+        nargs="+",
+        type=_positive,
+        metavar="COUNT",
+        help="threads: how many (default: 1, 2, 4, ... and more than there are cores)",
+    )
     size = options.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="short turns, small batches: a try")
     size.add_argument("--full", action="store_true", help="scaling: up to the largest sizes")

@@ -1,15 +1,15 @@
-"""Cost as the work grows: samples at once, the length of a text, threads."""
+"""Cost as the work grows: samples at once, the length of a text."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import report, splits, works
+from benchmarks import report, works
 from benchmarks.comparison import Pace, Row, compare
 from benchmarks.options import Progress
-from benchmarks.peers import CORES, PEERS
+from benchmarks.peers import PEERS
 from benchmarks.works import Work
 
 NAMES = ("engine", "paddle", "paddle-threads", "predictor-onednn", "torch", "torch-last")
@@ -26,13 +26,11 @@ class Curve:
         title: What is done.
         axis: What grows.
         works: By how much of it.
-        threads: Whether that is the number of threads.
     """
 
     title: str
     axis: str
     works: dict[int, Work]
-    threads: bool = False
 
 
 def curves(quick: bool, full: bool) -> list[Curve]:
@@ -40,43 +38,31 @@ def curves(quick: bool, full: bool) -> list[Curve]:
     batch, length = (256, 2048) if full else (2, 32) if quick else (16, 512)
     picture, text = works.inference("mobilenet_v2", 1), works.TRAINING["transformer"]
     mlp, resnet = works.TRAINING["mlp"], works.TRAINING["resnet18"]
-    # More threads than there are cores must not cost anything.
-    threads = [*_powers(1, CORES), 8 * CORES]
     return [
         Curve(
             "MobileNetV2, inference",
             "batch",
-            {size: replace(picture, batch=size) for size in _powers(1, batch)},
+            {size: replace(picture, batch=size) for size in powers(1, batch)},
         ),
         Curve(
             "MLP 784-1024-1024-10, training step",
             "batch",
-            {size: replace(mlp, batch=size) for size in _powers(1, 4 * batch if full else 256)},
+            {size: replace(mlp, batch=size) for size in powers(1, 4 * batch if full else 256)},
         ),
         Curve(
             "Transformer encoder, training step, batch 4",
             "length",
-            {size: works.texts(replace(text, batch=4), size) for size in _powers(16, length)},
+            {size: works.texts(replace(text, batch=4), size) for size in powers(16, length)},
         ),
         Curve(
             "ResNet-18, training step",
             "batch",
-            {size: replace(resnet, batch=size) for size in _powers(1, 2 if quick else 4)},
-        ),
-        *(
-            Curve(title, "threads", dict.fromkeys(threads, work), threads=True)
-            for title, work in {
-                "MobileNetV2, inference": picture,
-                "MLP 784-1024-1024-10, training step": mlp,
-                "ResNet-18, training step": resnet,
-                "Transformer encoder, training step": text,
-                "LSTM, training step": works.TRAINING["lstm"],
-            }.items()
+            {size: replace(resnet, batch=size) for size in powers(1, 2 if quick else 4)},
         ),
     ]
 
 
-def _powers(low: int, high: int) -> list[int]:
+def powers(low: int, high: int) -> list[int]:
     """Doubled from ``low`` on, and ``high``."""
     sizes = [low]
     while 2 * sizes[-1] < high:
@@ -93,25 +79,13 @@ def measure(options: Namespace) -> None:
     with Progress("scaling", sum(len(curve.works) for curve in wanted)) as progress:
         for curve in wanted:
             rows = {}
-            for size, row in zip(curve.works, _rows(curve, names, pace, progress)):
+            found = compare(list(curve.works.values()), names, pace, progress.say)
+            for size, row in zip(curve.works, found):
                 rows[size] = row
                 times = ", ".join(f"{n} {row.milliseconds(n)}" for n in names)
                 progress.done(f"{curve.title}, {curve.axis} {size}: {times}")
             measured.append((curve, rows))
     _write(measured, names, options)
-
-
-def _rows(curve: Curve, names: Sequence[str], pace: Pace, progress: Progress):  # type: ignore[no-untyped-def]
-    if not curve.threads:
-        yield from compare(list(curve.works.values()), names, pace, progress.say)
-        return
-    for count, work in curve.works.items():
-        settings = {
-            "FLAGS_ngraph_num_threads": str(count),
-            "FLAGS_paddle_num_threads": str(count),
-            "OMP_NUM_THREADS": str(count),
-        }
-        yield from compare([work], names, pace, progress.say, settings)
 
 
 def _write(
@@ -120,13 +94,9 @@ def _write(
     sections, panels = [EXPLANATION], {}
     data = []
     for curve, rows in measured:
-        used = [n for n in names if any(row.columns[n].turns_ms for row in rows.values())]
-        body = [[str(size), *(row.milliseconds(n) for n in used)] for size, row in rows.items()]
-        header = [curve.axis, *(PEERS[name].title for name in used)]
-        sections += [f"## {curve.title}: {curve.axis}", report.table(header, body)]
-        panels[f"{curve.title}: {curve.axis}"] = {
-            PEERS[name].title: _points(rows, name) for name in used
-        }
+        title = f"{curve.title}: {curve.axis}"
+        sections += [f"## {title}", table(curve.axis, rows, names)]
+        panels[title] = points(rows, names)
         data.append(
             {
                 "title": curve.title,
@@ -134,14 +104,28 @@ def _write(
                 "sizes": {size: row.to_json() for size, row in rows.items()},
             }
         )
-    tables, divisions = splits.sections()
-    sections += ["## How work is divided among threads", *tables]
-    contents = {"curves": data, "divisions": divisions}
     report.lines(report.picture(options.output, "scaling"), panels, "size (time in ms)")
-    report.write(options.output, "scaling", "Cost as work grows", sections, contents)
+    report.write(options.output, "scaling", "Cost as work grows", sections, {"curves": data})
 
 
-def _points(rows: dict[int, Row], name: str) -> tuple[list[float], list[float]]:
-    found = [(size, row.columns[name].median_ms) for size, row in rows.items()]
-    points = [(float(size), value) for size, value in found if value is not None]
-    return [x for x, _ in points], [y for _, y in points]
+def table(axis: str, rows: Mapping[int, Row], names: Sequence[str]) -> str:
+    """Milliseconds by size, of the peers that have any."""
+    used = _used(rows, names)
+    body = [[str(size), *(row.milliseconds(n) for n in used)] for size, row in rows.items()]
+    return report.table([axis, *(PEERS[name].title for name in used)], body)
+
+
+def points(
+    rows: Mapping[int, Row], names: Sequence[str]
+) -> dict[str, tuple[list[float], list[float]]]:
+    """The curves of the peers: sizes and milliseconds by title."""
+    curves = {}
+    for name in _used(rows, names):
+        found = [(n, row.columns[name].median_ms) for n, row in rows.items() if name in row.columns]
+        measured = [(float(size), value) for size, value in found if value is not None]
+        curves[PEERS[name].title] = [x for x, _ in measured], [y for _, y in measured]
+    return curves
+
+
+def _used(rows: Mapping[int, Row], names: Sequence[str]) -> list[str]:
+    return [name for name in names if any(row.milliseconds(name) != "-" for row in rows.values())]
