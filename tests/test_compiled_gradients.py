@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -717,6 +718,36 @@ def test_what_the_engine_takes_nothing_of_leaves_it_the_rest():
 def stages_of(layer: Any) -> list[Any]:
     (graph,) = layer.forward._captures.graphs()
     return [each for each in graph.stages if isinstance(each, captured_graph.Stage)]
+
+
+@pytest.mark.parametrize("act", [lambda out: sum(out).sum(), lambda out: out[0].sum()])
+def test_graphs_are_made_without_a_warning(act):
+    """Of Paddle's, about what the user has not asked for."""
+
+    class Several(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.other = Body(), nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return [self.body(x), *paddle.split(self.other(x), 2, axis=1)[:1], x.mean() * x]
+
+    def scenario(compiled):
+        layer = compiled(made(Several))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            act([each.sum() for each in layer(floats(3, 4))]).backward()
+        return found(layer)
+
+    both(scenario, runs=2)
+
+
+def test_values_of_programs_warn_of_their_place_elsewhere():
+    paddle.enable_static()
+    with paddle.static.program_guard(paddle.static.Program()):
+        value = paddle.static.data("x", [2], "float32")
+        with pytest.warns(UserWarning, match="place"):
+            assert value.place is None
 
 
 def test_what_has_no_gradient_is_one_stage():

@@ -251,9 +251,10 @@ def test_each_place_is_replaced_by_something_called_alike(place: Place) -> None:
     if place is replaced.PREDICTOR_POOL:
         assert place.now is predictor_hook.PredictorPool
         return
-    assert hasattr(place.now, "__wrapped__")
+    held = place.now.fget if isinstance(place.now, property) else place.now
+    assert hasattr(held, "__wrapped__")
     assert signature_of(place.now) == place.signature
-    original = place.now.__wrapped__
+    original = held.__wrapped__
     twin = getattr(resolve("paddle.base.core"), place.name, None)
     assert place.owner != "paddle.base.libpaddle" or twin is not original
 

@@ -667,8 +667,19 @@ def _mode_of_this_thread() -> AbstractContextManager[None]:
 
 
 def install() -> None:
-    """Has modes set for one thread only while it makes a graph."""
+    """Has modes set for one thread only while it makes a graph, and Paddle warn of nothing then."""
     replaced.SET_MODE.replace(_setting_mode)
+    replaced.PLACE_OF_VALUE.replace(_asked_for_place)
+
+
+def _asked_for_place(original: property) -> property:
+    """Paddle asks for it while it makes gradients, and warns the user, who has not asked."""
+
+    @wraps(original.__get__)
+    def place(value: Any) -> Any:
+        return None if _is_building.value else original.__get__(value)
+
+    return property(place, doc=original.__doc__)
 
 
 def _setting_mode(original: Callable[..., None]) -> Callable[..., None]:

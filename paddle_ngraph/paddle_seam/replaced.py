@@ -63,6 +63,8 @@ UNWRAP, UNWRAP_CALLED = (
 RUN_BACKWARD, RUN_PARTIAL_GRAD = _of(f"{_LIBRARY}:eager", run_backward=None, run_partial_grad=None)
 # What each thread knows of its mode; new threads take over what was set last.
 (SET_MODE,) = _of("paddle.base.framework:GlobalThreadLocal", __setattr__="(self, name, val)")
+# The gradients of programs ask for it, whose values have none.
+(PLACE_OF_VALUE,) = _of(f"{_LIBRARY}:pir.Value", place=None)
 (MAKE_TENSOR,) = _of(f"{_LIBRARY}:eager.Tensor", __init__="(self, *args, **kwargs)")
 (CALL_LAYER,) = _of("paddle.nn:Layer", __call__="(self, *inputs, **kwargs)")
 
