@@ -255,9 +255,3 @@ def test_erf_beside_one_is_left_to_the_plugin() -> None:
     before = len(model.get_ops())
     algebra.compute_small_erf(model)
     assert len(model.get_ops()) == before
-
-
-@pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
-def test_softmax_of_one_number(value: float) -> None:
-    x = np.full([], value, "float32")
-    agree(lambda x: [F.softmax(x), F.log_softmax(x)], x)

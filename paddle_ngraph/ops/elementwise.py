@@ -473,10 +473,22 @@ def pow_grad(bridge: NgraphBridge, op: Op) -> None:
 def _power(bridge: NgraphBridge, x: NodeInput, exponent: Any) -> Node:
     """``x ** exponent``: by multiplication for the exponents that programs use most."""
     producer = exponent.get_node() if isinstance(exponent, Output) else exponent
-    if producer.get_type_name() == "Constant" and producer.get_data().ndim == 0:
-        value = float(producer.get_data())
-        if value == 2.0:
+    data = producer.get_data() if producer.get_type_name() == "Constant" else np.zeros(0)
+    if data.ndim == 0:
+        if data == 2.0:
             return opset15.multiply(x, x)
-        if value == 3.0:
+        if data == 3.0:
             return opset15.multiply(opset15.multiply(x, x), x)
-    return opset15.power(x, exponent)
+    is_root = data.size > 0 and bool(np.all(np.abs(data) == 0.5))
+    return opset15.power(_for_root(x) if is_root else x, exponent)
+
+
+def _for_root(x: NodeInput) -> NodeInput:
+    """``x``, but for -0 and -infinity, which have a square root as a power, without their sign.
+
+    To the engine such a power is a square root. A sum, as with the epsilon of a norm, stays.
+    """
+    if as_output(x).get_node().get_type_name() == "Add":
+        return x
+    has_no_sign = opset15.equal(opset15.add(x, x), x)
+    return opset15.select(has_no_sign, opset15.abs(x), x)
