@@ -185,6 +185,22 @@ def test_products_that_are_kept_apart() -> None:
     assert kept_in(opset15.multiply(once, np.float32(1e30))) == 1
 
 
+def test_open_shapes() -> None:
+    def build() -> list[Any]:
+        x = paddle.static.data("x", [-1, 7], "float32")
+        return [x * 1e30 * 1e30, WEIGHTED["matrix"](x * 1e-5, 1e-30) * 1e-30, 1.0 / (x * 1.0)]
+
+    program = Program(build)
+    before = paddle_ngraph.stats()["engine_runs"]
+    for rows in (1, 2, 3, 5, 4):
+        x = NUMBERS[np.arange(rows) % 3]
+        x = np.where(np.isfinite(x), x, np.float32(-0.0))
+        found, expected = program.run(x=x), program.run(engine=False, x=x)
+        for ours, theirs in zip(found, expected):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=LEAST)
+    assert paddle_ngraph.stats()["engine_runs"] >= before + 5
+
+
 # -- signs of zeros --------------------------------------------------------------------------------
 
 ZEROS = {
