@@ -155,10 +155,25 @@ def model_of(*results: Any) -> ov.Model:
     return ov.Model([opset15.result(result) for result in results], parameters, "model")
 
 
+TERMS = {
+    "scale": lambda x: x * 3.0 - 3e38,
+    "numbers": lambda x: paddle.add(paddle.multiply(x, number(1e30)), number(-3.4e38)),
+    "infinity": lambda x: paddle.subtract(paddle.multiply(x, x), number(np.inf)),
+    "behind a convolution": lambda x: WEIGHTED["convolution"](x, 1.0) * 7.0 + 3.4e38,
+    "less than": lambda x: paddle.subtract(number(1e38), paddle.multiply(x, number(1e10))),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_products_that_overflow_in_a_sum(name: str) -> None:
+    agree(TERMS[name], np.where(np.isinf(NUMBERS), np.float32(2e38), NUMBERS))
+
+
 def kept_in(*results: Any) -> int:
     """How many values are kept apart in a model that computes these."""
     model = model_of(*results)
     algebra.keep_products_before_constants(model)
+    algebra.keep_products_before_large_terms(model)
     return sum(node.get_type_name() == "PRelu" for node in model.get_ops())
 
 
@@ -174,7 +189,8 @@ def test_products_that_the_plugin_may_join() -> None:
     convolved = opset15.convolution(x, filters, [1, 1], [1, 1], [1, 1], [1, 1])
     scaled = opset15.multiply(convolved, opset15.constant(gamma))
     scores = opset15.matmul(read(2, 4, 8), read(2, 4, 8), False, True)
-    attention = opset15.multiply(scores, np.float32(0.125))
+    mask = opset15.constant(np.triu(np.full((4, 4), -3.4e38, "float32"), 1))
+    attention = opset15.add(opset15.multiply(scores, np.float32(0.125)), mask)
     twice = opset15.multiply(opset15.multiply(read(3), np.float32(2.0)), np.float32(-3.0))
     signs = opset15.multiply(opset15.multiply(read(3), np.float32(-1.0)), np.float32(0.1))
     assert kept_in(scaled, attention, twice, signs) == 0

@@ -40,6 +40,8 @@ _SMALL_FOR_ERF = 0.25
 
 _LEAST = float(np.finfo(np.float32).tiny)
 _GREATEST = float(np.finfo(np.float32).max)
+# Less than this does not change the greatest number, by rounding.
+_LARGE_TERM = _GREATEST * 2.0**-25
 
 
 def _kept(value: Output) -> Output:
@@ -195,7 +197,7 @@ def _add_factor(node: Node, made: dict[Key, _Made]) -> None:
     is_divide = node.get_type_name() == "Divide"
     if is_divide and EXACT_DIVIDE in node.get_rt_info():
         return
-    found = _factor(node)
+    found = _beside_constant(node)
     if found is None:
         return
     number, factor = found
@@ -214,8 +216,8 @@ def _add_factor(node: Node, made: dict[Key, _Made]) -> None:
     made[key_of(node.output(0))] = before._replace(factors=before.factors * factor)
 
 
-def _factor(node: Node) -> tuple[int, _Sizes] | None:
-    """Which input of a node is computed, and the other one, if that is a constant."""
+def _beside_constant(node: Node) -> tuple[int, _Sizes] | None:
+    """Which input of a node is computed, and of what size the other is, if that is a constant."""
     known = [constants.numbers_of(value) for value in node.input_values()]
     found = [(1 - number, _sizes(data)) for number, data in enumerate(known) if data is not None]
     return found[0] if len(found) == 1 else None
@@ -261,6 +263,28 @@ def _is_on_grid(value: Output) -> bool:
     while node.get_type_name() in _MOVED:
         node = node.input_value(0).get_node()
     return bool(node.get_type_name() == "FakeQuantize")
+
+
+def keep_products_before_large_terms(model: Model) -> None:
+    """Lets a product overflow where a constant that could bring it back is added to it.
+
+    The plugin computes a product and the sum with it in one step, in which nothing overflows.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in _SUMMING or node.get_element_type() != Type.f32:
+            continue
+        found = _beside_constant(node)
+        if found is None or found[1].greatest < _LARGE_TERM:
+            continue
+        number, product = found[0], node.input_value(found[0])
+        if product.get_node().get_type_name() == "Multiply" and _may_overflow(product.get_node()):
+            node.input(number).replace_source_output(_kept(product))
+
+
+def _may_overflow(product: Node) -> bool:
+    """Whether numbers may become infinite in it; not as attention scales, before its masks."""
+    found = _beside_constant(product)
+    return found is None or found[1].greatest > 1.0
 
 
 # -- signs of zeros ------------------------------------------------------------------------------

@@ -219,6 +219,11 @@ PASSES = (
         _on_models(algebra.keep_products_before_constants),
     ),
     Pass(
+        "keep products before large terms",
+        "the plugin computes a product and a sum in one step, in which nothing overflows",
+        _on_models(algebra.keep_products_before_large_terms),
+    ),
+    Pass(
         "keep positive zeros",
         "the plugin leaves sums with 0 out; constants tell which they are",
         _on_models(algebra.keep_positive_zeros),
